@@ -1,0 +1,1 @@
+//! The index of prefixroute: which replica holds how much of a prompt's prefix.
