@@ -1,0 +1,89 @@
+# Every target does its own set-up in .venv, and does it again only when something changed.
+# Needs Python >= 3.11 and Rust >= 1.85. `make PYTHON=python3.13 test` picks the interpreter for a new .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RUST := Cargo.toml Cargo.lock $(shell find rust/core rust/py -type f)
+# One interpreter for every build, so that cargo does not build PyO3 again for each caller.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help demo test test-rust test-python golden bench lint lint-rust lint-python docs develop clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.built ## simulate a chat service on 1, 2, 4 and 8 replicas; table, report.html, report.png
+	$(BIN)/prefixroute simulate chat --replicas 1,2,4,8 --policies round-robin,session,cache-aware --seeds 3 \
+		--report report.html --png report.png
+
+test: test-rust test-python ## all tests, Rust and Python
+
+test-rust: $(VENV)/.created
+	@if cargo nextest --version >/dev/null 2>&1; then \
+		cargo nextest run -p prefixroute-core --all-features && cargo test -q -p prefixroute-core --all-features --doc; \
+	else cargo test -p prefixroute-core --all-features; fi
+
+test-python: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
+	$(BIN)/python -m pytest -m golden --golden-seeds 20
+
+bench: $(VENV)/.test ## time the hot paths on this machine
+	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only
+
+lint: lint-rust lint-python ## formatters, linters, types, stubs, layers
+
+lint-rust: $(VENV)/.created
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
+
+lint-python: $(VENV)/.lint
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest prefixroute._core
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs ## build the documentation, warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+develop: $(VENV)/.test $(VENV)/.lint $(VENV)/.docs ## everything a contributor needs, in .venv
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) target docs/_build report.html report.png .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find python -name '*.so' -delete
+
+$(VENV)/.created:
+	@[ -n "$(PYTHON)" ] || { echo "error: prefixroute needs Python >= 3.11 (try: make PYTHON=/path/to/python3.11)" >&2; exit 1; }
+	@rustc --version 2>/dev/null | awk '{ split($$2, v, "."); exit !(v[1] > 1 || v[2] >= 85) } END { if (!NR) exit 1 }' \
+		|| { echo "error: prefixroute needs Rust >= 1.85, found: $$(rustc --version 2>/dev/null || echo none) (https://rustup.rs)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment (Debian: apt install python3-venv)" >&2; exit 1; }
+	$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.created $(RUST) pyproject.toml
+	$(PIP) install --group build
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --extras cli,report
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.built pyproject.toml
+	$(PIP) install --group test 'prefixroute[all]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.built pyproject.toml
+	$(PIP) install --group lint
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.built pyproject.toml
+	$(PIP) install --group docs
+	@touch $@

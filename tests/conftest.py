@@ -1,0 +1,39 @@
+"""What every test shares: hypothesis profiles, the folder of traces, the number of golden seeds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No deadline: a shared machine may stall any example, and tests never judge time.
+settings.register_profile("dev", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden-seeds", type=int, default=5, help="seeds averaged by the tests marked `golden` (default 5)"
+    )
+
+
+@pytest.fixture(scope="session")
+def golden_seeds(request: pytest.FixtureRequest) -> int:
+    """Return how many seeds a `golden` test averages: 5, or what `--golden-seeds` says."""
+    return int(request.config.getoption("--golden-seeds"))
+
+
+@pytest.fixture(scope="session")
+def traces_dir() -> Path:
+    """Return the folder of public traces, or skip: they are data of others and not part of the repository."""
+    folder = Path(os.environ.get("PREFIXROUTE_TRACES", ROOT.parent / "shared" / "traces"))
+    if not folder.is_dir():
+        pytest.skip(f"no traces in {folder}: set PREFIXROUTE_TRACES to the folder that holds mooncake_*.jsonl.gz")
+    return folder
