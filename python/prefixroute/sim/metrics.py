@@ -1,0 +1,200 @@
+"""What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
+
+Columns are machine arrays that grow in place (some 60 bytes a request in time mode) and are read as numpy arrays
+without a copy. Every mean is over requests unless a name says otherwise; ratios are token-weighted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
+
+PERCENTILES = (50, 90, 99)
+
+
+class RequestLog:
+    """Columns of one run, a line per finished request, in order of finishing.
+
+    Ordered mode fills the first four columns and leaves the times empty. A session that has no name counts as one of
+    its own, so that a bootstrap over sessions never joins strangers.
+    """
+
+    __slots__ = ("_names", "arrival", "finish", "first_token", "hit", "output", "prompt", "replica", "session", "start")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._names: dict[str, int] = {}
+        self.replica, self.session = array("i"), array("i")
+        self.prompt, self.hit, self.output = array("q"), array("q"), array("q")
+        self.arrival, self.start, self.first_token, self.finish = array("d"), array("d"), array("d"), array("d")
+
+    def __len__(self) -> int:
+        """Return the number of requests logged."""
+        return len(self.replica)
+
+    def served(self, replica: int, session: str | None, prompt_tokens: int, hit_tokens: int) -> None:
+        """Log one request: which replica (a number), and how many of its prompt tokens were cached there."""
+        self.replica.append(replica)
+        names = self._names
+        if session is None:
+            session = f"\0{len(self.replica)}"
+        self.session.append(names.setdefault(session, len(names)))
+        self.prompt.append(prompt_tokens)
+        self.hit.append(hit_tokens)
+
+    def timed(self, arrival: float, start: float, first_token: float, finish: float, output_tokens: int) -> None:
+        """Log the times, in seconds, of the request just :meth:`served`."""
+        self.arrival.append(arrival)
+        self.start.append(start)
+        self.first_token.append(first_token)
+        self.finish.append(finish)
+        self.output.append(output_tokens)
+
+    def column(self, name: str) -> Floats | Integers:
+        """Return one column as a read-only numpy view of what was logged; the log must not grow while it is held."""
+        view = np.frombuffer(getattr(self, name), dtype=getattr(self, name).typecode)
+        view.flags.writeable = False
+        return view
+
+    @property
+    def sessions(self) -> int:
+        """The number of distinct sessions seen."""
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """TTFT of one run in seconds: time to first token, queueing included where there is a clock."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, seconds: Floats) -> Timings:
+        """Summarise one number of seconds per request; zeros if there is none."""
+        if not len(seconds):
+            return cls(0.0, 0.0, 0.0, 0.0)
+        p50, p90, p99 = np.percentile(seconds, PERCENTILES)
+        return cls(float(seconds.mean()), float(p50), float(p90), float(p99))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave, for one policy, one fleet and one seed.
+
+    ``served`` counts requests per replica. The last three are None in ordered mode, which has no clock:
+    ``queue_mean_s`` seconds before prefill starts, ``requests_per_s`` finished over the span of the run, and
+    ``busy`` the share of replica time with work.
+    """
+
+    policy: str
+    replicas: int
+    seed: int
+    requests: int
+    prompt_tokens: int
+    recomputed_tokens: int
+    served: tuple[int, ...]
+    ttft: Timings
+    usd_per_million_requests: float
+    queue_mean_s: float | None = None
+    requests_per_s: float | None = None
+    busy: float | None = None
+
+    @property
+    def recompute_ratio(self) -> float:
+        """Recomputed prompt tokens over prompt tokens; zero for a run without tokens."""
+        return self.recomputed_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def skew(self) -> float:
+        """Requests at the busiest replica over the mean of all replicas; one for a run without requests."""
+        return max(self.served) * len(self.served) / self.requests if self.requests else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of ``simulate --json``: a policy on a fleet, over ``seeds`` runs.
+
+    ``requests`` and the token counts are of one run (the mean over the seeds); ``recompute_ratio`` is of all runs
+    together, its spread the largest minus the smallest run; the rest are means over the runs.
+    ``recompute_ratio_infinite`` is the same policy with caches that never evict.
+    """
+
+    policy: str
+    replicas: int
+    seeds: int
+    requests: int
+    prompt_tokens: int
+    recomputed_tokens: int
+    recompute_ratio: float
+    recompute_ratio_spread: float
+    floor: float | None
+    skew: float
+    usd_per_million_requests: float
+    ttft_mean_s: float
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    recompute_ratio_infinite: float | None = None
+    queue_mean_s: float | None = None
+    requests_per_s: float | None = None
+    busy: float | None = None
+
+    @classmethod
+    def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> Row:
+        """Join the runs of one policy and fleet that differ by their seed. Needs at least one run."""
+        ratios = [run.recompute_ratio for run in runs]
+        prompt, recomputed = (
+            sum(getattr(run, name) for run in runs) for name in ("prompt_tokens", "recomputed_tokens")
+        )
+        count = len(runs)
+        return cls(
+            policy=runs[0].policy,
+            replicas=runs[0].replicas,
+            seeds=count,
+            requests=round(sum(run.requests for run in runs) / count),
+            prompt_tokens=round(prompt / count),
+            recomputed_tokens=round(recomputed / count),
+            recompute_ratio=recomputed / prompt if prompt else 0.0,
+            recompute_ratio_spread=max(ratios) - min(ratios),
+            floor=floor,
+            skew=_mean([run.skew for run in runs]),
+            usd_per_million_requests=_mean([run.usd_per_million_requests for run in runs]),
+            ttft_mean_s=_mean([run.ttft.mean for run in runs]),
+            ttft_p50_s=_mean([run.ttft.p50 for run in runs]),
+            ttft_p90_s=_mean([run.ttft.p90 for run in runs]),
+            ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
+            recompute_ratio_infinite=infinite,
+            **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _CLOCKED},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None or name == "floor"}
+
+
+_CLOCKED = ("queue_mean_s", "requests_per_s", "busy")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _mean_if_all(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _mean(known) if len(known) == len(values) else None
