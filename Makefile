@@ -10,8 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip
 RUST := Cargo.toml Cargo.lock $(shell find rust/core rust/py -type f)
+# For the pip that maturin calls as well.
+export PIP_QUIET := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
@@ -51,7 +54,7 @@ lint-python: $(VENV)/.lint
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest prefixroute._core
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.docs ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
