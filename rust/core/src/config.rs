@@ -1,0 +1,50 @@
+//! What an index is told when it is made.
+
+use crate::error::{Error, Result};
+use crate::hash::check_block_size;
+
+/// Seconds that a decision's blocks are believed at a replica whose own events have not confirmed them.
+pub const PROVISIONAL_TTL: f64 = 2.0;
+/// Blocks of store events without a known parent that wait for it (550 blocks is an 8,800-token prompt).
+pub const ORPHAN_BLOCKS: usize = 65_536;
+
+/// Settings of an index. `Config::default()` has 16-token blocks and no limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// Tokens of a block, 1..=1024.
+    pub block_size: usize,
+    /// Believed blocks per replica, unless the replica has a capacity of its own. Blocks that come from events do not count.
+    pub capacity_blocks: Option<u64>,
+    /// Bound of the bytes the index reserves.
+    pub max_bytes: Option<u64>,
+    /// Seconds after its last touch that a believed block is dropped.
+    pub ttl: Option<f64>,
+    /// Blocks that wait in the orphan buffer before the oldest is dropped.
+    pub orphan_blocks: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { block_size: 16, capacity_blocks: None, max_bytes: None, ttl: None, orphan_blocks: ORPHAN_BLOCKS }
+    }
+}
+
+impl Config {
+    /// Typed error unless an index can be made of this.
+    pub fn check(&self) -> Result<()> {
+        check_block_size(self.block_size)?;
+        match self.ttl {
+            Some(ttl) if !(ttl > 0.0 && ttl.is_finite()) => Err(Error::Ttl(ttl)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds that a belief lives at a replica, which may have events of its own.
+    pub(crate) fn ttl_of(&self, fed: bool) -> Option<f64> {
+        match (fed, self.ttl) {
+            (false, ttl) => ttl,
+            (true, None) => Some(PROVISIONAL_TTL),
+            (true, Some(ttl)) => Some(ttl.min(PROVISIONAL_TTL)),
+        }
+    }
+}

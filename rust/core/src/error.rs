@@ -1,0 +1,88 @@
+//! What a caller can do wrong, with the value given and what is allowed.
+
+use std::fmt;
+
+use crate::ids::Slot;
+
+/// Replicas that can live in one index at once.
+pub const MAX_REPLICAS: usize = 1024;
+/// Bytes of a replica's name.
+pub const MAX_NAME_BYTES: usize = 65_536;
+/// Tokens of a block.
+pub const MAX_BLOCK_SIZE: usize = 1024;
+
+/// An error of the core. Whatever raises one has changed nothing.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The block size is not one the index can have.
+    BlockSize(usize),
+    /// The index has another block size than the caller's hashes.
+    BlockSizeMismatch {
+        /// Block size of the index.
+        index: usize,
+        /// Block size that was given.
+        given: usize,
+    },
+    /// The time to live is not a positive number of seconds.
+    Ttl(f64),
+    /// The time given is not a finite number of seconds.
+    Time(f64),
+    /// The name is empty or too long.
+    Name(usize),
+    /// A replica of that name is there already.
+    ReplicaExists(String),
+    /// No room for another replica.
+    TooManyReplicas,
+    /// No replica lives in that slot.
+    UnknownSlot(Slot),
+    /// An event names so many engine hashes, but so many block contents.
+    EventLengths {
+        /// Engine hashes in the event.
+        hashes: usize,
+        /// Block contents in the event.
+        contents: usize,
+    },
+    /// Extra keys must stand in the order of their token positions.
+    ExtraKeyOrder {
+        /// Position of the key that stands too late.
+        position: usize,
+    },
+    /// The bytes are not a saved index, or not one this version reads, or were altered.
+    Corrupt(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::BlockSize(given) => {
+                write!(f, "block size must be 1..={MAX_BLOCK_SIZE}, got {given}")
+            }
+            Error::BlockSizeMismatch { index, given } => {
+                write!(f, "block size must be {index} as in the index, got {given}")
+            }
+            Error::Ttl(given) => write!(f, "ttl must be a positive number of seconds, got {given}"),
+            Error::Time(given) => write!(f, "time must be a finite number of seconds, got {given}"),
+            Error::Name(given) => {
+                write!(f, "replica name must have 1..={MAX_NAME_BYTES} bytes, got {given}")
+            }
+            Error::ReplicaExists(name) => write!(f, "replica {name:?} exists already"),
+            Error::TooManyReplicas => {
+                write!(f, "an index holds at most {MAX_REPLICAS} replicas at once")
+            }
+            Error::UnknownSlot(slot) => write!(f, "no replica in slot {}", slot.0),
+            Error::EventLengths { hashes, contents } => {
+                write!(f, "a store event needs one content per hash, got {hashes} hashes and {contents} contents")
+            }
+            Error::ExtraKeyOrder { position } => {
+                write!(f, "extra keys must be in order of token position, position {position} comes too late")
+            }
+            Error::Corrupt(why) => write!(f, "not a saved index: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Result of the core.
+pub type Result<T> = std::result::Result<T, Error>;

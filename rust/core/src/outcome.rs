@@ -1,0 +1,105 @@
+//! What the calls of an index give back.
+
+use crate::ids::{EngineHash, Medium};
+
+/// What an insert did. `held_before + stored + dropped` is the prompt's length in blocks where nothing lay behind a hole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inserted {
+    /// Leading blocks that the replica held already.
+    pub held_before: usize,
+    /// Blocks that are new and stayed.
+    pub stored: usize,
+    /// New blocks that found no room.
+    pub dropped: usize,
+    /// Older blocks of this replica that made room.
+    pub evicted: usize,
+    /// Names this insert to `retract`.
+    pub stamp: u64,
+}
+
+/// A store event of an engine. All borrowed; `engine` and `contents` are equally long.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredEvent<'a> {
+    /// The engine's names of the blocks, in order.
+    pub engine: &'a [EngineHash],
+    /// The engine's name of the block before; `None` if the first block starts a prompt.
+    pub parent: Option<EngineHash>,
+    /// Content hashes (extra keys included) of the blocks.
+    pub contents: &'a [u64],
+    /// Seed of the namespace, used if there is no parent.
+    pub seed: u64,
+    /// Where the copy lies.
+    pub medium: Medium,
+}
+
+/// What a store event did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Blocks that the replica did not hold.
+    pub stored: usize,
+    /// Believed blocks that the event confirmed.
+    pub confirmed: usize,
+    /// Further copies of blocks that it held.
+    pub copies: usize,
+    /// Blocks that wait for their parent.
+    pub orphaned: usize,
+    /// Waiting blocks, of any replica, that found their parent.
+    pub adopted: usize,
+    /// The event repeated what was there: a touch.
+    pub touched: bool,
+}
+
+/// What a removal event did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Copies taken away.
+    pub removed: usize,
+    /// Names that no copy of this replica has.
+    pub unknown: usize,
+}
+
+/// State and counters of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Live replicas.
+    pub replicas: usize,
+    /// Distinct blocks held by at least one replica.
+    pub blocks: u64,
+    /// Pairs of (block, replica) held.
+    pub memberships: u64,
+    /// Of these, pairs that are belief.
+    pub believed: u64,
+    /// Runs of the tree.
+    pub runs: usize,
+    /// Entries of the head table.
+    pub table_entries: usize,
+    /// Bytes that hold something.
+    pub live_bytes: u64,
+    /// Bytes allocated, `live_bytes` included.
+    pub reserved_bytes: u64,
+    /// Names of engines in the event map.
+    pub event_names: usize,
+    /// Blocks in the orphan buffer now.
+    pub orphans: usize,
+    /// Blocks ever put in the orphan buffer.
+    pub orphaned: u64,
+    /// Blocks that the orphan buffer had no room for.
+    pub orphans_dropped: u64,
+    /// Removals of what was not there.
+    pub unknown_removals: u64,
+    /// Store events that were touches.
+    pub touch_events: u64,
+    /// New blocks that found no room in their replica.
+    pub dropped: u64,
+    /// Blocks evicted by a replica's capacity.
+    pub evicted_capacity: u64,
+    /// Blocks evicted by `max_bytes`.
+    pub evicted_bytes: u64,
+    /// Blocks evicted by time.
+    pub expired: u64,
+    /// Blocks taken back by `retract`.
+    pub retracted: u64,
+    /// Blocks from store events since a query last matched a replica that has events: if it grows while prompts are
+    /// routed, the hashes of engine and router do not agree.
+    pub unmatched_event_blocks: u64,
+}

@@ -1,0 +1,9 @@
+//! The dull twins, the oracle of every test: a block LRU per replica for belief, a residency multiset for truth.
+
+mod lru;
+mod residency;
+mod twin;
+
+pub use lru::BlockLru;
+pub use residency::{Names, Orphan, Orphans, Residency};
+pub use twin::Twin;

@@ -1,0 +1,347 @@
+//! An index that is obviously right and slow: the same calls as the engine, a block at a time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::lru::BlockLru;
+use super::residency::{Names, Orphan, Orphans, Residency};
+use crate::config::Config;
+use crate::hash::mix;
+use crate::ids::{BlockHash, EngineHash, Medium, Slot};
+use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
+
+#[derive(Clone, Debug, Default)]
+struct Replica {
+    belief: BlockLru,
+    capacity: Option<u64>,
+    fed: bool,
+}
+
+/// The twin of the engine. Slots are made by `open` and may be opened again.
+#[derive(Clone, Debug)]
+pub struct Twin {
+    config: Config,
+    replicas: Vec<Replica>,
+    truth: Residency,
+    names: Names,
+    orphans: Orphans,
+    place: HashMap<BlockHash, (Option<BlockHash>, usize)>,
+    stamp: u64,
+    clock: f64,
+    counters: Stats,
+}
+
+impl Twin {
+    /// An empty index.
+    pub fn new(config: Config) -> Self {
+        Twin {
+            config,
+            replicas: Vec::new(),
+            truth: Residency::default(),
+            names: Names::default(),
+            orphans: Orphans::default(),
+            place: HashMap::new(),
+            stamp: 0,
+            clock: f64::NEG_INFINITY,
+            counters: Stats::default(),
+        }
+    }
+
+    /// An empty replica in that slot.
+    pub fn open(&mut self, slot: Slot, capacity: Option<u64>) {
+        if self.replicas.len() <= slot.index() {
+            self.replicas.resize(slot.index() + 1, Replica::default());
+        }
+        self.clear(slot);
+        self.replicas[slot.index()] =
+            Replica { capacity: capacity.or(self.config.capacity_blocks), ..Replica::default() };
+    }
+
+    /// Whether the replica holds the block, believed or known.
+    pub fn holds(&self, slot: Slot, block: BlockHash) -> bool {
+        self.replicas[slot.index()].belief.contains(block) || self.truth.holds(slot, block)
+    }
+
+    /// Leading blocks held.
+    pub fn held(&self, slot: Slot, hashes: &[BlockHash]) -> usize {
+        hashes.iter().take_while(|&&block| self.holds(slot, block)).count()
+    }
+
+    /// A query matched this replica.
+    pub fn matched(&mut self, slot: Slot) {
+        if self.replicas[slot.index()].fed {
+            self.counters.unmatched_event_blocks = 0;
+        }
+    }
+
+    /// Leading tokens held, by the best medium of each block.
+    pub fn held_media(&self, slot: Slot, hashes: &[BlockHash]) -> [u32; 3] {
+        let mut tokens = [0; 3];
+        for &block in &hashes[..self.held(slot, hashes)] {
+            let copies = self.truth.copies(slot, block);
+            let best = copies.iter().position(|&count| count > 0).unwrap_or(0);
+            tokens[best] += self.config.block_size as u32;
+        }
+        tokens
+    }
+
+    /// Belief from a decision.
+    pub fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
+        self.clock = self.clock.max(now);
+        self.expire_slot(slot);
+        let held_before = self.held(slot, hashes);
+        self.stamp += 1;
+        let mut fresh = HashSet::new();
+        for (depth, &block) in hashes.iter().enumerate() {
+            self.place.insert(block, (depth.checked_sub(1).map(|before| hashes[before]), depth));
+            if !self.truth.holds(slot, block)
+                && self.replicas[slot.index()].belief.touch(block, depth, self.stamp, self.clock)
+            {
+                fresh.insert(block);
+            }
+        }
+        let gone = self.evict(slot);
+        let dropped = gone.iter().filter(|block| fresh.contains(block)).count();
+        let evicted = gone.len() - dropped;
+        self.counters.dropped += dropped as u64;
+        self.counters.evicted_capacity += evicted as u64;
+        self.settle();
+        Inserted { held_before, stored: fresh.len() - dropped, dropped, evicted, stamp: self.stamp }
+    }
+
+    /// Touches the leading believed blocks; how many blocks lead.
+    pub fn touch(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> usize {
+        self.clock = self.clock.max(now);
+        self.stamp += 1;
+        let held = self.held(slot, hashes);
+        for (depth, &block) in hashes[..held].iter().enumerate() {
+            if !self.truth.holds(slot, block) {
+                self.replicas[slot.index()].belief.touch(block, depth, self.stamp, self.clock);
+            }
+        }
+        held
+    }
+
+    /// Takes back blocks that this insert touched last.
+    pub fn retract(&mut self, slot: Slot, hashes: &[BlockHash], keep: usize, stamp: u64) -> usize {
+        let belief = &mut self.replicas[slot.index()].belief;
+        let gone = hashes.iter().skip(keep).filter(|&&block| belief.retract(block, stamp)).count();
+        self.counters.retracted += gone as u64;
+        self.settle();
+        gone
+    }
+
+    /// Pins the leading blocks held; how many blocks lead.
+    pub fn pin(&mut self, slot: Slot, hashes: &[BlockHash]) -> usize {
+        let held = self.held(slot, hashes);
+        hashes[..held].iter().for_each(|&block| self.replicas[slot.index()].belief.pin(block, true));
+        held
+    }
+
+    /// Takes a pin from each of these blocks.
+    pub fn unpin(&mut self, slot: Slot, hashes: &[BlockHash]) {
+        for &block in hashes {
+            self.replicas[slot.index()].belief.pin(block, false);
+        }
+        self.counters.evicted_capacity += self.evict(slot).len() as u64;
+        self.settle();
+    }
+
+    /// Another capacity, in blocks of belief.
+    pub fn set_capacity(&mut self, slot: Slot, capacity: Option<u64>) {
+        self.replicas[slot.index()].capacity = capacity;
+        self.counters.evicted_capacity += self.evict(slot).len() as u64;
+        self.settle();
+    }
+
+    /// Forgets what a replica holds.
+    pub fn clear(&mut self, slot: Slot) {
+        self.replicas[slot.index()].belief = BlockLru::default();
+        self.truth.clear(slot);
+        self.names.clear(slot);
+        self.orphans.clear(slot);
+        self.settle();
+    }
+
+    /// Forgets what all replicas hold.
+    pub fn new_epoch(&mut self) {
+        (0..self.replicas.len()).for_each(|index| self.clear(Slot(index as u16)));
+    }
+
+    /// Drops belief whose time is over; how many blocks.
+    pub fn expire(&mut self, now: f64) -> usize {
+        self.clock = self.clock.max(now);
+        let gone = (0..self.replicas.len()).map(|index| self.expire_slot(Slot(index as u16))).sum();
+        self.settle();
+        gone
+    }
+
+    /// A store event.
+    pub fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64) -> Stored {
+        self.clock = self.clock.max(now);
+        self.replicas[slot.index()].fed = true;
+        let mut done = Stored::default();
+        let Some(start) = self.start_of(slot, event) else {
+            self.wait(slot, event, &mut done);
+            return done;
+        };
+        let chain = chain_of(start, event.contents);
+        let here = |block: &BlockHash| self.truth.copies(slot, *block)[event.medium.index()] > 0;
+        if event.parent.is_none() && chain.iter().all(here) {
+            done.touched = true;
+            self.counters.touch_events += 1;
+            return done;
+        }
+        let mut before = start.0;
+        let mut named = VecDeque::new();
+        for (&name, &block) in event.engine.iter().zip(&chain) {
+            self.add_copy(slot, name, block, before, event.medium, &mut done);
+            before = Some(block);
+            named.push_back(name);
+        }
+        self.adopt(named, &mut done);
+        self.counters.unmatched_event_blocks += (done.stored + done.confirmed) as u64;
+        done
+    }
+
+    /// A removal event.
+    pub fn removed(&mut self, slot: Slot, engine: &[EngineHash], medium: Medium) -> Removed {
+        let mut done = Removed::default();
+        for &name in engine {
+            let block = self.names.get(slot, name, &self.truth);
+            if let Some(block) = block.filter(|&block| self.truth.remove(slot, block, medium)) {
+                if !self.truth.holds(slot, block) {
+                    self.names.drop_own(slot, name);
+                }
+                done.removed += 1;
+            } else if self.orphans.remove(slot, name, medium) {
+                done.removed += 1;
+            } else {
+                done.unknown += 1;
+            }
+            self.settle();
+        }
+        self.counters.unknown_removals += done.unknown as u64;
+        done
+    }
+
+    /// State and counters; what only an engine has is zero.
+    pub fn stats(&self) -> Stats {
+        let mut distinct: HashSet<BlockHash> = self.truth.pairs().map(|(_, block)| block).collect();
+        distinct.extend(self.replicas.iter().flat_map(|replica| replica.belief.blocks()));
+        let believed = self.replicas.iter().map(|replica| replica.belief.len() as u64).sum();
+        Stats {
+            blocks: distinct.len() as u64,
+            believed,
+            memberships: believed + self.truth.pairs().count() as u64,
+            event_names: self.names.len(),
+            orphans: self.orphans.len(),
+            ..self.counters
+        }
+    }
+
+    /// A replica's believed blocks in the order in which they would go.
+    pub fn order(&self, slot: Slot) -> Vec<BlockHash> {
+        self.replicas[slot.index()].belief.order()
+    }
+
+    fn start_of(&self, slot: Slot, event: &StoredEvent<'_>) -> Option<(Option<BlockHash>, u64)> {
+        let Some(parent) = event.parent else { return Some((None, event.seed)) };
+        let block = self.names.get(slot, parent, &self.truth)?;
+        Some((Some(block), block.0))
+    }
+
+    fn wait(&mut self, slot: Slot, event: &StoredEvent<'_>, done: &mut Stored) {
+        let Some(mut parent) = event.parent else { return };
+        for (&name, &content) in event.engine.iter().zip(event.contents) {
+            let orphan = Orphan { slot, parent, name, content, medium: event.medium };
+            self.counters.orphans_dropped += u64::from(self.orphans.push(orphan, self.config.orphan_blocks));
+            self.counters.orphaned += 1;
+            done.orphaned += 1;
+            parent = name;
+        }
+    }
+
+    fn add_copy(
+        &mut self,
+        slot: Slot,
+        name: EngineHash,
+        block: BlockHash,
+        before: Option<BlockHash>,
+        medium: Medium,
+        done: &mut Stored,
+    ) {
+        let depth = before.map_or(0, |before| self.place[&before].1 + 1);
+        self.place.insert(block, (before, depth));
+        if self.replicas[slot.index()].belief.remove(block) {
+            done.confirmed += 1;
+        } else if self.truth.holds(slot, block) {
+            done.copies += 1;
+        } else {
+            done.stored += 1;
+        }
+        self.truth.add(slot, block, medium);
+        self.names.set(slot, name, block);
+    }
+
+    fn adopt(&mut self, mut named: VecDeque<EngineHash>, done: &mut Stored) {
+        while let Some(name) = named.pop_front() {
+            for orphan in self.orphans.take(name, |slot| self.names.get(slot, name, &self.truth).is_some()) {
+                let Some(before) = self.names.get(orphan.slot, name, &self.truth) else { continue };
+                let block = BlockHash(mix(before.0, orphan.content));
+                self.add_copy(orphan.slot, orphan.name, block, Some(before), orphan.medium, done);
+                done.adopted += 1;
+                named.push_back(orphan.name);
+            }
+        }
+    }
+
+    fn evict(&mut self, slot: Slot) -> Vec<BlockHash> {
+        let replica = &mut self.replicas[slot.index()];
+        let mut gone = Vec::new();
+        while replica.capacity.is_some_and(|capacity| replica.belief.len() as u64 > capacity) {
+            let Some((block, ..)) = replica.belief.oldest() else { break };
+            replica.belief.remove(block);
+            gone.push(block);
+        }
+        gone
+    }
+
+    fn expire_slot(&mut self, slot: Slot) -> usize {
+        let replica = &mut self.replicas[slot.index()];
+        let Some(ttl) = self.config.ttl_of(replica.fed) else { return 0 };
+        let mut gone = 0;
+        while let Some((block, _, _)) = replica.belief.oldest().filter(|&(_, _, at)| at + ttl <= self.clock) {
+            replica.belief.remove(block);
+            gone += 1;
+        }
+        self.counters.expired += gone as u64;
+        gone
+    }
+
+    /// Names live as long as their block stands in the tree: while someone holds it or a block after it.
+    fn settle(&mut self) {
+        if self.names.is_empty() {
+            return;
+        }
+        let mut alive = HashSet::new();
+        let believed = self.replicas.iter().flat_map(|replica| replica.belief.blocks());
+        for block in self.truth.pairs().map(|(_, block)| block).chain(believed) {
+            let mut next = Some(block);
+            while let Some(block) = next.filter(|&block| alive.insert(block)) {
+                next = self.place.get(&block).and_then(|&(before, _)| before);
+            }
+        }
+        self.names.retain(|block| alive.contains(&block));
+    }
+}
+
+fn chain_of(start: (Option<BlockHash>, u64), contents: &[u64]) -> Vec<BlockHash> {
+    let mut hash = start.1;
+    contents
+        .iter()
+        .map(|&content| {
+            hash = mix(hash, content);
+            BlockHash(hash)
+        })
+        .collect()
+}

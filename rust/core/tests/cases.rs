@@ -1,0 +1,187 @@
+//! Faults seen in the field: the index must not have them.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use prefixroute_core::hash::{self, ExtraKey, NamespaceSpec};
+use prefixroute_core::{BlockHash, Config, EngineHash, Error, Index, MAX_REPLICAS, Medium, Slot, StoredEvent};
+
+fn index(block_size: usize) -> Index {
+    Index::new(Config { block_size, ..Config::default() }).expect("a valid block size")
+}
+
+fn chain(tokens: &[u32], block_size: usize) -> Vec<BlockHash> {
+    let mut out = Vec::new();
+    hash::hash_tokens(tokens, block_size, 0, &[], &mut out).expect("a valid block size");
+    out
+}
+
+fn matched(index: &Index, hashes: &[BlockHash]) -> Vec<u32> {
+    let mut out = vec![u32::MAX; index.slots()];
+    assert_eq!(index.match_blocks(hashes, &mut out), index.slots());
+    out
+}
+
+fn store(index: &Index, slot: Slot, engine: &[u64], parent: Option<u64>, contents: &[u64], medium: Medium) {
+    let engine: Vec<EngineHash> = engine.iter().map(|&name| EngineHash(name)).collect();
+    let event = StoredEvent { engine: &engine, parent: parent.map(EngineHash), contents, seed: 0, medium };
+    index.stored(slot, &event, 0.0).expect("a valid event");
+}
+
+fn from_contents(contents: &[u64]) -> Vec<BlockHash> {
+    let mut hash = 0;
+    contents
+        .iter()
+        .map(|&content| {
+            hash = hash::mix(hash, content);
+            BlockHash(hash)
+        })
+        .collect()
+}
+
+/// Row 11: a replica that returns under its name comes back empty, the others keep their share.
+#[test]
+fn removed_replica_comes_back_empty() {
+    let index = index(16);
+    let prompt = chain(&(0..320).collect::<Vec<_>>(), 16);
+    let a = index.add_replica("a", None).expect("room");
+    let b = index.add_replica("b", None).expect("room");
+    index.insert(a, &prompt, 0.0).expect("a is live");
+    index.insert(b, &prompt[..5], 0.0).expect("b is live");
+    index.remove_replica(a).expect("a is live");
+    assert_eq!(index.stats().blocks, 5);
+    assert_eq!(index.add_replica("a", None), Ok(a));
+    assert_eq!(matched(&index, &prompt), [0, 80]);
+}
+
+/// Row 16: one removal takes one of two copies.
+#[test]
+fn each_copy_needs_its_own_removal() {
+    let index = index(16);
+    let a = index.add_replica("a", None).expect("room");
+    let hashes = from_contents(&[7, 8]);
+    store(&index, a, &[100], None, &[7], Medium::Gpu);
+    store(&index, a, &[101], Some(100), &[8], Medium::Gpu);
+    store(&index, a, &[101], Some(100), &[8], Medium::Gpu);
+    for held in [32, 16, 16] {
+        index.removed(a, &[EngineHash(101)], Medium::Gpu).expect("a is live");
+        assert_eq!(matched(&index, &hashes), [held]);
+    }
+    assert_eq!(index.stats().unknown_removals, 1);
+}
+
+/// Row 17: what leaves the GPU is still on the CPU, and said to be there.
+#[test]
+fn tiers_are_apart() {
+    let index = index(16);
+    let a = index.add_replica("a", None).expect("room");
+    let hashes = from_contents(&[7]);
+    store(&index, a, &[100], None, &[7], Medium::Gpu);
+    store(&index, a, &[100], None, &[7], Medium::Cpu);
+    assert_eq!(index.match_media(&hashes), [[16, 0, 0]]);
+    index.removed(a, &[EngineHash(100)], Medium::Gpu).expect("a is live");
+    assert_eq!(index.match_media(&hashes), [[0, 16, 0]]);
+    assert_eq!(matched(&index, &hashes), [16]);
+}
+
+/// Row 20: events arrive, nothing matches: the signal grows until a query matches.
+#[test]
+fn unmatched_events_are_visible() {
+    let index = index(16);
+    let a = index.add_replica("a", None).expect("room");
+    for name in 0..1_000 {
+        store(&index, a, &[name], None, &[name + 1], Medium::Gpu);
+        assert_eq!(matched(&index, &from_contents(&[name + 1_000_000])), [0]);
+    }
+    assert_eq!(index.stats().unmatched_event_blocks, 1_000);
+    assert_eq!(matched(&index, &from_contents(&[1])), [16]);
+    assert_eq!(index.stats().unmatched_event_blocks, 0);
+}
+
+/// Row 22: adapter, salt and version are told apart.
+#[test]
+fn namespaces_never_meet() {
+    let specs = [("S", ""), ("", "S"), ("S v2", ""), ("", "")];
+    let seeds = specs.map(|(lora, salt)| {
+        hash::namespace_seed(&NamespaceSpec { model: b"m", lora: lora.as_bytes(), salt: salt.as_bytes() })
+    });
+    for (i, seed) in seeds.iter().enumerate() {
+        assert!(!seeds[..i].contains(seed));
+    }
+}
+
+/// Row 23: a match ends at the block in which prompts part, whatever the unit of other layers.
+#[test]
+fn match_is_whole_blocks_only() {
+    let index = index(128);
+    let a = index.add_replica("a", None).expect("room");
+    let first: Vec<u32> = (0..7_680).collect();
+    let mut second = first.clone();
+    second[6_200] = 1;
+    index.insert(a, &chain(&first, 128), 0.0).expect("a is live");
+    assert_eq!(matched(&index, &chain(&second, 128)), [6_144]);
+}
+
+/// Row 25: generated tokens that differ from re-tokenised ones end the match.
+#[test]
+fn other_tokens_for_the_same_text_do_not_match() {
+    let index = index(1);
+    let a = index.add_replica("a", None).expect("room");
+    index.insert(a, &chain(&[1, 2, 30, 40], 1), 0.0).expect("a is live");
+    assert_eq!(matched(&index, &chain(&[1, 2, 31, 5, 40], 1)), [2]);
+}
+
+/// Row 26: blocks of text may cut a letter; nothing is lost.
+#[test]
+fn text_is_cut_inside_letters() {
+    let index = index(1);
+    let a = index.add_replica("a", None).expect("room");
+    let long = format!("{}\u{8a9e}\u{8a9e}", "x".repeat(254));
+    for text in [
+        "\u{ac00}\u{b098}\u{b2e4}\u{b77c}",
+        "\u{ac01}\u{b098}\u{b2e4}\u{b77c}",
+        "\u{65e5}\u{672c}\u{8a9e}\u{8a9e}",
+        &long,
+    ] {
+        let mut hashes = Vec::new();
+        hash::hash_text(text.as_bytes(), 1, 0, &mut hashes).expect("a valid block size");
+        index.insert(a, &hashes, 0.0).expect("a is live");
+        assert_eq!(matched(&index, &hashes), [text.len() as u32 / 4]);
+    }
+}
+
+/// Row 38: media is keyed by content, and a difference in the partial last block is no full match.
+#[test]
+fn tails_and_media_count() {
+    let index = index(16);
+    let a = index.add_replica("a", None).expect("room");
+    let tokens: Vec<u32> = (0..40).collect();
+    let hash_with = |key: &str| {
+        let mut out = Vec::new();
+        let extra = [ExtraKey { position: 20, key: key.as_bytes() }];
+        hash::hash_tokens(&tokens, 16, 0, &extra, &mut out).expect("a valid block size");
+        out
+    };
+    index.insert(a, &hash_with("digest-1"), 0.0).expect("a is live");
+    assert_eq!(matched(&index, &hash_with("digest-1")), [32]);
+    assert_eq!(matched(&index, &hash_with("digest-2")), [16]);
+}
+
+#[test]
+fn limits_are_typed_errors() {
+    for block_size in [0, 1_025] {
+        let given = Index::new(Config { block_size, ..Config::default() });
+        assert_eq!(given.err(), Some(Error::BlockSize(block_size)));
+    }
+    let index = index(1_024);
+    for i in 0..MAX_REPLICAS {
+        index.add_replica(&i.to_string(), None).expect("room");
+    }
+    assert_eq!(index.add_replica("one more", None), Err(Error::TooManyReplicas));
+    assert_eq!(index.add_replica("7", None), Err(Error::ReplicaExists("7".into())));
+    assert_eq!(index.add_replica("", None), Err(Error::Name(0)));
+    for _ in 0..1_000 {
+        index.remove_replica(Slot(7)).expect("it is live");
+        assert_eq!(index.add_replica("7", None), Ok(Slot(7)));
+    }
+    assert_eq!(index.clear(Slot(5_000)), Err(Error::UnknownSlot(Slot(5_000))));
+}
