@@ -1,0 +1,251 @@
+"""What prefill and decoding cost, in seconds and dollars, from the GPU's data sheet and the model's shape.
+
+Prefill of n new tokens behind c cached ones takes ``2 P n + 2 L d ((c + n)^2 - c^2)`` floating-point operations: two
+for each active weight P and token, and four for each layer L, attention width d and pair of a new token with one at or
+before it. Divided by the share of the GPU's peak that is reached, that gives seconds. A step of an engine takes the
+longer of that and the time to read weights and cached keys and values from memory (the roofline).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.costmodel.gpus import Gpu, find_gpu
+from prefixroute.costmodel.models import ModelShape, find_model
+from prefixroute.errors import ConfigError
+
+DEFAULT_GPU = "H100"
+DEFAULT_MODEL = "Qwen3-8B"
+DEFAULT_UTILISATION = 0.5
+DEFAULT_BANDWIDTH_UTILISATION = 0.8
+DEFAULT_MEMORY_SHARE = 0.9
+HOURS_PER_MONTH = 730
+"""Hours of a month, 365 x 24 / 12, as cloud bills count them."""
+
+_SECONDS_PER_HOUR = 3600
+_ARTICLE = "seed article, 2026-11"
+_ENGINE = "vLLM's default for gpu_memory_utilization"
+
+
+class CostModel:
+    """Seconds and dollars of one replica: ``tensor_parallel`` GPUs of one kind that serve one model.
+
+    What is not given is a default, and listed as assumed in :attr:`assumptions`. Objects are immutable by convention,
+    compare by value and pickle. Methods take and give tokens, seconds, bytes and US dollars.
+
+    Args:
+        gpu: a name of ``gpus.toml`` or a :class:`Gpu`.
+        model: a name of ``models.toml``, the path of a ``config.json`` or a :class:`ModelShape`.
+        utilisation: share of the GPU's peak operations that prefill reaches; 0.5 unless given.
+        usd_per_gpu_hour: price of one GPU; the price in ``gpus.toml`` unless given.
+        tensor_parallel: GPUs of one replica; 1 unless given.
+        bandwidth_utilisation: share of the peak memory bandwidth that a step reaches; 0.8 unless given.
+        memory_share: share of the GPU's memory for weights and cache; 0.9 unless given.
+        overhead_s: seconds added to each prefill, whatever its length; 0 unless given or fitted.
+
+    Raises:
+        ConfigError: for an unknown name or a figure outside of what is possible.
+    """
+
+    __slots__ = (
+        "_arguments", "_attention_s", "_byte_s", "_linear_s", "_weights", "bandwidth_utilisation", "gpu",
+        "memory_share", "model", "overhead_s", "tensor_parallel", "usd_per_gpu_hour", "utilisation",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        gpu: str | Gpu | None = None,
+        model: str | ModelShape | None = None,
+        *,
+        utilisation: float | None = None,
+        usd_per_gpu_hour: float | None = None,
+        tensor_parallel: int | None = None,
+        bandwidth_utilisation: float | None = None,
+        memory_share: float | None = None,
+        overhead_s: float | None = None,
+    ) -> None:
+        """Look up names, check figures and work out the seconds of one operation and one byte."""
+        self._arguments: dict[str, Any] = {
+            "gpu": gpu,
+            "model": model,
+            "utilisation": utilisation,
+            "usd_per_gpu_hour": usd_per_gpu_hour,
+            "tensor_parallel": tensor_parallel,
+            "bandwidth_utilisation": bandwidth_utilisation,
+            "memory_share": memory_share,
+            "overhead_s": overhead_s,
+        }
+        self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
+        self.model = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
+        self.utilisation = _share("utilisation", utilisation, DEFAULT_UTILISATION)
+        self.bandwidth_utilisation = _share(
+            "bandwidth_utilisation", bandwidth_utilisation, DEFAULT_BANDWIDTH_UTILISATION
+        )
+        self.memory_share = _share("memory_share", memory_share, DEFAULT_MEMORY_SHARE)
+        self.usd_per_gpu_hour = _not_negative("usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
+        self.overhead_s = _not_negative("overhead_s", overhead_s, 0.0)
+        self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
+        if self.tensor_parallel < 1:
+            raise ConfigError(f"tensor_parallel must be 1 or more, got {tensor_parallel}")
+        speed = self.utilisation * self.gpu.flops * self.tensor_parallel
+        self._linear_s = 2 * self.model.active_parameters / speed
+        self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
+        self._byte_s = 1 / (self.bandwidth_utilisation * self.gpu.bandwidth * self.tensor_parallel)
+        self._weights = self.model.parameters * self.model.weight_bytes
+
+    def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
+        """Return the operations to compute ``new_tokens`` behind ``cached_tokens``."""
+        context = cached_tokens + new_tokens
+        pairs = context * context - cached_tokens * cached_tokens
+        model = self.model
+        return 2 * model.active_parameters * new_tokens + 2 * model.layers * model.attention_width * pairs
+
+    @overload
+    def prefill_seconds(self, new_tokens: float, cached_tokens: float = 0) -> float: ...
+    @overload
+    def prefill_seconds(
+        self, new_tokens: NDArray[np.integer], cached_tokens: NDArray[np.integer] | float = 0
+    ) -> NDArray[np.float64]: ...
+    def prefill_seconds(
+        self, new_tokens: float | NDArray[np.integer], cached_tokens: float | NDArray[np.integer] = 0
+    ) -> float | NDArray[np.float64]:
+        """Return the seconds to first token on an idle replica: compute ``new_tokens`` behind ``cached_tokens``.
+
+        Bound by compute, as prefill is from some hundred tokens on; :meth:`step_seconds` has the memory bound too.
+        Arrays of any integer type give an array of float64 of the same shape.
+        """
+        new: Any = np.asarray(new_tokens, float) if isinstance(new_tokens, np.ndarray) else new_tokens
+        cached: Any = np.asarray(cached_tokens, float) if isinstance(cached_tokens, np.ndarray) else cached_tokens
+        seconds: float | NDArray[np.float64] = (
+            self._linear_s * new + self._attention_s * (new * (new + 2 * cached)) + self.overhead_s
+        )
+        return seconds
+
+    def step_seconds(
+        self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
+    ) -> float:
+        """Return the seconds of one engine step: the longer of computing and of reading memory.
+
+        Args:
+            prefill: (new tokens, tokens before them) of each prompt that has a chunk in the step.
+            decodes: sequences that produce one token each.
+            decode_context_tokens: tokens that these have in the cache, all together.
+        """
+        chunks = list(prefill)
+        new = decodes + sum(tokens for tokens, _ in chunks)
+        if not new:
+            return 0.0
+        pairs = 2 * decode_context_tokens + sum(tokens * (tokens + 2 * before) for tokens, before in chunks)
+        compute = self._linear_s * new + self._attention_s * pairs
+        read = decode_context_tokens + sum(tokens + before for tokens, before in chunks)
+        return max(compute, self._byte_s * (self._weights_read(new) + read * self.model.kv_bytes_per_token))
+
+    def decode_seconds(self, sequences: int, context_tokens: int) -> float:
+        """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together."""
+        return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
+
+    def _weights_read(self, tokens: int) -> float:
+        """Bytes of weights that a step reads: few tokens pass through few experts."""
+        active = self.model.active_parameters * self.model.weight_bytes
+        return min(self._weights, active * tokens)
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens that the KV cache of one replica holds: memory left by the weights, by bytes a token.
+
+        A layer's cache is split over the GPUs as far as it has KV heads to split; a latent (MLA) is copied to each.
+
+        Raises:
+            ConfigError: if the weights leave no room.
+        """
+        weights = self._weights / self.tensor_parallel
+        room = self.gpu.memory_bytes * self.memory_share - weights
+        if room <= 0:
+            raise ConfigError(
+                f"{self.model.name} takes {weights / 1e9:.1f} GB on each of {self.tensor_parallel} {self.gpu.name} of "
+                f"{self.gpu.memory_bytes * self.memory_share / 1e9:.1f} usable GB: raise tensor_parallel"
+            )
+        shards = min(self.tensor_parallel, self.model.kv_shards)
+        return math.floor(room * shards / self.model.kv_bytes_per_token)
+
+    @overload
+    def usd(self, seconds: float) -> float: ...
+    @overload
+    def usd(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def usd(self, seconds: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        """Return the dollars of one replica for that many seconds."""
+        usd: float | NDArray[np.float64] = seconds * (self.usd_per_gpu_hour * self.tensor_parallel / _SECONDS_PER_HOUR)
+        return usd
+
+    def usd_per_month(self, replicas: float) -> float:
+        """Return the dollars of ``replicas`` replicas for a month of 730 hours."""
+        return replicas * self.tensor_parallel * self.usd_per_gpu_hour * HOURS_PER_MONTH
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Every figure behind the results, in a fixed order, with its source."""
+        gpu, model = self.gpu, self.model
+        by_user = "given by the user"
+
+        def row(name: str, value: float | str, unit: str, source: str) -> Assumption:
+            given = self._arguments[name] is not None
+            return Assumption(name, value, unit, by_user if given else source, not given)
+
+        return (
+            row("gpu", gpu.name, "", _ARTICLE),
+            Assumption("gpu_flops", gpu.flops, "bf16 operations/s", gpu.source, assumed=False),
+            Assumption("gpu_bandwidth", gpu.bandwidth, "bytes/s", gpu.source, assumed=False),
+            Assumption("gpu_memory", gpu.memory_bytes, "bytes", gpu.source, assumed=False),
+            row("model", model.name, "", _ARTICLE),
+            Assumption("model_active_parameters", model.active_parameters, "", model.source, assumed=False),
+            Assumption("model_kv_bytes_per_token", model.kv_bytes_per_token, "bytes", model.source, assumed=False),
+            *(Assumption("model_note", note, "", model.source, assumed=True) for note in model.notes),
+            row("utilisation", self.utilisation, "of peak operations", _ARTICLE),
+            row("bandwidth_utilisation", self.bandwidth_utilisation, "of peak bandwidth", "planning figure, 2026-11"),
+            row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
+            row("tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"),
+            row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
+            row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", gpu.price_source),
+        )
+
+    def with_measured(self, *, utilisation: float, overhead_s: float) -> CostModel:
+        """Return this model with the two figures that measurements can tell."""
+        return CostModel(**{**self._arguments, "utilisation": utilisation, "overhead_s": overhead_s})
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple((item.name, item.value) for item in self.assumptions)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by value."""
+        return self._key() == other._key() if isinstance(other, CostModel) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash by value."""
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        """Return the call that makes an equal object."""
+        return (
+            f"CostModel({self.gpu.name!r}, {self.model.name!r}, utilisation={self.utilisation}, "
+            f"usd_per_gpu_hour={self.usd_per_gpu_hour}, tensor_parallel={self.tensor_parallel})"
+        )
+
+
+def _share(name: str, value: float | None, default: float) -> float:
+    share = default if value is None else value
+    if not 0 < share <= 1:
+        raise ConfigError(f"{name} must be above 0 and at most 1, got {share}")
+    return share
+
+
+def _not_negative(name: str, value: float | None, default: float) -> float:
+    figure = default if value is None else value
+    if not 0 <= figure < math.inf:
+        raise ConfigError(f"{name} must be a finite number, 0 or more, got {figure}")
+    return figure

@@ -1,0 +1,124 @@
+"""Conversations that grow turn by turn behind one shared system prompt: the article's chat workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import ConfigError
+from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.blocks import BlockHashes
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.streams import chain, chain_key, stream
+from prefixroute.workload.workload import Workload
+
+_ARTICLE = "seed article's chat scenario, 2026-11"
+_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ChatShape:
+    """Sizes of the chat workload in tokens. The defaults are the article's.
+
+    Prompt of turn k = system + user + (user + answer) * (k - 1). ``slots`` conversations are open at any time.
+    """
+
+    system_tokens: int = 2_000
+    user_tokens: int = 200
+    answer_tokens: int = 400
+    turns: int = 12
+    slots: int = 200
+
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        for size in fields(self):
+            least = 0 if size.name in {"system_tokens", "answer_tokens"} else 1
+            if getattr(self, size.name) < least:
+                raise ConfigError(f"chat {size.name} must be {least} or more, got {getattr(self, size.name)}")
+
+    def prompt_tokens(self, turn: int) -> int:
+        """Return the prompt's length at the given turn, counted from 0."""
+        return self.system_tokens + self.user_tokens + turn * (self.user_tokens + self.answer_tokens)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result."""
+        article = ChatShape()
+        return tuple(
+            Assumption(f"chat_{size.name}", value, "tokens" if size.name.endswith("tokens") else "", _ARTICLE, assumed)
+            for size in fields(self)
+            for value, assumed in [(getattr(self, size.name), getattr(self, size.name) == getattr(article, size.name))]
+        )
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The conversation that a slot is at."""
+
+    name: str = ""
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    turn: int = 0
+
+
+def chat(
+    seed: int = 1,
+    *,
+    requests: int = 40_000,
+    block_size: int = 16,
+    arrivals: Arrivals | None = None,
+    shape: ChatShape | None = None,
+) -> Workload:
+    """Return the chat workload: each request picks a slot uniformly at random and advances its conversation one turn.
+
+    After its last turn a slot gets a new conversation at its next pick. A replica that served a request holds prompt
+    and answer. Requests cost a few microseconds each to make and are not kept.
+
+    Args:
+        seed: 0 or more; another seed is another draw of the same workload, with other session names.
+        requests: how many.
+        block_size: tokens a block.
+        arrivals: when they arrive; one million a day, evenly, unless given.
+        shape: sizes; the article's unless given.
+    """
+    sizes = ChatShape() if shape is None else shape
+
+    def source() -> Iterator[Request]:
+        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
+
+    return Workload("chat", block_size, source, requests, sizes.assumptions)
+
+
+def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: ChatShape) -> Iterator[Request]:
+    picks = _picks(stream(seed, "chat.slots"), shape.slots, count)
+    times = arrivals.times(stream(seed, "chat.arrivals"))
+    system = chain(chain_key(seed, "chat.system"), 0, shape.system_tokens // block_size)
+    last_block = (shape.prompt_tokens(shape.turns - 1) + shape.answer_tokens) // block_size
+    slots = [_Slot(turn=shape.turns) for _ in range(shape.slots)]
+    opened = 0
+    for pick, time in zip(picks, times, strict=False):
+        slot = slots[pick]
+        if slot.turn == shape.turns:
+            own = chain(chain_key(seed, "chat.conversation", opened), len(system), last_block)
+            slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", np.concatenate([system, own]))
+            opened += 1
+        prompt = shape.prompt_tokens(slot.turn)
+        context = prompt + shape.answer_tokens
+        slot.turn += 1
+        yield Request(
+            time,
+            BlockHashes(slot.hashes[: prompt // block_size], token_count=prompt, block_size=block_size),
+            BlockHashes(slot.hashes[: context // block_size], token_count=context, block_size=block_size),
+            prompt,
+            shape.answer_tokens,
+            session=slot.name,
+            entry=Entry(slot.name, context, shape.system_tokens),
+        )
+
+
+def _picks(rng: np.random.Generator, slots: int, count: int) -> Iterator[int]:
+    for first in range(0, count, _BATCH):
+        yield from rng.integers(0, slots, min(_BATCH, count - first)).tolist()

@@ -1,0 +1,151 @@
+"""Lines and JSON rows of a trace file, plain or gzip, with errors that name file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.errors import TraceError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def open_trace(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes; gzip is recognised by its first bytes, not by its name.
+
+    Raises:
+        TraceError: if there is no such file, or it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            zipped = stream.read(2) == _GZIP_MAGIC
+        return cast("IO[bytes]", gzip.open(path)) if zipped else path.open("rb")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, text) of each line that is not blank. One line is in memory at a time.
+
+    Raises:
+        TraceError: at a gzip stream that ends early or is damaged, and at text that is not UTF-8.
+    """
+    number = 0
+    with open_trace(path) as stream:
+        while True:
+            number += 1
+            try:
+                line = stream.readline()
+            except EOFError as error:
+                raise TraceError(f"{path}:{number}: the gzip data ends early: the file is truncated") from error
+            except (OSError, zlib.error) as error:
+                raise TraceError(f"{path}:{number}: the gzip data is damaged: {error}") from error
+            if not line:
+                return
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}") from error
+            if text.strip():
+                yield number, text
+
+
+class Row:
+    """One JSON object of a file, and where it stands. Its methods take out one field each and check it."""
+
+    __slots__ = ("fields", "line", "path")
+
+    def __init__(self, fields: dict[str, Any], path: Path, line: int) -> None:
+        """Hold the object's fields."""
+        self.fields = fields
+        self.path = path
+        self.line = line
+
+    def error(self, text: str) -> TraceError:
+        """Return an error that names this row's file and line."""
+        return TraceError(f"{self.path}:{self.line}: {text}")
+
+    def _get(self, name: str) -> Any:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise self.error(f"field {name!r} is missing") from None
+
+    def integer(self, name: str, *, least: int = 0) -> int:
+        """Return a whole number of ``least`` or more."""
+        value = self._get(name)
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or value < least:
+            raise self.error(f"{name} must be a whole number, {least} or more, got {shown(value)}")
+        return value
+
+    def number(self, name: str) -> float:
+        """Return a finite number."""
+        value = self._get(name)
+        if type(value) not in {int, float} or not math.isfinite(value):
+            raise self.error(f"{name} must be a finite number, got {shown(value)}")
+        return float(value)
+
+    def text(self, name: str) -> str | None:
+        """Return a text, or None where the field is absent, null or empty; numbers become their decimal text."""
+        value = self.fields.get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            return value
+        if type(value) is int:
+            return str(value)
+        raise self.error(f"{name} must be text, got {shown(value)}")
+
+    def sequence(self, name: str) -> list[Any]:
+        """Return a list."""
+        value = self._get(name)
+        if not isinstance(value, list):
+            raise self.error(f"{name} must be a list, got {shown(value)}")
+        return value
+
+    def ids(self, name: str) -> NDArray[np.uint64]:
+        """Return a list of whole numbers from 0 to 2**64 - 1."""
+        value = self.sequence(name)
+        if not value:
+            return np.empty(0, np.uint64)
+        try:
+            numbers = np.array(value)
+        except (ValueError, OverflowError):
+            numbers = np.array(None)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0:
+            bad = next((at for at, item in enumerate(value) if type(item) is not int or not 0 <= item < 2**64), 0)
+            raise self.error(f"{name}[{bad}] must be a whole number, 0 to 2**64 - 1, got {shown(value[bad])}")
+        return numbers.astype(np.uint64)
+
+
+def shown(value: object) -> str:
+    """Return a short text of a wrong value for an error."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what fits on a line
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield each line of a JSONL file as a :class:`Row`.
+
+    Raises:
+        TraceError: at a line that is not one JSON object.
+    """
+    for number, line in read_lines(path):
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise TraceError(f"{path}:{number}: not JSON: {reason}") from error
+        if not isinstance(fields, dict):
+            raise TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}")
+        yield Row(fields, path, number)

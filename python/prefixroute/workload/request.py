@@ -1,0 +1,63 @@
+"""One request of a workload, and the whole-prompt entry that the article's compatibility cache keys it by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from prefixroute.workload.blocks import BlockHashes
+
+_NO_ATTRS: Mapping[str, str] = MappingProxyType({})
+
+
+class Entry(NamedTuple):
+    """How a cache of kind ``entries`` sees a request: a whole prompt under one name, all sizes in tokens.
+
+    Attributes:
+        id: what the entry is found by (a conversation, a document).
+        held_tokens: what the entry weighs once the request has been served.
+        shared_tokens: leading tokens that any replica holds that has served anything (the system prompt).
+    """
+
+    id: str
+    held_tokens: int
+    shared_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: when it arrives, what its prompt shares with others, and what is cached once it is served.
+
+    ``context`` always begins with ``prompt``. Where a trace does not say what the answer was, the two are the same
+    object: the answer is then not reused (its tokens still count for decoding).
+
+    Attributes:
+        arrival_s: seconds from the start of the workload; never decreases within a workload.
+        prompt: the prompt's full blocks.
+        context: the full blocks of prompt and answer, which the replica may hold afterwards.
+        prompt_tokens: tokens of the prompt, at least 1, those of a partial last block included.
+        output_tokens: tokens of the answer. Policies never see it.
+        session: the key that turns of one conversation share, or None where there is none.
+        document: the key of a document that several sessions ask about, or None.
+        tenant: who is billed, or None.
+        model: the model asked for, or None.
+        entry: the request for a cache of kind ``entries``, or None where that scheme does not fit.
+        reported_hit_tokens: cached tokens that the engine reported in the log; None is unknown, not zero.
+        attrs: anything else the trace says (for example ``type``), for policies that read request attributes.
+    """
+
+    arrival_s: float
+    prompt: BlockHashes
+    context: BlockHashes
+    prompt_tokens: int
+    output_tokens: int
+    session: str | None = None
+    document: str | None = None
+    tenant: str | None = None
+    model: str | None = None
+    entry: Entry | None = None
+    reported_hit_tokens: int | None = None
+    attrs: Mapping[str, str] = field(default_factory=lambda: _NO_ATTRS)

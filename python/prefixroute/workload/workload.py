@@ -1,0 +1,78 @@
+"""A workload: a named stream of requests that can be read again from the start, any number of times."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import ConfigError
+from prefixroute.workload.request import Request
+from prefixroute.workload.streams import chain_key
+
+_KEY_RANGE = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests in order of arrival. Each call of :meth:`requests` starts again and yields the same requests.
+
+    Attributes:
+        name: what tables call it (``chat``, or a file's name).
+        block_size: tokens a block, for router, belief and truth alike.
+        source: makes a fresh iterator of the requests.
+        request_count: how many requests there are, or None where nobody has counted.
+        assumptions: the figures the workload rests on.
+        notes: what a reader had to infer or change (sessions inferred, rows put in order).
+    """
+
+    name: str
+    block_size: int
+    source: Callable[[], Iterator[Request]] = field(repr=False, compare=False)
+    request_count: int | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def requests(self) -> Iterator[Request]:
+        """Yield the requests in order of arrival, from the first, holding one at a time.
+
+        Raises:
+            TraceError: at the bad line of a file that was not checked when it was opened. Whoever consumes the stream
+                then discards what it has made of the requests before.
+        """
+        return self.source()
+
+    def head(self, count: int) -> Workload:
+        """Return the first ``count`` requests as a workload."""
+        if count < 0:
+            raise ConfigError(f"a workload's head must have 0 requests or more, got {count}")
+        known = None if self.request_count is None else min(count, self.request_count)
+        return replace(self, source=lambda: itertools.islice(self.source(), count), request_count=known)
+
+    def scaled(self, speed: float) -> Workload:
+        """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
+        if not 0 < speed < float("inf"):
+            raise ConfigError(f"speed must be a finite number above 0, got {speed}")
+
+        def requests() -> Iterator[Request]:
+            return (replace(request, arrival_s=request.arrival_s / speed) for request in self.source())
+
+        return replace(self, source=requests, notes=(*self.notes, f"arrivals {speed:g} times as fast as recorded"))
+
+    def sampled(self, share: float, seed: int = 0) -> Workload:
+        """Return about ``share`` of the sessions, each of them whole; a request without a session is one of its own.
+
+        Taking requests one by one would tear conversations apart and make every cache look worse.
+        """
+        if not 0 < share <= 1:
+            raise ConfigError(f"share of sessions must be above 0 and at most 1, got {share}")
+        limit = share * _KEY_RANGE
+
+        def requests() -> Iterator[Request]:
+            for number, request in enumerate(self.source()):
+                if chain_key(seed, "sample", number if request.session is None else request.session) < limit:
+                    yield request
+
+        note = f"a sample of {share:.4g} of the sessions, each whole (seed {seed})"
+        return replace(self, source=requests, request_count=None, notes=(*self.notes, note))

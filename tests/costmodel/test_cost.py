@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from prefixroute.costmodel import CostModel, find_model, gpus, models
+from prefixroute.errors import ConfigError
+
+ARTICLE = CostModel("H100", "Qwen3-8B", utilisation=0.5, usd_per_gpu_hour=4.29)
+
+
+@pytest.mark.parametrize(
+    ("new", "cached", "milliseconds"), [(8_800, 0, 338.03), (6_800, 2_000, 269.32), (200, 8_600, 8.71)]
+)
+def test_time_to_first_token_of_turn_12(new: int, cached: int, milliseconds: float) -> None:
+    assert ARTICLE.prefill_seconds(new, cached) * 1_000 == pytest.approx(milliseconds, abs=0.005)
+
+
+@pytest.mark.parametrize(("block_size", "ratio", "dollars"), [(1, 0.03636, 9.44), (16, 0.03709, 9.63)])
+def test_floor_of_the_chat_workload(block_size: int, ratio: float, dollars: float) -> None:
+    prompts = [2_200 + 600 * turn for turn in range(12)]
+    cached = [2_000, *((prompt - 200) // block_size * block_size for prompt in prompts[1:])]
+    new = [prompt - hit for prompt, hit in zip(prompts, cached, strict=True)]
+    seconds = ARTICLE.prefill_seconds(np.array(new), np.array(cached)).sum()
+    assert sum(new) / sum(prompts) == pytest.approx(ratio, abs=1e-5)
+    assert ARTICLE.usd(float(seconds)) / 12 * 1e6 == pytest.approx(dollars, abs=0.005)
+
+
+def test_a_cached_token_costs_attention_and_nothing_else() -> None:
+    whole = ARTICLE.prefill_flops(8_800)
+    parts = ARTICLE.prefill_flops(5_000) + ARTICLE.prefill_flops(3_800, 5_000)
+    assert parts == pytest.approx(whole, rel=1e-12)
+    assert ARTICLE.prefill_seconds(0, 5_000) == 0
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint32, np.uint64, np.int16])
+def test_arrays_agree_with_scalars(kind: type[np.integer]) -> None:
+    new, cached = np.array([200, 6_800, 1], kind), np.array([8_600, 2_000, 0], kind)
+    expected = [ARTICLE.prefill_seconds(int(n), int(c)) for n, c in zip(new, cached, strict=True)]
+    seconds = ARTICLE.prefill_seconds(new, cached)
+    assert seconds.dtype == np.float64
+    np.testing.assert_allclose(seconds, expected, rtol=1e-14)
+
+
+def test_kv_cache_of_the_article() -> None:
+    assert find_model("qwen3-8b").kv_bytes_per_token == 147_456
+    assert find_model("Qwen3-8B").kv_bytes_per_token * 300_000 == pytest.approx(44.2e9, abs=0.05e9)
+    assert CostModel().capacity_tokens == pytest.approx((80e9 * 0.9 - 16.4e9) / 147_456, abs=1)
+
+
+def test_tensor_parallel_adds_memory_speed_and_price() -> None:
+    one, two = CostModel("H100", "Llama-3.1-8B"), CostModel("H100", "Llama-3.1-8B", tensor_parallel=2)
+    assert two.prefill_seconds(1_000) == pytest.approx(one.prefill_seconds(1_000) / 2)
+    assert two.usd(1.0) == pytest.approx(2 * one.usd(1.0))
+    assert two.capacity_tokens > 2 * one.capacity_tokens
+    with pytest.raises(ConfigError, match=r"Llama-3.1-70B takes 141.2 GB .* raise tensor_parallel"):
+        _ = CostModel("H100", "Llama-3.1-70B").capacity_tokens
+
+
+def test_cache_is_not_split_over_more_gpus_than_kv_heads() -> None:
+    at_8, at_16 = (CostModel(model="Qwen3-8B", tensor_parallel=gpus) for gpus in (8, 16))
+    assert at_16.capacity_tokens < 1.1 * at_8.capacity_tokens
+
+
+def test_decoding_is_bound_by_memory_and_long_prefill_by_compute() -> None:
+    weights = 16.4e9 / (0.8 * 3.35e12)
+    assert ARTICLE.decode_seconds(1, 0) == pytest.approx(weights, rel=1e-9)
+    assert ARTICLE.decode_seconds(1, 100_000) == pytest.approx(weights + 14.7456e9 / (0.8 * 3.35e12), rel=1e-9)
+    assert ARTICLE.step_seconds([(8_800, 0)]) == pytest.approx(ARTICLE.prefill_seconds(8_800))
+    assert ARTICLE.step_seconds([(8_800, 0)], decodes=16, decode_context_tokens=16_000) > ARTICLE.prefill_seconds(8_800)
+    assert ARTICLE.step_seconds() == 0
+
+
+def test_chunks_of_a_prompt_take_as_long_as_the_whole_where_compute_binds() -> None:
+    chunks = sum(ARTICLE.step_seconds([(2_048, start)]) for start in range(0, 8_192, 2_048))
+    assert chunks == pytest.approx(ARTICLE.step_seconds([(8_192, 0)]))
+
+
+def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
+    names = {"gpu", "model", "utilisation", "usd_per_gpu_hour", "tensor_parallel"}
+    assumed = {item.name for item in CostModel().assumptions if item.assumed}
+    given = {item.name for item in CostModel("H100", "Qwen3-8B", utilisation=0.5).assumptions if item.assumed}
+    assert names <= assumed
+    assert not {"gpu", "model", "utilisation"} & given
+    assert "usd_per_gpu_hour" in given
+    assert "ASSUMED" in str(next(item for item in CostModel().assumptions if item.name == "usd_per_gpu_hour"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gpu": "H1000"}, "gpu must be one of H100, H200, .*, got 'H1000'"),
+        ({"model": "gpt-9"}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'gpt-9'"),
+        ({"utilisation": 0}, "utilisation must be above 0 and at most 1, got 0"),
+        ({"utilisation": float("nan")}, "utilisation must be"),
+        ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be a finite number, 0 or more, got -1"),
+        ({"tensor_parallel": 0}, "tensor_parallel must be 1 or more, got 0"),
+    ],
+)
+def test_wrong_figures_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CostModel(**arguments)  # type: ignore[arg-type]
+
+
+def test_value_semantics() -> None:
+    assert CostModel() == ARTICLE == pickle.loads(pickle.dumps(ARTICLE))  # noqa: S301 - our own bytes
+    assert hash(CostModel()) == hash(ARTICLE)
+    assert CostModel("H200") != ARTICLE
+    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', utilisation=0.5")
+
+
+def test_tables_name_their_sources() -> None:
+    assert {"H100", "H200", "B200", "A100", "L40S", "MI300X"} <= gpus().keys()
+    assert {"Qwen3-8B", "Qwen3-32B", "Llama-3.1-8B", "Llama-3.1-70B"} <= models().keys()
+    assert all(gpu.source and "202" in gpu.price_source for gpu in gpus().values())
+    assert all("202" in model.source for model in models().values())

@@ -1,0 +1,209 @@
+"""Laws of the article's workloads, through the public door."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError
+from prefixroute.workload import (
+    Arrivals,
+    Bursty,
+    ChatShape,
+    DocumentsShape,
+    Even,
+    Poisson,
+    Recorded,
+    Request,
+    Workload,
+    chat,
+    documents,
+)
+
+GENERATORS: list[Callable[..., Workload]] = [chat, documents]
+every_generator = pytest.mark.parametrize("generator", GENERATORS, ids=lambda generator: generator.__name__)
+
+
+def fingerprint(request: Request) -> tuple[object, ...]:
+    return (
+        request.arrival_s,
+        request.prompt.array.tobytes(),
+        request.context.array.tobytes(),
+        request.prompt_tokens,
+        request.output_tokens,
+        request.session,
+        request.document,
+        request.entry,
+    )
+
+
+def floor(workload: Workload) -> float:
+    seen: set[int] = set()
+    hit = total = 0
+    for request in workload.requests():
+        hashes = request.prompt.array.tolist()
+        known = bisect_left(hashes, x=True, key=lambda block: block not in seen)
+        hit += known * workload.block_size
+        total += request.prompt_tokens
+        seen.update(request.context.array.tolist())
+    return 1 - hit / total
+
+
+@every_generator
+def test_same_seed_same_requests_and_each_reading_starts_again(generator: Callable[..., Workload]) -> None:
+    workload = generator(7, requests=2_000)
+    first = [fingerprint(request) for request in workload.requests()]
+    assert first == [fingerprint(request) for request in workload.requests()]
+    assert first == [fingerprint(request) for request in generator(7, requests=2_000).requests()]
+    assert first != [fingerprint(request) for request in generator(8, requests=2_000).requests()]
+
+
+@every_generator
+def test_a_longer_run_begins_with_the_shorter_one(generator: Callable[..., Workload]) -> None:
+    short = [fingerprint(request) for request in generator(1, requests=5_000).requests()]
+    longer = [fingerprint(request) for request in generator(1, requests=9_000).head(5_000).requests()]
+    assert short == longer
+
+
+@every_generator
+@pytest.mark.parametrize("block_size", [1, 16, 512])
+def test_every_request_is_well_formed(generator: Callable[..., Workload], block_size: int) -> None:
+    last = 0.0
+    for request in generator(3, requests=500, block_size=block_size).requests():
+        assert request.arrival_s >= last
+        last = request.arrival_s
+        assert len(request.prompt) == request.prompt_tokens // block_size
+        assert len(request.context) == (request.prompt_tokens + request.output_tokens) // block_size
+        assert (request.context.array[: len(request.prompt)] == request.prompt.array).all()
+        assert request.prompt.token_count == request.prompt_tokens
+        assert request.prompt.block_size == request.context.block_size == block_size
+
+
+def test_a_chat_grows_by_600_tokens_a_turn_for_12_turns() -> None:
+    turns: dict[str | None, list[Request]] = {}
+    for request in chat(1, requests=20_000).requests():
+        turns.setdefault(request.session, []).append(request)
+    finished = [conversation for conversation in turns.values() if len(conversation) == 12]
+    assert len(finished) > 1_000
+    assert max(len(conversation) for conversation in turns.values()) == 12
+    for conversation in finished[:50]:
+        assert [request.prompt_tokens for request in conversation] == [2_200 + 600 * turn for turn in range(12)]
+        for before, after in itertools.pairwise(conversation):
+            assert (after.prompt.array[: len(before.context)] == before.context.array).all()
+
+
+def test_conversations_share_the_system_prompt_and_nothing_after() -> None:
+    requests = list(chat(1, requests=2_000).requests())
+    system = requests[0].prompt.array[:125]
+    assert all((request.prompt.array[:125] == system).all() for request in requests)
+    owners = Counter((request.session, block) for request in requests for block in request.prompt.array[125:].tolist())
+    assert len({block for _, block in owners}) == len(owners)
+
+
+def test_another_seed_is_another_fleet_of_names_and_blocks() -> None:
+    first, second = ([*generator(seed, requests=300).requests()] for generator, seed in ((chat, 1), (chat, 2)))
+    assert not {request.session for request in first} & {request.session for request in second}
+    assert not set(first[0].prompt.array.tolist()) & set(second[0].prompt.array.tolist())
+
+
+def test_floor_of_chat_is_3_709_percent_in_blocks_of_16() -> None:
+    few_slots = ChatShape(slots=5)
+    assert floor(chat(1, requests=4_000, shape=few_slots)) == pytest.approx(0.03709, abs=0.0005)
+    assert floor(chat(1, requests=1_000, shape=few_slots, block_size=1)) == pytest.approx(0.03636, abs=0.001)
+
+
+def test_documents_follow_zipf_and_share_a_document_of_1000_blocks() -> None:
+    requests = list(documents(1, requests=20_000).requests())
+    counts = Counter(request.document for request in requests)
+    harmonic = sum(1 / rank for rank in range(1, 301))
+    assert counts.most_common(1)[0][1] / len(requests) == pytest.approx(1 / harmonic, rel=0.05)
+    by_document = {request.document: request.prompt.array[:1_000].tobytes() for request in requests}
+    assert len(set(by_document.values())) == len(by_document) == 300
+    assert all(request.prompt.array[:1_000].tobytes() == by_document[request.document] for request in requests)
+    assert len({request.prompt.array[1_000:].tobytes() for request in requests}) == len(requests)
+    assert floor(documents(1, requests=3_000)) < 0.11
+
+
+def test_entries_are_what_the_article_keeps() -> None:
+    for request in chat(1, requests=300).requests():
+        assert request.entry == (request.session, request.prompt_tokens + 400, 2_000)
+    for request in documents(1, requests=300).requests():
+        assert request.entry == (request.document, 16_000, 0)
+
+
+@pytest.mark.parametrize("arrivals", [Even(50), Poisson(50), Bursty(50, cv=3)])
+def test_arrivals_keep_their_rate(arrivals: Arrivals) -> None:
+    times = [request.arrival_s for request in chat(1, requests=20_000, arrivals=arrivals).requests()]
+    assert times[-1] == pytest.approx(400, rel=0.15)
+    assert all(before <= after for before, after in itertools.pairwise(times))
+
+
+def test_bursts_have_the_spread_asked_for() -> None:
+    times = [request.arrival_s for request in chat(1, requests=40_000, arrivals=Bursty(10, cv=4)).requests()]
+    gaps = np.diff(times)
+    assert gaps.std() / gaps.mean() == pytest.approx(4, rel=0.15)
+
+
+def test_recorded_arrivals_start_again() -> None:
+    times = [request.arrival_s for request in chat(1, requests=5, arrivals=Recorded([3.0, 4.0, 7.0])).requests()]
+    assert times == [0.0, 1.0, 4.0, 6.0, 7.0]
+
+
+def test_arrivals_do_not_move_anything_else() -> None:
+    even, poisson = (
+        [fingerprint(request)[1:] for request in chat(1, requests=1_000, arrivals=arrivals).requests()]
+        for arrivals in (Even(5), Poisson(5))
+    )
+    assert even == poisson
+
+
+@every_generator
+def test_a_sample_keeps_sessions_whole(generator: Callable[..., Workload]) -> None:
+    workload = generator(1, requests=4_000)
+    everything = Counter(request.session for request in workload.requests())
+    sample = Counter(request.session for request in workload.sampled(0.3, seed=2).requests())
+    if None not in everything:
+        assert all(everything[session] == count for session, count in sample.items())
+    assert sum(sample.values()) == pytest.approx(1_200, rel=0.25)
+    assert sample == Counter(request.session for request in workload.sampled(0.3, seed=2).requests())
+
+
+def test_scaling_time_scales_arrivals_only() -> None:
+    workload = chat(1, requests=100)
+    for before, after in zip(workload.requests(), workload.scaled(4).requests(), strict=True):
+        assert after.arrival_s == before.arrival_s / 4
+        assert fingerprint(after)[1:] == fingerprint(before)[1:]
+
+
+def test_own_shapes_are_not_marked_assumed() -> None:
+    sizes = {item.name: item for item in chat(1, shape=ChatShape(turns=3)).assumptions}
+    assert not sizes["chat_turns"].assumed
+    assert sizes["chat_turns"].value == 3
+    assert sizes["chat_system_tokens"].assumed
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ChatShape(turns=0), "chat turns must be 1 or more, got 0"),
+        (lambda: ChatShape(system_tokens=-1), "chat system_tokens must be 0 or more, got -1"),
+        (lambda: DocumentsShape(documents=0), "documents documents must be 1 or more, got 0"),
+        (lambda: DocumentsShape(zipf=-1), "zipf exponent must be 0 or more, got -1"),
+        (lambda: next(chat(-1).requests()), "seed must be 0 or more, got -1"),
+        (lambda: Poisson(0), "rate_per_s must be a finite number above 0, got 0"),
+        (lambda: Bursty(1, cv=float("inf")), "cv must be a finite number above 0, got inf"),
+        (lambda: Recorded([1.0]), "needs 2 finite times or more, got 1"),
+        (lambda: Recorded([1.0, 0.5, 2.0]), "must not go back"),
+        (lambda: chat().sampled(0), "share of sessions must be above 0 and at most 1, got 0"),
+        (lambda: chat().scaled(-1), "speed must be a finite number above 0, got -1"),
+        (lambda: chat().head(-1), "must have 0 requests or more, got -1"),
+    ],
+)
+def test_impossible_settings_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()
