@@ -110,15 +110,19 @@ class CostModel:
     def prefill_seconds(self, new_tokens: float, cached_tokens: float = 0) -> float: ...
     @overload
     def prefill_seconds(
-        self, new_tokens: NDArray[np.integer], cached_tokens: NDArray[np.integer] | float = 0
+        self,
+        new_tokens: NDArray[np.integer | np.floating],
+        cached_tokens: NDArray[np.integer | np.floating] | float = 0,
     ) -> NDArray[np.float64]: ...
     def prefill_seconds(
-        self, new_tokens: float | NDArray[np.integer], cached_tokens: float | NDArray[np.integer] = 0
+        self,
+        new_tokens: float | NDArray[np.integer | np.floating],
+        cached_tokens: float | NDArray[np.integer | np.floating] = 0,
     ) -> float | NDArray[np.float64]:
         """Return the seconds to first token on an idle replica: compute ``new_tokens`` behind ``cached_tokens``.
 
         Bound by compute, as prefill is from some hundred tokens on; :meth:`step_seconds` has the memory bound too.
-        Arrays of any integer type give an array of float64 of the same shape.
+        Arrays of any numeric type give an array of float64 of the same shape.
         """
         new: Any = np.asarray(new_tokens, float) if isinstance(new_tokens, np.ndarray) else new_tokens
         cached: Any = np.asarray(cached_tokens, float) if isinstance(cached_tokens, np.ndarray) else cached_tokens
