@@ -1,0 +1,164 @@
+"""The four charts of a study: Vega-Lite through Altair, drawn to SVG or PNG without a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from prefixroute.report.palette import FAINT, INK, PAPER, colour, dash, shape
+from prefixroute.report.study import QUANTILES, Study
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+WIDTH, HEIGHT = 400, 240
+BAR = 26
+VEGA_LITE = "6.4"
+"""The Vega-Lite release that draws: fixed, so that a newer Altair does not move a pixel."""
+
+SKEW = "requests at the busiest replica / mean"
+SKEW_SHOWN = 1.25
+FONT = "DejaVu Sans, Verdana, sans-serif"
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": INK,
+        "tickColor": INK,
+        "gridColor": FAINT,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 240,
+    },
+    "legend": {
+        "orient": "bottom",
+        "symbolStrokeWidth": 0,
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "symbolSize": 100,
+        "labelLimit": 300,
+    },
+    "title": {"color": INK, "fontSize": 14, "anchor": "start", "offset": 12},
+    "view": {"stroke": None},
+}
+
+
+def charts(study: Study) -> dict[str, Chart]:
+    """Return the charts by title, without legends: a page has one legend for all."""
+    most = max(study.replicas)
+    drawn = {
+        "Prompt tokens computed again": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
+        "Prefill cost": _measure(study, "usd_per_million_requests", "$ per million requests", 1.0),
+        "Skew": _measure(study, "skew", SKEW, 1.0),
+    }
+    if study.ttft_s:
+        drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = _ttft(study, most)
+    return drawn
+
+
+def svg(chart: Chart) -> str:
+    """Return a chart as SVG whose text and grid carry the stand-in colours of the palette."""
+    spec = chart.configure(**{**CONFIG, "legend": {"disable": True}}).to_dict()
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))
+
+
+def png(study: Study, scale: float = 2.0) -> bytes:
+    """Return all charts as one picture, dark on white, with a legend."""
+    drawn = [chart.properties(title=title) for title, chart in charts(study).items()]
+    rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
+    page = (
+        alt.vconcat(*rows, spacing=28)
+        .resolve_scale(color="shared", shape="shared")
+        .properties(padding=20, title=alt.Title(f"{study.workload}: what each policy costs", fontSize=17, offset=18))
+    )
+    text = page.configure(**{**CONFIG, "background": "white"}).to_json()
+    for stand_in, ink in PAPER.items():
+        text = text.replace(stand_in, ink)
+    return bytes(vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=scale))
+
+
+def _measure(study: Study, field: str, title: str, factor: float) -> Chart:
+    """Draw one field of the rows: lines over the numbers of replicas, or bars where there is one number only."""
+    rows = [{"policy": row["policy"], "replicas": row["replicas"], "value": factor * row[field]} for row in study.rows]
+    bound = {"recompute_ratio": study.floor, "skew": 1.0}.get(field)
+    name = "even" if field == "skew" else f"floor {factor * (bound or 0.0):.3g} %"
+    limits = [] if bound is None else [{"value": factor * bound, "name": name}]
+    draw = _bars if len(study.replicas) == 1 else _lines
+    return draw(study, alt.InlineData(values=rows), alt.InlineData(values=limits), title)
+
+
+def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+    # Skew below 1 does not exist, and a difference of a hundredth must not fill the chart.
+    scale = (
+        alt.Scale(domainMin=1, domainMax=max(SKEW_SHOWN, *(row["skew"] for row in study.rows)))
+        if title == SKEW
+        else alt.Scale()
+    )
+    height = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, domain=False, ticks=False))
+    base = alt.Chart(rows).encode(
+        x=alt.X("replicas:O", title="replicas", axis=alt.Axis(labelAngle=0)), y=height, color=_colour(study)
+    )
+    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study))
+    limit = alt.Chart(limits).encode(y=height)
+    name = limit.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK).encode(
+        text="name:N", x=alt.value(0)
+    )
+    rule = limit.mark_rule(color=INK, strokeDash=[5, 4])
+    return alt.layer(rule, base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study)), marks, name).properties(
+        width=WIDTH, height=HEIGHT
+    )
+
+
+def _bars(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+    width = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=6))
+    base = alt.Chart(rows).encode(
+        x=width, y=alt.Y("policy:N", title=None, sort=study.policies, axis=alt.Axis(ticks=False))
+    )
+    value = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("value:Q", format=".3~r"))
+    limit = alt.Chart(limits).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=width)
+    bars = base.mark_bar(height=BAR - 10).encode(color=_colour(study))
+    return alt.layer(bars, limit, value).properties(width=WIDTH, height=alt.Step(BAR))
+
+
+def _ttft(study: Study, replicas: int) -> Chart:
+    """Draw the share of requests answered within a time, per policy."""
+    values = [
+        {"policy": policy, "ms": 1e3 * seconds, "share": 100 * share}
+        for (policy, count), curve in study.ttft_s.items()
+        if count == replicas
+        for share, seconds in zip(QUANTILES, curve.tolist(), strict=True)
+    ]
+    chart: alt.Chart = (
+        alt.Chart(alt.InlineData(values=values))
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=alt.X("ms:Q", title="milliseconds", axis=alt.Axis(grid=False)),
+            y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
+            color=_colour(study),
+            strokeDash=_dash(study),
+            order="share:Q",
+        )
+        .properties(width=WIDTH, height=HEIGHT)
+    )
+    return chart
+
+
+def _colour(study: Study) -> alt.Color:
+    scale = alt.Scale(domain=study.policies, range=[colour(i) for i in range(len(study.policies))])
+    return alt.Color("policy:N", scale=scale, sort=study.policies, title=None)
+
+
+def _shape(study: Study) -> alt.Shape:
+    scale = alt.Scale(domain=study.policies, range=[shape(i) for i in range(len(study.policies))])
+    return alt.Shape("policy:N", scale=scale, sort=study.policies, title=None)
+
+
+def _dash(study: Study) -> alt.StrokeDash:
+    """Dash the lines that are drawn later, so that one below them shows through."""
+    scale = alt.Scale(domain=study.policies, range=[dash(i) for i in range(len(study.policies))])
+    return alt.StrokeDash("policy:N", scale=scale, sort=study.policies, legend=None)

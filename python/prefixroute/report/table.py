@@ -1,0 +1,62 @@
+"""The columns of a study's table, shared by terminal and page: title, format, and the figures a column rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prefixroute.costmodel import Assumption
+
+Row = Mapping[str, Any]
+
+_HARDWARE = frozenset({"gpu", "model", "utilisation", "tensor_parallel", "overhead_s", "capacity_tokens"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its title, how a row's cell reads, and the names of the assumptions that its figures rest on."""
+
+    title: str
+    cell: Callable[[Row], str]
+    rests_on: frozenset[str] = frozenset()
+    text: bool = False
+
+    def assumed(self, assumptions: Sequence[Assumption]) -> bool:
+        """Return whether a default stands behind these figures."""
+        return any(item.assumed and item.name in self.rests_on for item in assumptions)
+
+
+def _milliseconds(field: str) -> Callable[[Row], str]:
+    return lambda row: f"{1e3 * row[field]:,.1f}"
+
+
+COLUMNS = (
+    Column("replicas", lambda row: str(row["replicas"])),
+    Column("policy", lambda row: str(row["policy"]), text=True),
+    Column("recomputed %", lambda row: f"{100 * row['recompute_ratio']:.2f}", frozenset({"capacity_tokens"})),
+    Column("spread", lambda row: f"{100 * row['recompute_ratio_spread']:.2f}"),
+    Column("skew", lambda row: f"{row['skew']:.3f}"),
+    Column("$ / 1M requests", lambda row: usd(row["usd_per_million_requests"]), _HARDWARE | {"usd_per_gpu_hour"}),
+    Column("TTFT mean ms", _milliseconds("ttft_mean_s"), _HARDWARE),
+    Column("p50 ms", _milliseconds("ttft_p50_s"), _HARDWARE),
+    Column("p90 ms", _milliseconds("ttft_p90_s"), _HARDWARE),
+    Column("p99 ms", _milliseconds("ttft_p99_s"), _HARDWARE),
+)
+
+
+def usd(amount: float) -> str:
+    """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
+    return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
+
+
+def floor_line(floor: float) -> str:
+    """Return the line that stands below every table of recompute ratios."""
+    return f"floor {100 * floor:.2f} %: one cache of unlimited size, full blocks only; no routing recomputes less"
+
+
+def figure(value: float | str) -> str:
+    """Return the value of an assumption as people write it: ``300,000``, ``0.5``, ``9.89e+14``."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from prefixroute.report import palette
+from prefixroute.report.study import Study
+
+pytest.importorskip("altair", reason="the extra `report` is not installed")
+
+from prefixroute.report.charts import charts, png
+from prefixroute.report.page import page
+
+
+class Outline(HTMLParser):
+    """The tags, addresses and table cells of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action"}]
+
+
+def outline(text: str) -> Outline:
+    parser = Outline()
+    parser.feed(text)
+    return parser
+
+
+def test_the_page_needs_nothing_from_outside(study: Study) -> None:
+    text = page(study)
+    seen = outline(text)
+    assert seen.addresses == []
+    assert not {"script", "link", "img", "iframe"} & set(seen.tags)
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_the_page_draws_each_measure_and_prints_every_row(study: Study) -> None:
+    text = page(study)
+    assert outline(text).tags.count("svg") == 4
+    assert "Time to first token, 8 replicas" in text
+    assert text.count('<td class="text">round-robin</td>') == 2
+    assert "floor 3.71 %" in text
+    assert text.count("ASSUMED") == 2  # the price's column, and the price
+
+
+def test_colours_follow_the_reader_and_no_stand_in_is_left(study: Study) -> None:
+    text = page(study)
+    assert "prefers-color-scheme: dark" in text
+    assert "var(--ink)" in text
+    assert palette.INK not in text
+    assert palette.FAINT not in text
+
+
+def test_names_are_escaped(study: Study) -> None:
+    rows = ({**study.rows[0], "policy": "<b>mine</b>"},)
+    text = page(replace(study, workload="a<script>", rows=rows, ttft_s={}))
+    assert "<script>" not in text
+    assert "<b>" not in text
+    assert "&lt;b&gt;mine" in text
+
+
+def test_without_a_distribution_three_charts_remain(study: Study) -> None:
+    assert len(charts(replace(study, ttft_s={}))) == 3
+
+
+def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Study, one_fleet: Study) -> None:
+    marks = [
+        {layer["mark"]["type"] for layer in charts(drawn)["Prefill cost"].to_dict()["layer"]}
+        for drawn in (study, one_fleet)
+    ]
+    assert "line" in marks[0]
+    assert "bar" in marks[1]
+
+
+def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, one_fleet: Study) -> None:
+    for drawn in (study, one_fleet):
+        picture = png(drawn, scale=1)
+        assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+        assert picture == png(replace(drawn), scale=1)
+    assert page(study) == page(replace(study))
+
+
+def test_a_study_of_many_policies_gives_each_its_own_sign(study: Study) -> None:
+    signs = {(palette.colour(number), palette.shape(number)) for number in range(25)}
+    assert len(signs) == 25
+    rows = tuple({**study.rows[0], "policy": f"policy-{number}"} for number in range(25))
+    text = page(replace(study, rows=rows, ttft_s={}))
+    assert all(f"policy-{number}" in text for number in range(25))
