@@ -1,0 +1,122 @@
+"""The policy: a small frozen object, one pure function of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies.view import SIGNALS, View
+
+TIE = 1 << 20
+"""Number of the draw that breaks ties of scores. Policies use small numbers."""
+
+
+class Pick(NamedTuple):
+    """One slot, and why."""
+
+    slot: int
+    reason: str
+
+
+class Scores(NamedTuple):
+    """One number per slot on offer, in the order of ``view.slots``: the highest wins (a cost is given negated).
+
+    With a ``temperature`` above 0 the winner is drawn by softmax of ``value / temperature``.
+    """
+
+    values: Sequence[float]
+    reason: str
+    temperature: float = 0.0
+
+
+class Policy:
+    """Decides where a request goes. Subclass it, give it a name, and write :meth:`decide`.
+
+    A policy is stateless and pure: it sees one frozen :class:`~prefixroute.policies.View` and returns a
+    :class:`Pick` or :class:`Scores`. Everything it may want to remember is a signal of the view, kept by the router.
+    It need not care for caps, ranking or excluded replicas: the router asks again with fewer slots on offer.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str] = "custom"
+    needs: ClassVar[frozenset[str]] = SIGNALS
+    """Optional signals that the view must carry. What is not needed is not gathered."""
+    head_tokens: int = 256
+    """Length of the prompt's head that ``view.head`` stands for, rounded down to full blocks (at least one)."""
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Signals of this object: its ``needs`` and those of policies inside of it."""
+        return self.needs
+
+    def decide(self, view: View) -> Pick | Scores:
+        """Return the chosen slot with a reason, or a score for each slot on offer."""
+        raise NotImplementedError
+
+
+Answer: TypeAlias = int | tuple[int, str] | Sequence[float] | Pick | Scores
+"""What a user's function may return: a slot, a slot and a reason, or one score per slot on offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPolicy(Policy):
+    """A plain function ``view -> slot | (slot, reason) | scores`` as a policy. Sees every signal."""
+
+    function: Callable[[View], Answer]
+    name: str = "custom"  # type: ignore[misc]  # a class variable of Policy, a field here
+
+    def decide(self, view: View) -> Pick | Scores:
+        """Call the function and bring its answer into one of the two forms."""
+        return as_choice(self.function(view), self.name)
+
+
+def as_choice(answer: Answer, name: str) -> Pick | Scores:
+    """Return ``answer`` as a :class:`Pick` or :class:`Scores`; raise :class:`ConfigError` if it is neither."""
+    if isinstance(answer, Pick | Scores):
+        return answer
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return Pick(answer, name)
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        if len(answer) == 2 and isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
+            return Pick(int(answer[0]), answer[1])
+        return Scores(answer, name)  # type: ignore[arg-type]
+    msg = f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
+    raise ConfigError(msg)
+
+
+def settle(choice: Pick | Scores, view: View, name: str) -> tuple[int, str]:
+    """Return (slot, reason) of a policy's answer: ties of scores are broken by draw, a foreign slot is refused."""
+    if type(choice) is Pick:
+        if choice[0] in view.slots:
+            return choice
+        msg = f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}"
+        raise ConfigError(msg)
+    if type(choice) is not Scores:
+        return settle(as_choice(choice, name), view, name)
+    values, slots = choice[0], view.slots
+    if len(values) != len(slots):
+        msg = f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer"
+        raise ConfigError(msg)
+    if choice[2] > 0.0:
+        return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
+    high = max(values)
+    if high != high:  # noqa: PLR0124  # NaN, the only number that differs from itself
+        msg = f"policy {name!r} returned a score that is not a number"
+        raise ConfigError(msg)
+    ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
+    return ties[0] if len(ties) == 1 else ties[int(view.draw(TIE) * len(ties))], choice[1]
+
+
+def _softmax(values: Sequence[float], temperature: float, point: float) -> int:
+    """Return the position whose share of softmax(values / temperature) holds ``point`` of [0, 1)."""
+    high = max(values)
+    shares = [exp((value - high) / temperature) for value in values]
+    rest = point * sum(shares)
+    for position, share in enumerate(shares):
+        rest -= share
+        if rest < 0.0:
+            return position
+    return max(range(len(values)), key=values.__getitem__)

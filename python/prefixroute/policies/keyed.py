@@ -1,0 +1,268 @@
+"""Policies that hash a key: sessions, rendezvous, bounded load, prefix hash, documents.
+
+All of them use one order of replicas per key: rendezvous hashing (Thaler, Ravishankar 1996) over the replicas' *names*.
+Adding a replica moves about 1/N of the keys, all of them to it; removing one moves only its keys; the order in which
+replicas are listed does not matter; and routers that share nothing agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from math import ceil, log
+from typing import ClassVar
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies.base import Pick, Policy, settle
+from prefixroute.policies.spread import PowerOfTwo
+from prefixroute.policies.view import View, least, mix64
+
+_SPREAD = 0xE7037ED1A0B428DB  # odd, from wyhash: sets replicas apart after the key is mixed in
+_MASK = (1 << 64) - 1
+
+
+@lru_cache(maxsize=65_536)
+def text_hash(text: str) -> int:
+    """Return the 64-bit hash of a replica name or a key: BLAKE2b of its UTF-8 bytes, little endian."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def rendezvous(view: View, key: int) -> int:
+    """Return the slot on offer that ranks first for ``key``."""
+    if view.weights is not None:
+        return rendezvous_order(view, key)[0]
+    hashes = view.hashes
+    return max(view.slots, key=lambda slot: _weight(key, hashes[slot]))
+
+
+def rendezvous_order(view: View, key: int) -> list[int]:
+    """Return the slots on offer from first to last choice of ``key``; a replica of weight 2 is first twice as often."""
+    hashes, weights = view.hashes, view.weights
+    if weights is None:
+        return sorted(view.slots, key=lambda slot: _weight(key, hashes[slot]), reverse=True)
+    return sorted(view.slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True)
+
+
+def _weight(key: int, replica: int) -> int:
+    """Return 64 bits that depend on every bit of both hashes: the folded 128-bit product, as in wyhash."""
+    product = (key ^ replica) * (replica ^ _SPREAD | 1)
+    return (product ^ (product >> 64)) & _MASK
+
+
+def _document(view: View) -> int | None:
+    document = view.request.attrs.get("document")
+    return view.head if document is None or document == "" else text_hash(str(document))
+
+
+def _session(view: View) -> int | None:
+    return text_hash(view.request.session) if view.request.session else None
+
+
+_KEYS = {"session": _session, "head": lambda view: view.head, "document": _document}
+
+
+def _check_key(policy: str, key: str) -> None:
+    if key not in _KEYS:
+        msg = f"{policy} key must be one of {', '.join(_KEYS)}, got {key!r}"
+        raise ConfigError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Session(Policy):
+    """Keep each session on its replica: the first binding is its rendezvous choice, the router remembers it.
+
+    Reasons: ``primary`` (the bound replica), ``assigned`` (first time), ``rebound`` (it is gone, draining, full or has
+    failed: the session moves to its next rendezvous choice), ``detour`` (suspended or excluded: this request goes
+    there, the binding stays), ``no_session`` (keyless: the fallback decides).
+
+    Attributes:
+        fallback: policy of requests without a session.
+    """
+
+    fallback: Policy = PowerOfTwo()
+    name: ClassVar[str] = "session"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Signals of the fallback."""
+        return self.fallback.wants
+
+    def decide(self, view: View) -> Pick:
+        """Return the bound slot, or the rendezvous choice of the session."""
+        session = view.request.session
+        if not session:
+            return Pick(_fallback(self.fallback, view), "no_session")
+        bound = view.binding
+        if bound is not None and bound in view.slots:
+            return Pick(bound, "primary")
+        reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
+        return Pick(rendezvous(view, mix64(text_hash(session))), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous(Policy):
+    """Send equal keys to equal replicas, with no state at all: several routers agree without talking.
+
+    Attributes:
+        key: ``session``, ``head`` (hash of the prompt's first ``head_tokens``) or ``document`` (``attrs["document"]``,
+            else the head).
+        head_tokens: length of the head in tokens, rounded down to full blocks.
+        fallback: policy of requests without a key.
+    """
+
+    key: str = "session"
+    head_tokens: int = 256
+    fallback: Policy = PowerOfTwo()
+    name: ClassVar[str] = "rendezvous"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check the key."""
+        _check_key(self.name, self.key)
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The head, unless sessions are the key."""
+        return self.fallback.wants | _head(self.key)
+
+    def decide(self, view: View) -> Pick:
+        """Return the first choice of the key."""
+        key = _KEYS[self.key](view)
+        if key is None:
+            return Pick(_fallback(self.fallback, view), "no_key")
+        return Pick(rendezvous(view, mix64(key)), "hashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Document(Policy):
+    """Send a document's questions to one replica: hash of ``attrs["document"]``, else of the prompt's head.
+
+    Attributes:
+        head_tokens: length of the head in tokens, rounded down to full blocks.
+        fallback: policy of requests with neither.
+    """
+
+    head_tokens: int = 1_024
+    fallback: Policy = PowerOfTwo()
+    name: ClassVar[str] = "document"
+    needs: ClassVar[frozenset[str]] = frozenset({"head"})
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The head, and the signals of the fallback."""
+        return self.needs | self.fallback.wants
+
+    def decide(self, view: View) -> Pick:
+        """Return the first choice of the document."""
+        key = _document(view)
+        if key is None:
+            return Pick(_fallback(self.fallback, view), "no_key")
+        return Pick(rendezvous(view, mix64(key)), "hashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Policy):
+    """Consistent hashing with bounded loads: a key's first choice with room takes it.
+
+    A replica has room if its load, this request included, is at most ``ceil(factor * (total + 1) / n)``: the bound
+    is never below 1, however many replicas there are (Mirrokni, Thorup, Zadimoghaddam 2016). What overflows the first
+    choice goes first to a replica that starves (below ``floor(total / (n * factor))``), then to the next with room.
+
+    Attributes:
+        factor: how far above the mean a replica may go (KubeAI, SMG: 1.25).
+        key: ``head``, ``session`` or ``document``.
+        head_tokens: length of the head in tokens, rounded down to full blocks.
+        fallback: policy of requests without a key.
+    """
+
+    factor: float = 1.25
+    key: str = "head"
+    head_tokens: int = 256
+    fallback: Policy = PowerOfTwo()
+    name: ClassVar[str] = "bounded"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check the factor and the key."""
+        _check_key(self.name, self.key)
+        if not self.factor > 1.0:
+            msg = f"bounded factor must be above 1, got {self.factor}"
+            raise ConfigError(msg)
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The head, unless sessions are the key."""
+        return self.fallback.wants | _head(self.key)
+
+    def decide(self, view: View) -> Pick:
+        """Return the first slot in the key's order that has room."""
+        key = _KEYS[self.key](view)
+        if key is None:
+            return Pick(_fallback(self.fallback, view), "no_key")
+        loads, count = view.loads, len(view.slots)
+        total = sum(view.offered(loads))
+        bound = ceil(self.factor * (total + 1) / count)
+        home = rendezvous(view, mix64(key))
+        if loads[home] + 1 <= bound:
+            return Pick(home, "hashed")
+        order = rendezvous_order(view, mix64(key))
+        starving = total // (count * self.factor)
+        for slot in order:
+            if loads[slot] < starving:
+                return Pick(slot, "overflow_starving")
+        for slot in order:
+            if loads[slot] + 1 <= bound:
+                return Pick(slot, "overflow")
+        return Pick(least(view, loads, 2), "full")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHash(Policy):
+    """Hash the head of the prompt; leave an overloaded home for the least loaded replica.
+
+    The home is overloaded if its load is above ``factor * mean`` and above ``mean + gap``.
+
+    Attributes:
+        head_tokens: length of the head in tokens (SMG: 256), rounded down to full blocks.
+        boundaries: lengths in tokens at which shared prefixes end (engines that keep state at checkpoints only); the
+            longest one inside the prompt replaces ``head_tokens``.
+        factor: overload relative to the mean (SMG: 1.25).
+        gap: overload above the mean, in units of the load (SMG: 10).
+        fallback: policy of prompts shorter than a block.
+    """
+
+    head_tokens: int = 256
+    boundaries: tuple[int, ...] = ()
+    factor: float = 1.25
+    gap: float = 10.0
+    fallback: Policy = PowerOfTwo()
+    name: ClassVar[str] = "prefix-hash"
+    needs: ClassVar[frozenset[str]] = frozenset({"head"})
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The head, and the signals of the fallback."""
+        return self.needs | self.fallback.wants
+
+    def decide(self, view: View) -> Pick:
+        """Return the head's first choice, unless it is overloaded."""
+        if view.head is None:
+            return Pick(_fallback(self.fallback, view), "no_key")
+        home = rendezvous(view, mix64(view.head))
+        offered = view.offered(view.loads)
+        mean = sum(offered) / len(offered)
+        load = view.loads[home]
+        if load > self.factor * mean and load > mean + self.gap:
+            return Pick(least(view, view.loads, 2), "overflow")
+        return Pick(home, "hashed")
+
+
+def _fallback(policy: Policy, view: View) -> int:
+    return settle(policy.decide(view), view, policy.name)[0]
+
+
+def _head(key: str) -> frozenset[str]:
+    return frozenset() if key == "session" else frozenset({"head"})

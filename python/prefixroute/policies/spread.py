@@ -1,0 +1,160 @@
+"""Policies that look at turns and loads only: round robin, random, least loaded, power of two choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies.base import Pick, Policy
+from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
+from prefixroute.types import Report
+
+KV_WEIGHT = 0.15
+"""Weight of k/(1-k), k the share of the KV cache in use, in the seconds estimate (SMG's least_load)."""
+ASSUMED_TOKENS_PER_S = 2_000.0
+"""Prefill throughput of a replica that reports none (SMG's least_load)."""
+MEAN_PREFILL_TOKENS = 1_024
+"""Tokens that a waiting request stands for when no token count is reported (SMG's least_load)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin(Policy):
+    """Take turns over the replicas on offer."""
+
+    name: ClassVar[str] = "round-robin"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        """Return the slot whose turn it is."""
+        return Pick(view.slots[view.turn % len(view.slots)], "turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Random(Policy):
+    """Draw a replica uniformly."""
+
+    name: ClassVar[str] = "random"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        """Return a slot drawn at random."""
+        return Pick(one_of(view, view.slots, 0), "drawn")
+
+
+_MEASURES = {
+    "load": frozenset[str](),
+    "requests": frozenset({"in_flight"}),
+    "uncached-tokens": frozenset({"queued"}),
+    "kv-use": frozenset({"reports"}),
+    "seconds": frozenset({"reports", "queued"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLoaded(Policy):
+    """Take the least loaded replica; ties are drawn.
+
+    Attributes:
+        by: what is compared. ``load`` (the router's load signal), ``requests`` in flight, ``uncached-tokens`` waiting,
+            ``kv-use`` as reported, ``seconds`` (queued tokens / throughput + 0.15 k/(1-k), as SMG's least_load).
+            A measure that is not known of every replica on offer is not used at all: the load signal decides.
+    """
+
+    by: str = "load"
+    name: ClassVar[str] = "least-loaded"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check the measure."""
+        if self.by not in _MEASURES:
+            msg = f"least-loaded by must be one of {', '.join(_MEASURES)}, got {self.by!r}"
+            raise ConfigError(msg)
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Only the signals of the chosen measure."""
+        return _MEASURES[self.by]
+
+    def decide(self, view: View) -> Pick:
+        """Return the slot where the measure is smallest."""
+        if self.by == "load":
+            return Pick(least(view, view.loads, 0), "least")
+        values = self._measure(view)
+        if values is None:
+            return Pick(least(view, view.loads, 0), "unreported")
+        return Pick(least(view, values, 0), "least")
+
+    def _measure(self, view: View) -> Sequence[float] | None:
+        if self.by == "requests":
+            return view.in_flight
+        if self.by == "uncached-tokens":
+            return view.queued
+        reports = view.reports or []
+        known = [reports[slot] for slot in view.slots]
+        if any(report is None or report.kv_use is None for report in known):
+            return None
+        queued = view.queued or [0] * len(reports)
+        values = [0.0] * len(reports)
+        for slot, report in zip(view.slots, known, strict=True):
+            if report is not None:
+                values[slot] = (report.kv_use or 0.0) if self.by == "kv-use" else start_seconds(report, queued[slot])
+        return values
+
+
+def start_seconds(report: Report, queued: int) -> float:
+    """Return the seconds until a new request would start: SMG's least_load estimate."""
+    waiting = report.waiting_tokens
+    if waiting is None:
+        waiting = (report.waiting or 0) * MEAN_PREFILL_TOKENS
+    use = min(report.kv_use or 0.0, 0.999)
+    return max(waiting, queued) / (report.tokens_per_s or ASSUMED_TOKENS_PER_S) + KV_WEIGHT * use / (1.0 - use)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOfTwo(Policy):
+    """Draw two distinct replicas and take the less loaded.
+
+    Attributes:
+        by: ``load`` compares the router's load signal. ``ranks`` compares, as SGLang's router does, waiting uncached
+            tokens, waiting requests, running requests and own requests in flight, in this order; reports count
+            only if every replica on offer has a fresh one.
+    """
+
+    by: str = "load"
+    name: ClassVar[str] = "power-of-two"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check the measure."""
+        if self.by not in {"load", "ranks"}:
+            msg = f"power-of-two by must be 'load' or 'ranks', got {self.by!r}"
+            raise ConfigError(msg)
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Only the signals of the chosen measure."""
+        return frozenset({"reports", "in_flight"}) if self.by == "ranks" else frozenset()
+
+    def decide(self, view: View) -> Pick:
+        """Return the better of two drawn slots."""
+        return Pick(self.among(view, view.slots), "power_of_two")
+
+    def among(self, view: View, slots: Sequence[int]) -> int:
+        """Return the better of two slots drawn from ``slots``."""
+        if self.by == "load":
+            return less_loaded_of_two(view, slots, 0)
+        reports, in_flight = view.reports or [], view.in_flight or []
+        if any(reports[slot] is None for slot in slots):
+            return less_loaded_of_two(view, slots, 0, in_flight.__getitem__)
+        return less_loaded_of_two(view, slots, 0, lambda slot: _rank(reports[slot], in_flight[slot]))
+
+
+def _rank(report: Report | None, in_flight: int) -> tuple[float, ...]:
+    """Return the lexicographic rank of SGLang's router; what is not reported sorts last, since unknown is not zero."""
+    if report is None:
+        return (float("inf"), float("inf"), float("inf"), in_flight)
+    unknown = float("inf")
+    values = (report.waiting_tokens, report.waiting, report.running)
+    return (*(unknown if value is None else value for value in values), in_flight)

@@ -1,0 +1,133 @@
+"""What a policy sees: one light, frozen tuple per decision, and the seeded draws that stand in for chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from prefixroute.types import EMPTY_ATTRS, Namespace, Report
+
+T = TypeVar("T")
+_MASK = (1 << 64) - 1
+_TURN, _DRAW = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03  # odd constants that set turns and draws far apart
+_MIX1, _MIX2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finaliser of splitmix64 (Steele, Lea, Flood 2014)
+
+
+def mix64(value: int) -> int:
+    """Return 64 well-mixed bits of an integer: the finaliser of splitmix64."""
+    value &= _MASK
+    value = (value ^ (value >> 30)) * _MIX1 & _MASK
+    value = (value ^ (value >> 27)) * _MIX2 & _MASK
+    return value ^ (value >> 31)
+
+
+def draw(seed: int, turn: int, k: int) -> float:
+    """Return the ``k``-th number of a turn, uniform in [0, 1): a hash of its arguments, the same everywhere."""
+    return (mix64(seed + turn * _TURN + k * _DRAW) >> 11) * 2.0**-53
+
+
+class Request(NamedTuple):
+    """What the caller said about a request besides its prompt."""
+
+    session: str | None = None
+    key: str | None = None
+    namespace: Namespace | None = None
+    priority: int = 0
+    slo_ttft_s: float | None = None
+    max_tokens: int | None = None
+    attrs: Mapping[str, object] = EMPTY_ATTRS
+
+
+class View(NamedTuple):
+    """Everything that one decision may depend on. Frozen; lists are indexed by slot and must not be changed.
+
+    Only the slots in ``slots`` are on offer: an entry of another slot means nothing. Fields marked (n) are gathered
+    only if the policy names them in ``needs``, and are ``None`` otherwise.
+    """
+
+    slots: tuple[int, ...]
+    """Slots that may take the request, ascending, never empty."""
+    names: tuple[str | None, ...]
+    """Replica names."""
+    hashes: tuple[int, ...]
+    """64-bit hash of each replica's name, for rendezvous hashing."""
+    weights: tuple[float, ...] | None
+    """Speed of each replica relative to the others; ``None`` = all equal."""
+    turn: int
+    """Number of this decision."""
+    seed: int
+    """The router's seed."""
+    prompt_tokens: int
+    """Length of the prompt in tokens."""
+    hits: list[int]
+    """Leading prompt tokens that each replica is believed to hold: a multiple of the block size, below the length."""
+    loads: Sequence[float]
+    """The one load that policies balance (the router's ``load=``), divided by weight and slow-start share."""
+    binding: int | None
+    """Slot the session is bound to, on offer or not; -1 = bound, but it has to move; ``None`` = not bound."""
+    request: Request
+    """What the caller said."""
+    in_flight: list[int] | None = None
+    """(n) Requests in flight."""
+    queued: list[int] | None = None
+    """(n) Uncached prompt tokens of requests that wait for their first token."""
+    decoding: list[int] | None = None
+    """(n) Context tokens of requests past their first token."""
+    recent: list[int] | None = None
+    """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
+    reports: list[Report | None] | None = None
+    """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
+    head: int | None = None
+    """(n) Hash of the prompt's first ``policy.head_tokens`` tokens (full blocks; fewer if it is shorter), namespace
+    included; ``None`` = the prompt has no full block."""
+    held: list[int] | None = None
+    """(n) Tokens each replica is believed to hold in all."""
+    last_miss: list[int] | None = None
+    """(n) Turn of the last request each replica took without a hit; -1 = none yet."""
+    window_s: list[float] | None = None
+    """(n) Prefill seconds each replica was given within the router's window."""
+    rates: list[float | None] | None = None
+    """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
+
+    def draw(self, k: int) -> float:
+        """Return the ``k``-th random number of this decision, uniform in [0, 1)."""
+        return draw(self.seed, self.turn, k)
+
+    def offered(self, values: Sequence[T]) -> Sequence[T]:
+        """Return the values of the slots on offer, in the order of ``slots``."""
+        slots = self.slots
+        return values if len(slots) == len(values) else [values[slot] for slot in slots]
+
+    def without(self, slot: int) -> View:
+        """Return the same view with one slot less on offer."""
+        return self._replace(slots=tuple(s for s in self.slots if s != slot))
+
+
+SIGNALS = frozenset({"in_flight", "queued", "decoding", "recent", "reports", "head", "held", "last_miss", "window_s", "rates"})
+"""Fields of a view that are gathered only for policies that name them in ``needs``."""
+
+
+def least(view: View, values: Sequence[float], k: int) -> int:
+    """Return the slot on offer with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
+    offered = view.offered(values)
+    low = min(offered)
+    if offered.count(low) == 1:
+        return view.slots[offered.index(low)]
+    return one_of(view, [slot for slot, value in zip(view.slots, offered, strict=True) if value == low], k)
+
+
+def one_of(view: View, slots: Sequence[int], k: int) -> int:
+    """Return one of ``slots``, uniformly, by draw ``k``."""
+    return slots[int(view.draw(k) * len(slots))]
+
+
+def less_loaded_of_two(view: View, slots: Sequence[int], k: int, key: Callable[[int], Any] | None = None) -> int:
+    """Return the better of two distinct slots drawn by ``k`` and ``k + 1``; a tie keeps the first drawn."""
+    count = len(slots)
+    if count == 1:
+        return slots[0]
+    first = int(view.draw(k) * count)
+    second = int(view.draw(k + 1) * (count - 1))
+    a, b = slots[first], slots[second + (second >= first)]
+    rank: Callable[[int], Any] = key or view.loads.__getitem__
+    return b if rank(b) < rank(a) else a

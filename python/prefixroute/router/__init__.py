@@ -1,0 +1,9 @@
+"""The Router and what comes out of it."""
+
+from prefixroute.router.belief import Belief
+from prefixroute.router.decision import Decision
+from prefixroute.router.loads import LOADS
+from prefixroute.router.router import Router
+from prefixroute.router.tickets import Ticket
+
+__all__ = ["LOADS", "Belief", "Decision", "Router", "Ticket"]

@@ -1,0 +1,96 @@
+"""The decision: where a request should go, and everything needed to say why, rank the others, and decide it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefixroute.policies.base import Scores, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import TypeAlias
+
+    from prefixroute.policies.base import Policy
+    from prefixroute.policies.view import View
+    from prefixroute.router.belief import Blocks
+
+    Limits: TypeAlias = tuple[Iterable[str] | None, Collection[str] | None]
+
+
+class Decision:
+    """The answer of :meth:`Router.choose`. Immutable; changes nothing until it is committed.
+
+    ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+    """
+
+    __slots__ = ("_blocks", "_detour", "_limits", "_policy", "_prompt", "_version", "reason", "slot", "view")
+
+    def __init__(
+        self,
+        view: View,
+        slot: int,
+        reason: str,
+        policy: Policy,
+        source: tuple[object, Blocks, Limits, int, bool],
+    ) -> None:
+        """Bind a policy's answer to its view. ``source``: prompt, its blocks, candidates and exclude, fleet version, detour."""
+        self.view, self.slot, self.reason, self._policy = view, slot, reason, policy
+        self._prompt, self._blocks, self._limits, self._version, self._detour = source
+
+    @property
+    def replica(self) -> str:
+        """Name of the chosen replica."""
+        return self.view.names[self.slot] or ""
+
+    @property
+    def hit_tokens(self) -> int:
+        """Leading prompt tokens that the chosen replica is believed to hold."""
+        return self.view.hits[self.slot]
+
+    @property
+    def best_hit_tokens(self) -> int:
+        """The same of the best holder among the replicas on offer."""
+        hits = self.view.hits
+        return max(hits[slot] for slot in self.view.slots)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens."""
+        return self.view.prompt_tokens
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that decided."""
+        return self._policy.name
+
+    @property
+    def turn(self) -> int:
+        """Number of the decision; with the router's seed it fixes every draw."""
+        return self.view.turn
+
+    @property
+    def ranked(self) -> list[str]:
+        """All replicas on offer, best first: each next one is what the policy picks once those before it are gone."""
+        view, slot, names = self.view, self.slot, []
+        while True:
+            names.append(view.names[slot] or "")
+            if len(view.slots) == 1:
+                return names
+            view = view.without(slot)
+            slot = settle(self._policy.decide(view), view, self._policy.name)[0]
+
+    @property
+    def scores(self) -> dict[str, float] | None:
+        """Score of each replica on offer, higher is better; ``None`` if the policy picks without scores."""
+        choice = self._policy.decide(self.view)
+        if not isinstance(choice, Scores):
+            return None
+        names = self.view.names
+        return {names[slot] or "": value for slot, value in zip(self.view.slots, choice.values, strict=True)}
+
+    def __repr__(self) -> str:
+        """Show the answer in a line."""
+        return (
+            f"<Decision {self.replica!r} {self.reason} by {self.policy}: "
+            f"{self.hit_tokens} of {self.prompt_tokens} tokens held, best {self.best_hit_tokens}, turn {self.turn}>"
+        )

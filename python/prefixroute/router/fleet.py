@@ -1,0 +1,182 @@
+"""The fleet: which replicas there are, in which state, and which of them may take a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefixroute.errors import ConfigError, NoReplicaError, UnknownReplicaError
+from prefixroute.policies.keyed import text_hash
+from prefixroute.types import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from prefixroute.types import Namespace
+
+ACTIVE, DRAINING, SUSPENDED = "active", "draining", "suspended"
+START_SHARE = 1.0 / 30.0
+"""Share with which a slow start begins: one request for each 30 that a warm replica has in flight."""
+
+
+class Member:
+    """One replica of the fleet. Its slot is reused after removal, its ``generation`` never."""
+
+    __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state")
+
+    def __init__(self, name: str, slot: int, replica: Replica, generation: int) -> None:
+        """Register an active replica that is not starting slowly."""
+        self.name, self.slot, self.replica, self.generation = name, slot, replica, generation
+        self.hash = text_hash(name)
+        self.state = ACTIVE
+        self.started: float | None = None
+
+
+class Fleet:
+    """Members by name and by slot, with the tuples that decisions need kept ready.
+
+    Not thread-safe: the router's lock guards it.
+    """
+
+    def __init__(self, slow_start_s: float) -> None:
+        """Start without replicas. ``slow_start_s``: time in which a fresh replica grows to its full share."""
+        self.slow_start_s = slow_start_s
+        self.members: dict[str, Member] = {}
+        self.by_slot: list[Member | None] = []
+        self.slots: tuple[int, ...] = ()
+        self.names: tuple[str | None, ...] = ()
+        self.hashes: tuple[int, ...] = ()
+        self.weights: tuple[float, ...] | None = None
+        self.version = 0
+        self._generation = 0
+        self.limited = False  # whether some replica serves only certain models
+        self._starting: list[Member] = []
+
+    def __getitem__(self, name: str) -> Member:
+        """Return a member; raise :class:`UnknownReplicaError` naming those known."""
+        member = self.members.get(name)
+        if member is None:
+            known = ", ".join(sorted(self.members)[:8]) or "none"
+            msg = f"no replica {name!r}; known: {known}"
+            raise UnknownReplicaError(msg)
+        return member
+
+    def generation(self, slot: int) -> int:
+        """Return the generation of a slot's member, -1 if the slot is free."""
+        member = self.by_slot[slot] if slot < len(self.by_slot) else None
+        return -1 if member is None else member.generation
+
+    def add(self, name: str, slot: int, replica: Replica, now: float | None) -> Member:
+        """Register a replica. With ``now`` it starts slowly if the fleet has others to carry the load."""
+        self._generation += 1
+        member = Member(name, slot, replica, self._generation)
+        self.members[name] = member
+        self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
+        self.by_slot[slot] = member
+        if now is not None:
+            self.start_slowly(member, now)
+        self.refresh()
+        return member
+
+    def remove(self, name: str) -> Member:
+        """Forget a replica."""
+        member = self[name]
+        del self.members[name]
+        self.by_slot[member.slot] = None
+        self.refresh()
+        return member
+
+    def renew(self, member: Member, now: float) -> None:
+        """Begin a new generation of a member: its process was replaced."""
+        self._generation += 1
+        member.generation = self._generation
+        self.start_slowly(member, now)
+        self.refresh()
+
+    def set_state(self, name: str, state: str, now: float) -> Member:
+        """Change whether a replica takes requests; a readmitted one starts slowly."""
+        member = self[name]
+        if member.state != state:
+            member.state = state
+            if state == ACTIVE:
+                self.start_slowly(member, now)
+            self.refresh()
+        return member
+
+    def start_slowly(self, member: Member, now: float) -> None:
+        """Let a member's share grow from now on, unless it is the only active one."""
+        others = any(m.state == ACTIVE and m is not member for m in self.members.values())
+        member.started = now if others and self.slow_start_s > 0.0 else None
+
+    def refresh(self) -> None:
+        """Rebuild the tuples after a change."""
+        self.version += 1
+        active = [m for m in self.by_slot if m is not None and m.state == ACTIVE]
+        self.slots = tuple(m.slot for m in active)
+        self.names = tuple(None if m is None else m.name for m in self.by_slot)
+        self.hashes = tuple(0 if m is None else m.hash for m in self.by_slot)
+        weights = tuple(1.0 if m is None else m.replica.weight for m in self.by_slot)
+        self.weights = None if all(w == weights[0] for w in weights) else weights
+        self.limited = any(m.replica.models is not None for m in self.members.values())
+        self._starting = [m for m in active if m.started is not None]
+
+    def offered(
+        self,
+        namespace: Namespace | None,
+        candidates: Iterable[str] | None,
+        exclude: Collection[str] | None,
+        tried: Collection[str] = (),
+    ) -> tuple[int, ...]:
+        """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
+        slots = self.slots
+        if candidates is not None:
+            wanted = {self[name].slot for name in _names("candidates", candidates)}
+            slots = tuple(slot for slot in slots if slot in wanted)
+        if exclude or tried:
+            unwanted = {self.members[n].slot for n in (*_names("exclude", exclude or ()), *tried) if n in self.members}
+            slots = tuple(slot for slot in slots if slot not in unwanted)
+        if self.limited and namespace is not None:
+            slots = self._serving(slots, namespace.lora or namespace.model)
+        if slots:
+            return slots
+        raise NoReplicaError(self._why_none(namespace))
+
+    def _serving(self, slots: tuple[int, ...], model: str) -> tuple[int, ...]:
+        if not model:
+            return slots
+        members = ((slot, self.by_slot[slot]) for slot in slots)
+        return tuple(s for s, m in members if m is not None and (m.replica.models is None or model in m.replica.models))
+
+    def _why_none(self, namespace: Namespace | None) -> str:
+        if not self.members:
+            return "no replica: the fleet is empty"
+        counts = f"{len(self.slots)} active of {len(self.members)}"
+        model = f" serving {namespace.lora or namespace.model!r}" if self.limited and namespace is not None else ""
+        return f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
+
+    def scaled(self, loads: list[float], now: float) -> list[float]:
+        """Return the loads divided by weight and slow-start share."""
+        weights = self.weights
+        if weights is not None:
+            loads = [load / weight for load, weight in zip(loads, weights, strict=True)]
+        if self._starting:
+            loads = loads[:]
+            for member in self._starting[:]:
+                age = now - (member.started or 0.0)
+                if age >= self.slow_start_s:
+                    member.started = None
+                    self._starting.remove(member)
+                    continue
+                loads[member.slot] /= max(START_SHARE, age / self.slow_start_s)
+        return loads
+
+    @property
+    def even(self) -> bool:
+        """Whether loads need no scaling."""
+        return self.weights is None and not self._starting
+
+
+def _names(what: str, names: Iterable[str]) -> Iterable[str]:
+    if isinstance(names, str):
+        msg = f"{what} must be a collection of replica names, got the string {names!r}"
+        raise ConfigError(msg)
+    return names

@@ -1,0 +1,204 @@
+"""The ledger: every request in flight, and the effects that its life has on load, belief and bindings."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Any
+
+from prefixroute.router.fleet import DRAINING
+
+if TYPE_CHECKING:
+    from prefixroute.router.belief import Belief, Blocks, Booked
+    from prefixroute.router.book import LoadBook
+    from prefixroute.router.decision import Decision
+    from prefixroute.router.fleet import Fleet
+    from prefixroute.router.sessions import Bindings
+
+
+class Entry:
+    """One booked attempt of a request. ``queued`` and ``decoding`` are what it has on the load book at the moment."""
+
+    __slots__ = (
+        "begun",
+        "booked",
+        "decision",
+        "decoding",
+        "generation",
+        "group",
+        "hit",
+        "ident",
+        "key",
+        "name",
+        "open",
+        "progress",
+        "queued",
+        "slot",
+        "started",
+        "tried",
+    )
+
+    def __init__(self, ident: int, decision: Decision, slot: int, name: str, generation: int, now: float) -> None:
+        """Describe an attempt that is being booked."""
+        view = decision.view
+        self.ident, self.decision, self.slot, self.name, self.generation = ident, decision, slot, name, generation
+        self.key = view.request.key
+        self.hit = view.hits[slot]
+        self.queued, self.decoding = view.prompt_tokens - self.hit, 0
+        self.begun = self.progress = now
+        self.booked: Booked | None = None
+        self.open, self.started = True, False
+        self.tried: frozenset[str] = frozenset()
+        self.group: list[Entry] | None = None
+
+
+class Ledger:
+    """Open attempts, oldest progress first, by number; keyed ones by key too.
+
+    Not thread-safe, except that :attr:`dropped` may be appended to at any time: the router's lock guards the rest.
+    """
+
+    def __init__(self, fleet: Fleet, book: LoadBook, belief: Belief, bindings: Bindings, ttl_s: float) -> None:
+        """Start empty. ``ttl_s``: seconds without progress after which an attempt is given up."""
+        self.fleet, self.book, self.belief, self.bindings, self.ttl_s = fleet, book, belief, bindings, ttl_s
+        self.entries: OrderedDict[int, Entry] = OrderedDict()
+        self.keys: dict[str, Entry] = {}
+        self.dropped: deque[int] = deque()
+        self.counts: Counter[str] = Counter()
+        self._next = 0
+
+    def commit(self, decision: Decision, slot: int, name: str, now: float) -> Entry:
+        """Book an attempt: load up, predicted blocks into the belief, session bound. A key in flight is booked anew."""
+        view = decision.view
+        self._next += 1
+        entry = Entry(self._next, decision, slot, name, self.fleet.generation(slot), now)
+        key = entry.key
+        if key is not None:
+            earlier = self.keys.get(key)
+            if earlier is not None:
+                self.counts["rebooked"] += 1
+                self.abort(earlier, "rebooked")
+            self.keys[key] = entry
+        self.entries[entry.ident] = entry
+        entry.booked = self.belief.insert(name, decision._blocks, None, now)  # noqa: SLF001
+        self.book.book(slot, entry.queued, view.turn, missed=entry.hit == 0)
+        self.counts["committed"] += 1
+        return entry
+
+    def bind(self, entry: Entry, now: float) -> None:
+        """Bind the session of an attempt to its replica, unless it is only on a detour."""
+        session = entry.decision.view.request.session
+        if not session:
+            self.counts["keyless"] += 1
+            return
+        bindings = self.bindings
+        bound = bindings.get(session, now)
+        if bound is None:
+            bindings.moves["assigned"] += 1
+        elif bound.slot != entry.slot or bound.generation != entry.generation:
+            if entry.decision._detour:  # noqa: SLF001
+                bindings.moves["detour"] += 1
+                bindings.bind(session, bound.slot, bound.generation, now)
+                return
+            bindings.moves[self._why_moved(bound.slot, bound.generation)] += 1
+        bindings.bind(session, entry.slot, entry.generation, now)
+
+    def _why_moved(self, slot: int, generation: int) -> str:
+        if self.fleet.generation(slot) != generation:
+            return "removed"
+        member = self.fleet.by_slot[slot]
+        return "drained" if member is not None and member.state == DRAINING else "moved"
+
+    def find(self, key: str, what: str) -> Entry | None:
+        """Return the open attempt with this key; count a call that comes too late or for an unknown key."""
+        entry = self.keys.get(key)
+        if entry is None:
+            self.counts[f"{what}_unknown"] += 1
+        return entry
+
+    def first_token(self, entry: Entry, now: float) -> bool:
+        """Note that the engine answers: prefill load becomes decode load, and a hedge is decided."""
+        if not entry.open:
+            self.counts["first_token_late"] += 1
+            return False
+        self._renew(entry, now)
+        if entry.started:
+            return True
+        entry.started = True
+        if self.fleet.generation(entry.slot) == entry.generation:
+            context = entry.decision.view.prompt_tokens
+            self.book.start(entry.slot, entry.queued, context)
+            self.book.learn(entry.slot, entry.queued, now - entry.begun)
+            entry.decoding = context
+        entry.queued = 0
+        self._win(entry, now)
+        return True
+
+    def finish(self, entry: Entry, context: Any, now: float) -> bool:  # noqa: ANN401
+        """Note that an attempt is complete; ``context`` = prompt and output as the replica now holds them, if known."""
+        if not entry.open:
+            self.counts["finish_late"] += 1
+            return False
+        self._win(entry, now)
+        self._close(entry)
+        if self.fleet.generation(entry.slot) == entry.generation:
+            blocks: Blocks = entry.decision._blocks  # noqa: SLF001
+            namespace = None
+            if context is None:
+                context = blocks
+            else:
+                namespace = entry.decision.view.request.namespace
+            self.belief.insert(entry.name, context, namespace, now)
+        self.counts["finished"] += 1
+        return True
+
+    def abort(self, entry: Entry, why: str = "aborted") -> bool:
+        """Give an attempt up: its load goes back, and before the first token its predicted blocks too."""
+        if not entry.open:
+            self.counts["abort_late"] += 1
+            return False
+        self._close(entry)
+        if not entry.started and self.fleet.generation(entry.slot) == entry.generation and entry.booked is not None:
+            self.belief.retract(entry.name, entry.decision._blocks, entry.booked)  # noqa: SLF001
+        self.counts[why] += 1
+        return True
+
+    def _renew(self, entry: Entry, now: float) -> None:
+        entry.progress = now
+        self.entries.move_to_end(entry.ident)
+
+    def _win(self, entry: Entry, now: float) -> None:
+        """Decide a hedge: the others are refunded, the winner takes the session."""
+        group = entry.group
+        if group is None:
+            return
+        for other in group:
+            other.group = None
+            if other is not entry and other.open:
+                self.abort(other, "hedge_lost")
+        self.bind(entry, now)
+
+    def _close(self, entry: Entry) -> None:
+        entry.open = False
+        del self.entries[entry.ident]
+        if entry.key is not None and self.keys.get(entry.key) is entry:
+            del self.keys[entry.key]
+        if self.fleet.generation(entry.slot) == entry.generation:
+            self.book.release(entry.slot, entry.queued, entry.decoding)
+        entry.queued = entry.decoding = 0
+
+    def settle(self, now: float) -> None:
+        """Refund dropped tickets and attempts without progress."""
+        dropped, entries = self.dropped, self.entries
+        while dropped:
+            entry = entries.get(dropped.popleft())
+            if entry is not None:
+                self.abort(entry, "dropped")
+        while entries:
+            entry = next(iter(entries.values()))
+            if now - entry.progress <= self.ttl_s:
+                return
+            self.abort(entry, "expired")
+
+    def void(self, slot: int) -> None:
+        """Forget the load of a slot whose process is gone; its attempts end as no-ops of the book."""
+        self.book.reset(slot)

@@ -1,0 +1,137 @@
+"""The ticket: the handle of one booked request. Dropping it gives everything back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator
+    from types import TracebackType
+
+    from prefixroute.router.decision import Decision
+    from prefixroute.router.ledger import Entry
+    from prefixroute.router.router import Router
+
+Chunk = TypeVar("Chunk")
+
+
+class Ticket:
+    """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
+
+    Ends once, by :meth:`finish` or :meth:`abort`; any later call is a counted no-op. As a context manager (``with``
+    or ``async with``) a normal exit finishes and an exception aborts. A ticket without a key that is dropped while
+    open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
+    """
+
+    __slots__ = ("__weakref__", "_entry", "_router")
+
+    def __init__(self, router: Router, entry: Entry) -> None:
+        """Made by :meth:`Router.commit` and :meth:`Router.route`."""
+        self._router, self._entry = router, entry
+
+    @property
+    def replica(self) -> str:
+        """Name of the replica that has the request."""
+        return self._entry.name
+
+    @property
+    def decision(self) -> Decision:
+        """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
+        return self._entry.decision
+
+    @property
+    def key(self) -> str | None:
+        """The request's key."""
+        return self._entry.key
+
+    @property
+    def hit_tokens(self) -> int:
+        """Leading prompt tokens that the replica was believed to hold."""
+        return self._entry.hit
+
+    @property
+    def open(self) -> bool:
+        """Whether the request is still in flight."""
+        return self._entry.open
+
+    def first_token(self, *, now: float | None = None) -> None:
+        """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive."""
+        self._router._first_token(self._entry, now)  # noqa: SLF001
+
+    def finish(self, *, output: Any = None, reported_hit_tokens: int | None = None, now: float | None = None) -> None:  # noqa: ANN401
+        """End the request normally.
+
+        Args:
+            output: the generated token ids (or text, or message, by the router's prompt kind), or a ``BlockHashes`` of
+                prompt + output; its blocks are then believed to be held as well.
+            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
+            now: time on the router's clock.
+        """
+        self._router._finish(self._entry, output, reported_hit_tokens, now)  # noqa: SLF001
+
+    def abort(self, *, now: float | None = None) -> None:
+        """Give the request up: load goes back; before the first token its predicted blocks go back too."""
+        self._router._abort(self._entry, now)  # noqa: SLF001
+
+    def retry(self, *, now: float | None = None) -> Ticket:
+        """Abort, and route the request again to a replica that has not been tried. Raise ``NoReplicaError`` if none is left."""
+        return self._router._retry(self._entry, now)  # noqa: SLF001
+
+    def hedge(self, *, now: float | None = None) -> Ticket:
+        """Route the request a second time, elsewhere. The first to answer wins; the other is refunded."""
+        return self._router._hedge(self._entry, now)  # noqa: SLF001
+
+    async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
+        """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
+
+        Call :meth:`finish` before the end to report output or cached tokens; the end then adds nothing.
+        """
+        try:
+            async for chunk in upstream:
+                self.first_token()
+                yield chunk
+        except BaseException:
+            self._leave(failed=True)
+            raise
+        else:
+            self._leave(failed=False)
+        finally:
+            close = getattr(upstream, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _leave(self, *, failed: bool) -> None:
+        if not self._entry.open:
+            return
+        if failed:
+            self.abort()
+        else:
+            self.finish()
+
+    def __enter__(self) -> Self:
+        """Begin; nothing more happens."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Finish, or abort on an exception."""
+        self._leave(failed=kind is not None)
+
+    async def __aenter__(self) -> Self:
+        """Begin; nothing more happens."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish, or abort on an exception or a cancellation."""
+        self._leave(failed=kind is not None)
+
+    def __del__(self) -> None:
+        """Queue an open ticket without a key for the router's next call. Takes no lock."""
+        entry = getattr(self, "_entry", None)
+        if entry is not None and entry.open and entry.key is None:
+            self._router._ledger.dropped.append(entry.ident)  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        """Show where the request is and whether it is still in flight."""
+        return f"<Ticket {self.replica!r} {'open' if self.open else 'closed'} key={self.key!r}>"

@@ -1,0 +1,151 @@
+"""Small value types that every part of prefixroute shares. They hold data and check it; they decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from prefixroute.errors import ConfigError
+
+EMPTY_ATTRS: Mapping[str, object] = MappingProxyType({})
+"""The attributes of a request that was given none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What besides the tokens decides whether cached blocks may be shared. Blocks never match across namespaces.
+
+    Attributes:
+        model: name of the base model.
+        lora: name of the adapter (make the version part of it: two versions must not share blocks).
+        salt: the engine's cache salt, usually one per tenant.
+        extra: ``(token position, key)`` pairs, a key being ``str`` or ``bytes``, for content that is not in the token
+            ids: images by digest, prompt embeddings. A key enters the hash of the block that holds its position.
+    """
+
+    model: str = ""
+    lora: str = ""
+    salt: str = ""
+    extra: tuple[tuple[int, str | bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What is known about one engine process (a data-parallel rank is a replica of its own).
+
+    Attributes:
+        incarnation: identity of the process behind the name. When it changes, the replica has come back empty.
+        capacity_tokens: tokens its KV cache holds; ``None`` = the router's ``capacity_tokens``.
+        weight: speed relative to the others (> 0). A replica of weight 2 carries twice the load at equal rank.
+        models: models and adapters it serves; ``None`` = everything. Compared with ``namespace.lora or namespace.model``.
+        address: where the host sends requests, if the name is not the address. Passed through, never read.
+        rank: data-parallel rank behind the address. Passed through, never read.
+        events: the engine's KV events are fed into the index, so that routed blocks are provisional.
+    """
+
+    incarnation: str = ""
+    capacity_tokens: int | None = None
+    weight: float = 1.0
+    models: frozenset[str] | None = None
+    address: str | None = None
+    rank: int | None = None
+    events: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a weight or a capacity that no replica can have; accept any collection of models."""
+        if not 0.0 < self.weight < float("inf"):
+            msg = f"weight must be a positive number, got {self.weight}"
+            raise ConfigError(msg)
+        if self.capacity_tokens is not None and self.capacity_tokens < 1:
+            msg = f"capacity_tokens must be at least 1, got {self.capacity_tokens}"
+            raise ConfigError(msg)
+        if isinstance(self.models, str):
+            msg = f"models must be a collection of names, got the string {self.models!r}"
+            raise ConfigError(msg)
+        if self.models is not None:
+            object.__setattr__(self, "models", frozenset(self.models))
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Admission caps of every replica. ``None`` = no cap. A cap on something unknown lets the request pass.
+
+    Attributes:
+        in_flight: requests that this router has in flight there.
+        uncached_tokens: prompt tokens waiting to be computed there, by this router's book.
+        waiting: requests in the engine's queue, as reported.
+        running: requests in the engine's batch, as reported.
+        kv_use: share of the KV cache in use, 0 to 1, as reported.
+        retry_after_s: seconds that :class:`~prefixroute.errors.OverloadedError` suggests to wait.
+    """
+
+    in_flight: int | None = None
+    uncached_tokens: int | None = None
+    waiting: int | None = None
+    running: int | None = None
+    kv_use: float | None = None
+    retry_after_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse caps that would admit nothing by mistake."""
+        for name in ("in_flight", "uncached_tokens", "waiting", "running"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                msg = f"cap {name} must be at least 1, got {value}"
+                raise ConfigError(msg)
+        if self.kv_use is not None and not 0.0 < self.kv_use <= 1.0:
+            msg = f"cap kv_use must be above 0 and at most 1, got {self.kv_use}"
+            raise ConfigError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Every span of time that the router keeps, in seconds, with the source of each default.
+
+    Attributes:
+        session_idle_s: a session unused for so long is forgotten (SGLang's router: 600).
+        ticket_s: a request without progress for so long is given up and refunded.
+        slow_start_s: a fresh or readmitted replica reaches its full share after so long.
+        report_fresh_s: a reported load older than this is unknown (SGLang's router: 5).
+        provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2).
+        window_s: length of the window of prefill seconds (Preble: 180).
+    """
+
+    session_idle_s: float = 600.0
+    ticket_s: float = 600.0
+    slow_start_s: float = 30.0
+    report_fresh_s: float = 5.0
+    provisional_s: float = 2.0
+    window_s: float = 180.0
+
+    def __post_init__(self) -> None:
+        """Refuse spans that are not positive (slow start may be 0: off)."""
+        for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s"):
+            if not getattr(self, name) > 0.0:
+                msg = f"{name} must be above 0, got {getattr(self, name)}"
+                raise ConfigError(msg)
+        if not self.slow_start_s >= 0.0:
+            msg = f"slow_start_s must be at least 0, got {self.slow_start_s}"
+            raise ConfigError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A replica's own account of its load. ``None`` = not reported, which is unknown and never zero.
+
+    Attributes:
+        at: time of the report on the router's clock, in seconds.
+        waiting: requests in its queue.
+        running: requests in its batch.
+        waiting_tokens: uncached prompt tokens in its queue.
+        kv_use: share of the KV cache in use, 0 to 1.
+        tokens_per_s: measured prefill throughput.
+    """
+
+    at: float
+    waiting: int | None = None
+    running: int | None = None
+    waiting_tokens: int | None = None
+    kv_use: float | None = None
+    tokens_per_s: float | None = None
