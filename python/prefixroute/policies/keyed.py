@@ -7,7 +7,6 @@ replicas are listed does not matter; and routers that share nothing agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,7 +15,7 @@ from typing import ClassVar
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, settle
-from prefixroute.policies.spread import PowerOfTwo
+from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, mix64
 
 _SPREAD = 0xE7037ED1A0B428DB  # odd, from wyhash: sets replicas apart after the key is mixed in
@@ -42,7 +41,9 @@ def rendezvous_order(view: View, key: int) -> list[int]:
     hashes, weights = view.hashes, view.weights
     if weights is None:
         return sorted(view.slots, key=lambda slot: _weight(key, hashes[slot]), reverse=True)
-    return sorted(view.slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True)
+    return sorted(
+        view.slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True
+    )
 
 
 def _weight(key: int, replica: int) -> int:
@@ -81,7 +82,7 @@ class Session(Policy):
         fallback: policy of requests without a session.
     """
 
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "session"
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -115,7 +116,7 @@ class Rendezvous(Policy):
 
     key: str = "session"
     head_tokens: int = 256
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "rendezvous"
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -146,7 +147,7 @@ class Document(Policy):
     """
 
     head_tokens: int = 1_024
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "document"
     needs: ClassVar[frozenset[str]] = frozenset({"head"})
 
@@ -181,7 +182,7 @@ class Bounded(Policy):
     factor: float = 1.25
     key: str = "head"
     head_tokens: int = 256
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "bounded"
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -238,7 +239,7 @@ class PrefixHash(Policy):
     boundaries: tuple[int, ...] = ()
     factor: float = 1.25
     gap: float = 10.0
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "prefix-hash"
     needs: ClassVar[frozenset[str]] = frozenset({"head"})
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import pstdev
 from typing import ClassVar
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, settle
-from prefixroute.policies.spread import PowerOfTwo
+from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 
 SPILLS = ("least", "candidate", "mean", "spread", "fleet", "never")
@@ -42,7 +43,7 @@ class CacheAware(Policy):
     spill: str = "least"
     spill_ratio: float = 2.0
     spill_gap: float = 10.0
-    fallback: Policy = PowerOfTwo()
+    fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "cache-aware"
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -122,5 +123,4 @@ class CacheAware(Policy):
         mean = sum(loads) / len(loads)
         if self.spill == "mean":
             return max(self.spill_ratio * mean, mean + self.spill_gap)
-        deviation = (sum((load - mean) ** 2 for load in loads) / len(loads)) ** 0.5
-        return mean + self.spill_ratio * deviation
+        return mean + self.spill_ratio * pstdev(loads)

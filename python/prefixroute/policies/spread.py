@@ -151,6 +151,10 @@ class PowerOfTwo(Policy):
         return less_loaded_of_two(view, slots, 0, lambda slot: _rank(reports[slot], in_flight[slot]))
 
 
+POWER_OF_TWO = PowerOfTwo()
+"""The usual fallback: what decides when a policy has nothing to go by."""
+
+
 def _rank(report: Report | None, in_flight: int) -> tuple[float, ...]:
     """Return the lexicographic rank of SGLang's router; what is not reported sorts last, since unknown is not zero."""
     if report is None:

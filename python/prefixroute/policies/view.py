@@ -103,7 +103,9 @@ class View(NamedTuple):
         return self._replace(slots=tuple(s for s in self.slots if s != slot))
 
 
-SIGNALS = frozenset({"in_flight", "queued", "decoding", "recent", "reports", "head", "held", "last_miss", "window_s", "rates"})
+SIGNALS = frozenset(
+    {"in_flight", "queued", "decoding", "recent", "reports", "head", "held", "last_miss", "window_s", "rates"}
+)
 """Fields of a view that are gathered only for policies that name them in ``needs``."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -57,11 +59,14 @@ class Belief(Protocol):
     def set_capacity(self, name: str, tokens: int | None) -> object:
         """Change the capacity of a replica."""
 
-    def hash_and_match(self, prompt: Any, out: NDArray[np.uint32], namespace: Namespace | None = None) -> Blocks:  # noqa: ANN401
+    def hash_and_match(self, prompt: Any, out: NDArray[np.uint32], namespace: Namespace | None = None) -> Blocks:
         """Hash a prompt and write to ``out``, one entry per slot, the leading tokens held; change nothing."""
 
-    def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Booked:  # noqa: ANN401
+    def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Booked:
         """Believe that the replica holds these blocks; make them its most recently used."""
 
     def retract(self, name: str, prompt: Blocks, insertion: Booked) -> object:
         """Take back the blocks that this insert created and nobody touched since."""
+
+    def held_tokens(self) -> Sequence[int]:
+        """Return the tokens that each replica is believed to hold, by slot."""

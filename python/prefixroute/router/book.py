@@ -45,7 +45,14 @@ class LoadBook:
     def reset(self, slot: int) -> None:
         """Make a slot new: a replica has taken it, or has left it."""
         while len(self.in_flight) <= slot:
-            for ints in (self.in_flight, self.queued, self.decoding, self.recent, self.since_requests, self.since_tokens):
+            for ints in (
+                self.in_flight,
+                self.queued,
+                self.decoding,
+                self.recent,
+                self.since_requests,
+                self.since_tokens,
+            ):
                 ints.append(0)
             self.last_miss.append(-1)
             self.reports.append(None)

@@ -9,7 +9,7 @@ from prefixroute.policies.keyed import text_hash
 from prefixroute.types import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from prefixroute.types import Namespace
 
@@ -153,21 +153,20 @@ class Fleet:
         model = f" serving {namespace.lora or namespace.model!r}" if self.limited and namespace is not None else ""
         return f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
 
-    def scaled(self, loads: list[float], now: float) -> list[float]:
+    def scaled(self, loads: Sequence[float], now: float) -> list[float]:
         """Return the loads divided by weight and slow-start share."""
-        weights = self.weights
+        scaled, weights = list(loads), self.weights
         if weights is not None:
-            loads = [load / weight for load, weight in zip(loads, weights, strict=True)]
+            scaled = [load / weight for load, weight in zip(loads, weights, strict=True)]
         if self._starting:
-            loads = loads[:]
             for member in self._starting[:]:
                 age = now - (member.started or 0.0)
                 if age >= self.slow_start_s:
                     member.started = None
                     self._starting.remove(member)
                     continue
-                loads[member.slot] /= max(START_SHARE, age / self.slow_start_s)
-        return loads
+                scaled[member.slot] /= max(START_SHARE, age / self.slow_start_s)
+        return scaled
 
     @property
     def even(self) -> bool:

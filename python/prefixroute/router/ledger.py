@@ -37,7 +37,9 @@ class Entry:
         "tried",
     )
 
-    def __init__(self, ident: int, decision: Decision, slot: int, name: str, generation: int, now: float) -> None:
+    def __init__(  # noqa: PLR0917  # one caller, on the hot path
+        self, ident: int, decision: Decision, slot: int, name: str, generation: int, now: float
+    ) -> None:
         """Describe an attempt that is being booked."""
         view = decision.view
         self.ident, self.decision, self.slot, self.name, self.generation = ident, decision, slot, name, generation
@@ -133,7 +135,7 @@ class Ledger:
         self._win(entry, now)
         return True
 
-    def finish(self, entry: Entry, context: Any, now: float) -> bool:  # noqa: ANN401
+    def finish(self, entry: Entry, context: Any, now: float) -> bool:
         """Note that an attempt is complete; ``context`` = prompt and output as the replica now holds them, if known."""
         if not entry.open:
             self.counts["finish_late"] += 1

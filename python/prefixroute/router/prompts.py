@@ -21,7 +21,7 @@ class Prompts:
             raise ConfigError(msg)
         self.kind = kind
 
-    def prepare(self, prompt: Any) -> Any:  # noqa: ANN401
+    def prepare(self, prompt: Any) -> Any:
         """Return what the index hashes; raise :class:`TokensError` if the prompt is of another kind."""
         if type(prompt) is np.ndarray and self.kind == "tokens":
             return prompt
@@ -32,7 +32,7 @@ class Prompts:
             raise TokensError(msg)
         return prompt
 
-    def context(self, prompt: Any, output: Any) -> Any:  # noqa: ANN401
+    def context(self, prompt: Any, output: Any) -> Any:
         """Return prompt + output, as the replica holds them once it has answered."""
         if hasattr(output, "token_count"):
             return output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefixroute.errors import ConfigError, OverloadedError, UnknownReplicaError
+from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Pick, Policy, settle
 from prefixroute.policies.catalog import as_policy
 from prefixroute.policies.view import Request, View
@@ -102,7 +102,7 @@ class Router:
 
     def choose(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: Any,
         *,
         session: str | None = None,
         key: str | None = None,
@@ -124,7 +124,10 @@ class Router:
             namespace: what else must be equal for blocks to be shared.
             candidates: names of the only replicas that may take it.
             exclude: names of replicas that may not.
-            priority, slo_ttft_s, max_tokens, attrs: for policies that look at them.
+            priority: the request's rank, for policies that look at it.
+            slo_ttft_s: wanted time to the first token, for policies that look at it.
+            max_tokens: limit of the output, for policies that look at it.
+            attrs: anything else for policies; ``document`` names the document of a question.
             now: time on the router's clock, in seconds.
 
         Raises:
@@ -152,7 +155,7 @@ class Router:
 
     def route(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: Any,
         *,
         session: str | None = None,
         key: str | None = None,
@@ -173,7 +176,7 @@ class Router:
 
     def _choose(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: Any,
         request: Request,
         limits: Limits,
         now: float,
@@ -198,7 +201,19 @@ class Router:
             loads = fleet.scaled(loads, now)
         turn = self._turn
         self._turn = turn + 1
-        fields = (slots, fleet.names, fleet.hashes, fleet.weights, turn, self._seed, length, hits, loads, binding, request)
+        fields = (
+            slots,
+            fleet.names,
+            fleet.hashes,
+            fleet.weights,
+            turn,
+            self._seed,
+            length,
+            hits,
+            loads,
+            binding,
+            request,
+        )
         if wants:
             fields += self._gather(wants, blocks, now)
         view: View = _NEW_VIEW(View, fields) if wants else _NEW_VIEW(View, fields + _UNASKED)
@@ -209,7 +224,7 @@ class Router:
             slot, reason = settle(choice, view, self._policy.name)
         return Decision(view, slot, reason, self._policy, (prompt, blocks, limits, fleet.version, detour))
 
-    def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int]:  # noqa: ANN401
+    def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int]:
         """Hash a prompt and match it: blocks, hit tokens by slot (the last token is always computed), length."""
         out = self._out
         blocks = self._index.hash_and_match(self._prompts.prepare(prompt), out, namespace)
@@ -217,7 +232,7 @@ class Router:
         length = blocks.token_count
         limit = max(0, length - 1) // self._block_size * self._block_size
         if hits and max(hits) > limit:
-            hits = [hit if hit < limit else limit for hit in hits]
+            hits = [min(hit, limit) for hit in hits]
         return blocks, hits, length
 
     def _bound(
@@ -236,9 +251,7 @@ class Router:
         """Return the slots under every cap; raise :class:`OverloadedError` if none is."""
         caps, book = self._caps, self._book
         reports = book.fresh(now)
-        admitted = tuple(
-            slot for slot in slots if _under(caps, book.in_flight[slot], book.queued[slot], reports[slot])
-        )
+        admitted = tuple(slot for slot in slots if _under(caps, book.in_flight[slot], book.queued[slot], reports[slot]))
         if admitted:
             return admitted
         msg = f"all {len(slots)} replicas that may take the request are over their admission caps"
@@ -257,7 +270,7 @@ class Router:
             book.recent[:] if "recent" in wants else None,
             book.fresh(now) if "reports" in wants else None,
             head,
-            None,
+            list(self._index.held_tokens()) if "held" in wants else None,
             book.last_miss[:] if "last_miss" in wants else None,
             book.window_s(now) if "window_s" in wants else None,
             book.rates[:] if "rates" in wants else None,
@@ -291,7 +304,7 @@ class Router:
         self,
         key: str,
         *,
-        output: Any = None,  # noqa: ANN401
+        output: Any = None,
         reported_hit_tokens: int | None = None,
         now: float | None = None,
     ) -> None:
@@ -312,7 +325,7 @@ class Router:
         with self._lock:
             self._ledger.first_token(entry, self._clock() if now is None else now)
 
-    def _finish(self, entry: Entry, output: Any, reported: int | None, now: float | None) -> None:  # noqa: ANN401
+    def _finish(self, entry: Entry, output: Any, reported: int | None, now: float | None) -> None:
         context = None if output is None else self._prompts.context(entry.decision._prompt, output)  # noqa: SLF001
         with self._lock:
             self._ledger.finish(entry, context, self._clock() if now is None else now)
@@ -491,6 +504,29 @@ class Router:
             raise ConfigError(msg)
         return capacity
 
+    def stats(self) -> dict[str, Any]:
+        """Return counters: requests by outcome, sessions and their moves, and each replica's state and load."""
+        with self._lock:
+            self._settle(self._clock())
+            book, fleet = self._book, self._fleet
+            replicas = {
+                name: {
+                    "state": member.state,
+                    "in_flight": book.in_flight[member.slot],
+                    "uncached_tokens": book.queued[member.slot],
+                    "decode_tokens": book.decoding[member.slot],
+                }
+                for name, member in fleet.members.items()
+            }
+            return {
+                "policy": self._policy.name,
+                "in_flight": len(self._ledger.entries),
+                "counts": dict(self._ledger.counts),
+                "sessions": len(self._bindings),
+                "session_moves": dict(self._bindings.moves),
+                "replicas": replicas,
+            }
+
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
         return f"<Router policy={self._policy.name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"
@@ -500,7 +536,7 @@ _UNASKED = (None,) * 10
 
 
 def _new_index(block_size: int) -> Belief:
-    from prefixroute.index import PrefixIndex
+    from prefixroute.index import PrefixIndex  # noqa: PLC0415
 
     return PrefixIndex(block_size=block_size)
 

@@ -58,7 +58,7 @@ class Ticket:
         """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive."""
         self._router._first_token(self._entry, now)  # noqa: SLF001
 
-    def finish(self, *, output: Any = None, reported_hit_tokens: int | None = None, now: float | None = None) -> None:  # noqa: ANN401
+    def finish(self, *, output: Any = None, reported_hit_tokens: int | None = None, now: float | None = None) -> None:
         """End the request normally.
 
         Args:
@@ -112,7 +112,9 @@ class Ticket:
         """Begin; nothing more happens."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Finish, or abort on an exception."""
         self._leave(failed=kind is not None)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.policies.view import mix64
 from prefixroute.types import Namespace
 
 
@@ -79,23 +79,17 @@ class FakeBelief:
     def hash(self, prompt: Any, namespace: Namespace | None = None) -> FakeBlocks:
         if hasattr(prompt, "token_count"):
             return prompt
-        size = self.block_size
         if isinstance(prompt, str):
             prompt = prompt.encode()
-        if isinstance(prompt, bytes):
-            parts = [list(prompt[i : i + 4 * size]) for i in range(0, len(prompt) - 4 * size + 1, 4 * size)]
-            count = -(-len(prompt) // 4)
-        else:
-            tokens = [int(token) for token in prompt]
-            parts = [tokens[i : i + size] for i in range(0, len(tokens) - size + 1, size)]
-            count = len(tokens)
-        name = "" if namespace is None else f"{namespace.model}|{namespace.lora}|{namespace.salt}"
-        chain, hashes = mix64(sum(byte << 8 * i for i, byte in enumerate(name.encode()))), []
-        for part in parts:
-            for token in part:
-                chain = mix64(chain * 3 + token + 1)
-            hashes.append(chain)
-        return FakeBlocks(np.array(hashes, np.uint64), count, size)
+        text = isinstance(prompt, bytes)
+        data = prompt if isinstance(prompt, bytes) else np.asarray(prompt, np.uint32).tobytes()
+        width = 4 * self.block_size  # four bytes a token, of text as well
+        count = -(-len(data) // 4) if text else len(data) // 4
+        chain, hashes = blake2b(repr(namespace or "").encode(), digest_size=8).digest(), []
+        for start in range(0, len(data) - width + 1, width):
+            chain = blake2b(chain + data[start : start + width], digest_size=8).digest()
+            hashes.append(int.from_bytes(chain, "little"))
+        return FakeBlocks(np.array(hashes, np.uint64), count, self.block_size)
 
     def hash_and_match(self, prompt: Any, out: NDArray[np.uint32], namespace: Namespace | None = None) -> FakeBlocks:
         blocks = self.hash(prompt, namespace)
@@ -121,6 +115,9 @@ class FakeBelief:
             held.move_to_end(block)
         self._evict(slot)
         return FakeInsertion(before * self.block_size, created, self.stamp)
+
+    def held_tokens(self) -> list[int]:
+        return [len(held) * self.block_size for held in self.held]
 
     def _evict(self, slot: int) -> None:
         capacity = self.capacity[slot]

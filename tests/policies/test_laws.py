@@ -1,0 +1,124 @@
+"""Laws that hold for every policy, through the Router's public door. A new policy joins by its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_belief import FakeBelief, FakeBlocks
+from prefixroute.errors import NoReplicaError
+from prefixroute.policies import POLICIES, Policy, View, as_policy
+from prefixroute.policies.base import settle
+from prefixroute.router import Router
+
+every_policy = pytest.mark.parametrize("name", sorted(POLICIES))
+
+
+def make(name: str | Policy | Callable[[View], Any], replicas: int = 5, **options: Any) -> Router:
+    options.setdefault("index", FakeBelief())
+    return Router([f"r{i}" for i in range(replicas)], policy=name, clock=lambda: 0.0, **options)
+
+
+@cache
+def prompt(number: int, tokens: int = 1_040) -> FakeBlocks:
+    return FakeBelief().hash(np.arange(tokens) + 100_000 * number)
+
+
+@every_policy
+@given(data=st.data())
+def test_picks_an_offered_replica(name: str, data: st.DataObject) -> None:
+    router = make(name, seed=data.draw(st.integers(0, 9)))
+    names = list(router.replicas)
+    open_tickets = []
+    for _ in range(data.draw(st.integers(1, 12))):
+        candidates = data.draw(st.none() | st.sets(st.sampled_from(names), min_size=1))
+        exclude = data.draw(st.sets(st.sampled_from(names)))
+        offered = set(candidates or names) - exclude
+        session = data.draw(st.sampled_from([None, "", "a", "b"]))
+        tokens = prompt(data.draw(st.integers(0, 2)), data.draw(st.sampled_from([0, 1, 15, 1_040, 1_600])))
+        ask = {"session": session, "candidates": candidates, "exclude": exclude}
+        if not offered:
+            with pytest.raises(NoReplicaError):
+                router.choose(tokens, **ask)
+            continue
+        decision = router.choose(tokens, **ask)
+        assert decision.replica in offered
+        assert sorted(decision.ranked) == sorted(offered)
+        assert decision.ranked[0] == decision.replica
+        assert 0 <= decision.hit_tokens <= decision.best_hit_tokens <= max(0, decision.prompt_tokens - 1)
+        open_tickets.append(router.commit(decision))
+
+
+@every_policy
+def test_choosing_changes_nothing(name: str) -> None:
+    router = make(name)
+    held = router.route(prompt(0), session="a")
+    before = (router.stats(), router.load())
+    for i in range(20):
+        router.choose(prompt(i % 3), session="a" if i % 2 else "b")
+    stats = router.stats()
+    assert (stats, router.load()) == before
+    assert held.open
+
+
+@every_policy
+def test_a_decision_can_be_taken_again_from_its_view(name: str) -> None:
+    router = make(name)
+    tickets = [router.route(prompt(i % 7), session=f"s{i % 5}") for i in range(60)]
+    for ticket in tickets:
+        decision = ticket.decision
+        policy = as_policy(name)
+        assert settle(policy.decide(decision.view), decision.view, name) == (decision.slot, decision.reason)
+
+
+@every_policy
+def test_same_seed_same_decisions(name: str) -> None:
+    def run(seed: int) -> list[str]:
+        router = make(name, seed=seed)
+        tickets = [router.route(prompt(i % 9), session=f"s{i % 4}") for i in range(100)]
+        return [ticket.replica for ticket in tickets]
+
+    assert run(3) == run(3)
+    if name not in {"round-robin", "session", "rendezvous", "document", "bounded", "prefix-hash"}:
+        assert run(3) != run(4)
+
+
+@every_policy
+def test_ties_are_spread(name: str) -> None:
+    router = make(name)
+    picks = Counter(router.choose(prompt(i), session=f"s{i}").replica for i in range(400))
+    assert all(40 <= picks[replica] <= 120 for replica in router.replicas)
+
+
+@every_policy
+def test_no_equal_replica_starves(name: str) -> None:
+    router = make(name)
+    picks: Counter[str] = Counter()
+    for i in range(1_000):
+        ticket = router.route(prompt(i % 250), session=f"s{i % 250}")
+        picks[ticket.replica] += 1
+        ticket.finish()
+    assert min(picks[replica] for replica in router.replicas) >= 80
+
+
+@every_policy
+def test_the_choice_does_not_depend_on_slots_that_are_not_on_offer(name: str) -> None:
+    small, large = make(name, 3), make(name, 6)
+    for i in range(50):
+        a = small.choose(prompt(i), session=f"s{i}").replica
+        b = large.choose(prompt(i), session=f"s{i}", candidates=["r0", "r1", "r2"]).replica
+        assert a == b
+
+
+@every_policy
+def test_policies_are_values(name: str) -> None:
+    assert as_policy(name) == as_policy(name)
+    assert hash(as_policy(name)) == hash(as_policy(name))
+    assert (POLICIES[name].__doc__ or "").strip()

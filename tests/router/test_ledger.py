@@ -1,0 +1,349 @@
+"""The ledger: what is booked comes back, once, whatever happens to the request."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prefixroute.errors import NoReplicaError, UnknownReplicaError
+from prefixroute.router import Router, Ticket
+from prefixroute.types import Timing
+
+Make = Callable[..., Router]
+TOKENS = list(range(2_000))
+
+
+def loads(router: Router) -> tuple[int, int, int]:
+    """Return requests in flight, tokens queued and tokens in decode over the fleet."""
+    replicas = router.stats()["replicas"].values()
+    return tuple(sum(r[name] for r in replicas) for name in ("in_flight", "uncached_tokens", "decode_tokens"))  # type: ignore[return-value]
+
+
+def test_a_request_from_start_to_end(make_router: Make) -> None:
+    router = make_router(2)
+    ticket = router.route(TOKENS, session="a")
+    assert loads(router) == (1, 2_000, 0)
+    ticket.first_token()
+    assert loads(router) == (1, 0, 2_000)
+    ticket.finish(output=list(range(100)))
+    assert loads(router) == (0, 0, 0)
+    assert router.choose([*TOKENS, *range(100), 5]).hit_tokens == 2_096
+
+
+def test_abort_before_the_first_token_takes_the_blocks_back(make_router: Make) -> None:
+    router = make_router(2)
+    router.route(TOKENS).abort()
+    assert router.choose(TOKENS).best_hit_tokens == 0
+    ticket = router.route(TOKENS)
+    ticket.first_token()
+    ticket.abort()
+    assert router.choose(TOKENS).best_hit_tokens == 1_984
+
+
+def test_late_and_duplicate_calls_are_counted_and_do_nothing(make_router: Make) -> None:
+    router = make_router(2)
+    ticket = router.route(TOKENS, key="k")
+    ticket.finish()
+    ticket.finish()
+    ticket.abort()
+    ticket.first_token()
+    router.finish("k")
+    router.first_token("never")
+    router.abort("never")
+    counts = router.stats()["counts"]
+    assert loads(router) == (0, 0, 0)
+    assert {name: counts[name] for name in counts if "late" in name or "unknown" in name} == {
+        "finish_late": 1,
+        "abort_late": 1,
+        "first_token_late": 1,
+        "finish_unknown": 1,
+        "first_token_unknown": 1,
+        "abort_unknown": 1,
+    }
+
+
+def test_context_managers_finish_or_abort(make_router: Make) -> None:
+    router = make_router(2)
+    with router.route(TOKENS):
+        assert loads(router)[0] == 1
+    with pytest.raises(RuntimeError), router.route(TOKENS):
+        raise RuntimeError
+    counts = router.stats()["counts"]
+    assert (counts["finished"], counts["aborted"], loads(router)) == (1, 1, (0, 0, 0))
+
+
+async def _chunks(count: int, error: Exception | None = None) -> AsyncIterator[int]:
+    for i in range(count):
+        await asyncio.sleep(0)
+        yield i
+    if error is not None:
+        raise error
+
+
+def test_a_stream_finishes_at_its_end(make_router: Make) -> None:
+    router = make_router(2)
+
+    async def relay() -> list[int]:
+        ticket = router.route(TOKENS)
+        return [chunk async for chunk in ticket.stream(_chunks(3))]
+
+    assert asyncio.run(relay()) == [0, 1, 2]
+    assert router.stats()["counts"]["finished"] == 1
+    assert loads(router) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_a_disconnect_gives_the_load_back_at_once(make_router: Make, seen: int) -> None:
+    router = make_router(2)
+
+    async def relay() -> None:
+        stream = router.route(TOKENS).stream(_chunks(3))
+        for _ in range(seen):
+            await anext(stream)
+        await stream.aclose()
+        del stream
+
+    asyncio.run(relay())
+    gc.collect()
+    assert loads(router) == (0, 0, 0)
+    assert router.choose(TOKENS).best_hit_tokens == (0 if seen == 0 else 1_984)
+
+
+def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:
+    router = make_router(2)
+
+    async def request() -> None:
+        async with router.route(TOKENS):
+            await asyncio.sleep(3_600)
+
+    async def main() -> None:
+        task = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        assert loads(router)[0] == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert loads(router) == (0, 0, 0)
+
+
+def test_an_error_upstream_aborts(make_router: Make) -> None:
+    router = make_router(2)
+
+    async def relay() -> None:
+        async for _ in router.route(TOKENS).stream(_chunks(2, ConnectionError())):
+            pass
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(relay())
+    assert (router.stats()["counts"]["aborted"], loads(router)) == (1, (0, 0, 0))
+
+
+def test_retry_goes_elsewhere_until_none_is_left(make_router: Make) -> None:
+    router = make_router(3)
+    ticket = router.route(TOKENS, session="a")
+    seen = [ticket.replica]
+    for _ in range(2):
+        ticket = ticket.retry()
+        seen.append(ticket.replica)
+        assert loads(router)[0] == 1
+    assert sorted(seen) == ["r0", "r1", "r2"]
+    with pytest.raises(NoReplicaError):
+        ticket.retry()
+    assert loads(router) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_a_hedge_refunds_the_loser_and_binds_the_winner(make_router: Make, winner: int) -> None:
+    router = make_router(4, policy="session")
+    first = router.route(TOKENS, session="a")
+    both = [first, first.hedge()]
+    assert both[0].replica != both[1].replica
+    assert loads(router)[0] == 2
+    both[winner].first_token()
+    assert [ticket.open for ticket in both] == [winner == 0, winner == 1]
+    assert loads(router) == (1, 0, 2_000)
+    assert router.choose([1], session="a").replica == both[winner].replica
+    both[winner].finish()
+    both[1 - winner].finish()
+    assert loads(router) == (0, 0, 0)
+
+
+def test_the_host_may_take_another_replica(make_router: Make) -> None:
+    router = make_router(4, policy="session")
+    decision = router.choose(TOKENS, session="a")
+    other = decision.ranked[1]
+    ticket = router.commit(decision, replica=other)
+    assert ticket.replica == other
+    assert router.stats()["replicas"][other]["in_flight"] == 1
+    assert router.choose(TOKENS, session="a").replica == other
+    with pytest.raises(UnknownReplicaError, match="no replica 'elsewhere'"):
+        router.commit(decision, replica="elsewhere")
+
+
+def test_a_key_booked_again_is_charged_once(make_router: Make) -> None:
+    router = make_router(3)
+    decision = router.choose(TOKENS, key="k")
+    first = router.commit(decision)
+    second = router.commit(router.choose(TOKENS, key="k", exclude=[first.replica]))
+    assert (first.open, second.open) == (False, True)
+    assert loads(router)[0] == 1
+    router.finish("k")
+    assert loads(router) == (0, 0, 0)
+
+
+def test_a_key_outlives_its_ticket(make_router: Make) -> None:
+    router = make_router(3)
+    router.route(TOKENS, key="k")
+    gc.collect()
+    assert loads(router)[0] == 1
+    router.first_token("k")
+    router.finish("k", output=[1, 2, 3])
+    assert loads(router) == (0, 0, 0)
+
+
+def test_requests_without_progress_expire(make_router: Make, clock: Callable[[], float]) -> None:
+    router = make_router(3, timing=Timing(ticket_s=600.0))
+    silent, lively = router.route(TOKENS), router.route(TOKENS)
+    clock.now = 599.0  # type: ignore[attr-defined]
+    lively.first_token()
+    clock.now = 601.0  # type: ignore[attr-defined]
+    assert loads(router)[0] == 1
+    assert (silent.open, lively.open) == (False, True)
+    assert router.stats()["counts"]["expired"] == 1
+
+
+def test_a_removed_replica_takes_its_load_along(make_router: Make) -> None:
+    router = make_router(2)
+    tickets = [router.route(TOKENS) for _ in range(10)]
+    router.remove_replica("r0")
+    router.add_replica("r0")
+    for ticket in tickets:
+        ticket.first_token()
+        ticket.finish(output=[1])
+    assert loads(router) == (0, 0, 0)
+    assert router.choose(TOKENS, candidates=["r0"]).hit_tokens == 0
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["first", "finish", "abort", "retry", "hedge", "drop", "remove", "late", "tick"]),
+        st.integers(0, 30),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60)
+@given(steps=STEPS)
+def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) -> None:
+    from fake_belief import FakeBelief
+
+    now = [0.0]
+    router = Router([f"r{i}" for i in range(4)], index=FakeBelief(), clock=lambda: now[0])
+    tickets: list[Ticket] = [
+        router.route(TOKENS[:64], session=f"s{i}", key=f"k{i}" if i % 3 == 0 else None) for i in range(8)
+    ]
+    for step, at in steps:
+        ticket = tickets[at % len(tickets)]
+        try:
+            _do(router, step, ticket, tickets, now)
+        except NoReplicaError:
+            continue
+        assert min(loads(router)) >= 0
+        assert loads(router)[0] <= sum(t.open for t in tickets) + 8
+    for ticket in tickets:
+        ticket.abort()
+    now[0] += 10_000.0
+    assert loads(router) == (0, 0, 0)
+
+
+def _do(router: Router, step: str, ticket: Ticket, tickets: list[Ticket], now: list[float]) -> None:
+    if step == "first":
+        ticket.first_token()
+    elif step == "finish":
+        ticket.finish(output=[1, 2, 3])
+    elif step == "abort":
+        ticket.abort()
+    elif step == "retry":
+        tickets.append(ticket.retry())
+    elif step == "hedge":
+        tickets.append(ticket.hedge())
+    elif step == "drop" and len(tickets) > 1:
+        tickets.remove(ticket)
+    elif step == "remove":
+        router.remove_replica(ticket.replica) if ticket.replica in router.replicas else None
+        router.add_replica(ticket.replica)
+    elif step == "late":
+        router.finish(ticket.key or "none")
+    elif step == "tick":
+        now[0] += 100.0
+
+
+def test_many_cancelled_requests_leave_every_counter_at_zero(make_router: Make) -> None:
+    router = make_router(8)
+    blocks = router.route(TOKENS[:160]).decision._blocks
+    kept: list[Ticket] = []
+    for i in range(20_000):
+        ticket = router.route(blocks)
+        if i % 3 == 0:
+            ticket.abort()
+        elif i % 3 == 1:
+            kept.append(ticket)
+            if len(kept) == 500:
+                kept.clear()
+    kept.clear()
+    del ticket
+    assert loads(router) == (0, 0, 0)
+    assert len(router._ledger.entries) == len(router._ledger.keys) == 0
+
+
+def test_two_hundred_concurrent_chooses_do_not_pick_one_replica(make_router: Make) -> None:
+    router = make_router(8)
+    picks: list[str] = []
+    start = threading.Barrier(20)
+
+    def work() -> None:
+        start.wait()
+        picks.extend(router.choose(TOKENS).replica for _ in range(10))
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(picks) == 200
+    assert len(Counter(picks)) == 8
+    assert max(Counter(picks).values()) <= 60
+
+
+def test_threads_share_one_exact_book(make_router: Make) -> None:
+    router = make_router(8)
+    blocks = router.route(TOKENS[:160]).decision._blocks
+
+    def work(seed: int) -> None:
+        for i in range(300):
+            ticket = router.route(blocks, session=f"{seed}-{i % 7}", key=f"{seed}-{i}" if i % 2 else None)
+            if i % 5 == 0:
+                ticket = ticket.retry()
+            ticket.first_token()
+            if i % 3:
+                ticket.finish()
+            elif i % 2:
+                router.abort(f"{seed}-{i}")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads(router) == (0, 0, 0)
+    assert router.stats()["in_flight"] == 0
