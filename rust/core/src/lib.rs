@@ -7,6 +7,7 @@ mod ids;
 mod index;
 mod outcome;
 mod registry;
+pub mod replica_cache;
 pub mod testing;
 
 pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_TTL};

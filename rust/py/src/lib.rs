@@ -1,10 +1,28 @@
 //! `prefixroute._core`: converts, works, converts back; nothing else.
+// A PyO3 method takes what Python passes, by value; docstrings for Python users are in `_core.pyi` and the facade modules.
+#![expect(clippy::needless_pass_by_value, reason = "arguments of Python functions arrive by value")]
+
+mod cache;
+mod errors;
+mod hashes;
+mod index;
+mod namespace;
+mod outcomes;
+mod tokens;
 
 use pyo3::prelude::*;
 
 /// The compiled core of prefixroute.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::cache::{Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache};
+    #[pymodule_export]
+    use super::hashes::{BlockHashes, hash_blocks};
+    #[pymodule_export]
+    use super::index::PrefixIndex;
+    #[pymodule_export]
+    use super::outcomes::{IndexStats, Insertion, Removed, Stored};
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::PyModuleMethods;
 

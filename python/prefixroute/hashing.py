@@ -1,0 +1,12 @@
+"""Block hashes: the one language that prompts, the index and the simulated caches share.
+
+A prompt is cut into blocks of ``block_size`` tokens; only full blocks count. The hash of a block covers the block and
+every block before it, under a namespace, so that equal hashes at position *i* mean equal prefixes up to the end of
+block *i*. The values are the same in every process and on every machine (``tests/golden/hash_v1.json`` pins them).
+"""
+
+from __future__ import annotations
+
+from prefixroute._core import BlockHashes, hash_blocks
+
+__all__ = ["BlockHashes", "hash_blocks"]

@@ -1,0 +1,316 @@
+//! `ReplicaCache` and `EntryCache`: the simulated truth of one replica.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use numpy::PyArray1;
+use prefixroute_core::BlockHash;
+use prefixroute_core::hash::check_block_size;
+use prefixroute_core::replica_cache as core;
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::hashes::BlockHashes;
+
+/// A request was admitted.
+#[pyclass(frozen, get_all, module = "prefixroute._core")]
+pub struct Admitted {
+    request: u64,
+    hit_tokens: usize,
+}
+
+#[pymethods]
+impl Admitted {
+    fn __repr__(&self) -> String {
+        format!("Admitted(request={}, hit_tokens={})", self.request, self.hit_tokens)
+    }
+}
+
+/// The running requests leave too little room; nothing was changed.
+#[pyclass(frozen, get_all, module = "prefixroute._core")]
+pub struct NoRoom {
+    needed_blocks: usize,
+    available_blocks: usize,
+}
+
+#[pymethods]
+impl NoRoom {
+    fn __repr__(&self) -> String {
+        format!("NoRoom(needed_blocks={}, available_blocks={})", self.needed_blocks, self.available_blocks)
+    }
+}
+
+/// What ending a request left in the cache.
+#[pyclass(frozen, get_all, module = "prefixroute._core")]
+pub struct Finished {
+    stored: usize,
+    dropped: usize,
+}
+
+#[pymethods]
+impl Finished {
+    fn __repr__(&self) -> String {
+        format!("Finished(stored={}, dropped={})", self.stored, self.dropped)
+    }
+}
+
+/// A change of what a replica holds.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct CacheEvent {
+    event: core::CacheEvent,
+}
+
+#[pymethods]
+impl CacheEvent {
+    /// `"stored"` or `"removed"`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.event {
+            core::CacheEvent::Stored { .. } => "stored",
+            core::CacheEvent::Removed { .. } => "removed",
+        }
+    }
+
+    /// Hash of the block before the first stored one; `None` at the beginning of a prompt.
+    #[getter]
+    fn parent(&self) -> Option<u64> {
+        match &self.event {
+            core::CacheEvent::Stored { parent, .. } => parent.map(|hash| hash.0),
+            core::CacheEvent::Removed { .. } => None,
+        }
+    }
+
+    /// `uint64[n]`: stored in order, or removed tail first.
+    #[getter]
+    fn blocks<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
+        let (core::CacheEvent::Stored { blocks, .. } | core::CacheEvent::Removed { blocks }) = &self.event;
+        PyArray1::from_iter(py, blocks.iter().map(|hash: &BlockHash| hash.0))
+    }
+
+    fn __repr__(&self) -> String {
+        let (core::CacheEvent::Stored { blocks, .. } | core::CacheEvent::Removed { blocks }) = &self.event;
+        format!("<CacheEvent {} blocks={}>", self.kind(), blocks.len())
+    }
+}
+
+/// The prefix cache of one simulated engine, block by block.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct ReplicaCache {
+    cache: Mutex<core::ReplicaCache>,
+    block_size: usize,
+    capacity_tokens: Option<usize>,
+}
+
+impl ReplicaCache {
+    fn lock(&self) -> MutexGuard<'_, core::ReplicaCache> {
+        // A panic while the lock is held would be a defect of the core; the cache is still memory-safe.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sequence<'a>(&self, hashes: &'a Bound<'_, BlockHashes>) -> PyResult<core::Sequence<'a>> {
+        hashes.get().check_block_size(self.block_size)?;
+        Ok(hashes.get().sequence())
+    }
+}
+
+#[pymethods]
+impl ReplicaCache {
+    #[new]
+    #[pyo3(signature = (capacity_tokens=None, block_size=16, *, record_events=false))]
+    fn new(capacity_tokens: Option<usize>, block_size: usize, record_events: bool) -> PyResult<Self> {
+        check_block_size(block_size).map_err(errors::of_core)?;
+        let mut cache = core::ReplicaCache::new(block_size, capacity_tokens);
+        if record_events {
+            cache.record_events();
+        }
+        Ok(Self { cache: Mutex::new(cache), block_size, capacity_tokens })
+    }
+
+    /// Leading tokens of the prompt that need no prefill now; changes nothing.
+    fn hit(&self, prompt: &Bound<'_, BlockHashes>) -> PyResult<usize> {
+        Ok(self.lock().hit(self.sequence(prompt)?))
+    }
+
+    /// Admit a request: pin what is held, allocate the rest, evict as needed. Gives `NoRoom`, and changes nothing, if the
+    /// running requests leave too little room.
+    fn start(&self, py: Python<'_>, prompt: &Bound<'_, BlockHashes>) -> PyResult<Py<PyAny>> {
+        let started = self.lock().start(self.sequence(prompt)?);
+        match started {
+            Ok(core::Started { request, hit_tokens }) => {
+                Ok(Py::new(py, Admitted { request: request.0, hit_tokens })?.into_any())
+            }
+            Err(refused) => Ok(Py::new(py, no_room(refused)?)?.into_any()),
+        }
+    }
+
+    /// Make room for what a running request has generated so far, or give `NoRoom` and change nothing.
+    fn grow(&self, request: u64, context: &Bound<'_, BlockHashes>) -> PyResult<Option<NoRoom>> {
+        let grown = self.lock().grow(core::RequestId(request), self.sequence(context)?);
+        grown.err().map(no_room).transpose()
+    }
+
+    /// End a request: the full blocks of its context (prompt and output) are kept, most recently used; what does not fit
+    /// beside the other running requests is dropped from the end.
+    fn finish(&self, request: u64, context: &Bound<'_, BlockHashes>) -> PyResult<Finished> {
+        let finished = self.lock().finish(core::RequestId(request), self.sequence(context)?);
+        let core::Finished { stored, dropped } = finished.map_err(errors::of_refused)?;
+        Ok(Finished { stored, dropped })
+    }
+
+    /// End a request without output; its prompt stays cached.
+    fn abort(&self, request: u64) -> PyResult<()> {
+        self.lock().abort(core::RequestId(request)).map_err(errors::of_refused)
+    }
+
+    /// One request from start to finish with nothing in between; returns its hit tokens. A prompt that does not fit is
+    /// counted in `refused` and leaves the cache as it was.
+    fn serve(&self, prompt: &Bound<'_, BlockHashes>, context: &Bound<'_, BlockHashes>) -> PyResult<usize> {
+        let (prompt, context) = (self.sequence(prompt)?, self.sequence(context)?);
+        self.lock().serve(prompt, context).map_err(errors::of_refused)
+    }
+
+    /// Drop every block that no running request holds.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// What was stored and removed since the last call, oldest first (`record_events=True`).
+    fn take_events(&self) -> Vec<CacheEvent> {
+        self.lock().take_events().into_iter().map(|event| CacheEvent { event }).collect()
+    }
+
+    /// Tokens of a block.
+    #[getter]
+    fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Capacity; None: unlimited.
+    #[getter]
+    fn capacity_tokens(&self) -> Option<usize> {
+        self.capacity_tokens
+    }
+
+    /// Tokens held, shared ones once.
+    #[getter]
+    fn cached_tokens(&self) -> usize {
+        self.lock().blocks() * self.block_size
+    }
+
+    /// Tokens of room that running requests hold.
+    #[getter]
+    fn pinned_tokens(&self) -> usize {
+        self.lock().pinned_blocks() * self.block_size
+    }
+
+    /// Requests in flight.
+    #[getter]
+    fn running(&self) -> usize {
+        self.lock().running()
+    }
+
+    /// Blocks evicted so far.
+    #[getter]
+    fn evicted_blocks(&self) -> u64 {
+        self.lock().evicted_blocks()
+    }
+
+    /// Requests that `serve` could not place.
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.lock().refused()
+    }
+
+    fn __len__(&self) -> usize {
+        self.lock().blocks()
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature of a method")]
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        let cache = self.lock();
+        format!("<ReplicaCache block_size={} blocks={} running={}>", self.block_size, cache.blocks(), cache.running())
+    }
+}
+
+fn no_room(refused: core::Refused) -> PyResult<NoRoom> {
+    match refused {
+        core::Refused::NoRoom { needed, available } => {
+            Ok(NoRoom { needed_blocks: needed, available_blocks: available })
+        }
+        other => Err(errors::of_refused(other)),
+    }
+}
+
+/// The prefix cache of one simulated engine, whole entries at a time (a compatibility model).
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct EntryCache {
+    cache: Mutex<core::EntryCache>,
+    capacity_tokens: Option<usize>,
+}
+
+impl EntryCache {
+    fn lock(&self) -> MutexGuard<'_, core::EntryCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl EntryCache {
+    #[new]
+    #[pyo3(signature = (capacity_tokens=None))]
+    fn new(capacity_tokens: Option<usize>) -> Self {
+        Self { cache: Mutex::new(core::EntryCache::new(capacity_tokens)), capacity_tokens }
+    }
+
+    /// Tokens of the entry cached now: its size, else the resident shared head, else none.
+    #[pyo3(signature = (entry, prompt_tokens, shared_tokens=0))]
+    fn hit(&self, entry: &str, prompt_tokens: usize, shared_tokens: usize) -> usize {
+        self.lock().cached(entry, prompt_tokens, shared_tokens)
+    }
+
+    /// Serve a prompt and hold `context_tokens` as the entry afterwards; returns the tokens that were cached.
+    #[pyo3(signature = (entry, prompt_tokens, context_tokens, shared_tokens=0))]
+    fn serve(&self, entry: &str, prompt_tokens: usize, context_tokens: usize, shared_tokens: usize) -> usize {
+        self.lock().serve(entry, prompt_tokens, context_tokens, shared_tokens)
+    }
+
+    /// Forget everything.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Capacity; None: unlimited.
+    #[getter]
+    fn capacity_tokens(&self) -> Option<usize> {
+        self.capacity_tokens
+    }
+
+    /// Tokens held, shared ones once.
+    #[getter]
+    fn cached_tokens(&self) -> usize {
+        self.lock().cached_tokens()
+    }
+
+    /// Entries evicted so far.
+    #[getter]
+    fn evicted_entries(&self) -> u64 {
+        self.lock().evicted()
+    }
+
+    fn __len__(&self) -> usize {
+        self.lock().len()
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature of a method")]
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        let cache = self.lock();
+        format!("<EntryCache entries={} cached_tokens={}>", cache.len(), cache.cached_tokens())
+    }
+}

@@ -1,0 +1,245 @@
+//! `BlockHashes`, one prompt hashed, and the conversion of hash arrays.
+
+use std::borrow::Cow;
+use std::ffi::c_void;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use numpy::ndarray::ArrayView1;
+use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use prefixroute_core::BlockHash;
+use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
+use prefixroute_core::replica_cache::Sequence;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt};
+
+use crate::errors;
+use crate::namespace::Namespace;
+use crate::tokens::{Prompt, type_name};
+
+/// Prompts of at least so many tokens are worked on with the interpreter released: about 20 µs of hashing, far more than
+/// letting go and taking hold again costs.
+const DETACH_TOKENS: usize = 65_536;
+
+/// Does the work, with the interpreter released if it takes long enough for others to use it.
+#[inline]
+pub fn detached_if_long<T: Send>(py: Python<'_>, tokens: usize, work: impl FnOnce() -> T + Send) -> T {
+    if tokens < DETACH_TOKENS { work() } else { py.detach(work) }
+}
+
+/// The chained hashes of a prompt's full blocks, with the prompt's length. Immutable; safe to share between threads.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct BlockHashes {
+    /// Shared with what `head` returns, which uses only the first `len` of them.
+    hashes: Arc<Vec<BlockHash>>,
+    len: usize,
+    token_count: usize,
+    block_size: usize,
+}
+
+impl BlockHashes {
+    /// Hashes made by this crate, so their lengths agree.
+    pub fn new(hashes: Vec<BlockHash>, token_count: usize, block_size: usize) -> Self {
+        Self { len: hashes.len(), hashes: Arc::new(hashes), token_count, block_size }
+    }
+
+    /// Hashes of the full blocks.
+    #[inline]
+    pub fn blocks(&self) -> &[BlockHash] {
+        &self.hashes[..self.len]
+    }
+
+    /// As the cache model takes it.
+    pub fn sequence(&self) -> Sequence<'_> {
+        Sequence { blocks: self.blocks(), tokens: self.token_count }
+    }
+
+    /// Fails unless the hashes are of blocks of `block_size` tokens.
+    #[inline]
+    pub fn check_block_size(&self, block_size: usize) -> PyResult<()> {
+        if self.block_size == block_size {
+            return Ok(());
+        }
+        Err(errors::config(format!("block size must be {block_size} as here, the hashes have {}", self.block_size)))
+    }
+
+    fn check_lengths(blocks: usize, token_count: usize, block_size: usize) -> PyResult<()> {
+        if token_count / block_size < blocks {
+            let least = blocks * block_size;
+            return Err(errors::config(format!(
+                "token count must be at least {least} for {blocks} blocks, got {token_count}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl BlockHashes {
+    #[new]
+    #[pyo3(signature = (hashes, *, token_count, block_size=16))]
+    fn py_new(hashes: &Bound<'_, PyAny>, token_count: usize, block_size: usize) -> PyResult<Self> {
+        check_block_size(block_size).map_err(errors::of_core)?;
+        let hashes = hash_values(hashes)?.iter().copied().map(BlockHash).collect::<Vec<_>>();
+        Self::check_lengths(hashes.len(), token_count, block_size)?;
+        Ok(Self::new(hashes, token_count, block_size))
+    }
+
+    /// `uint64[len]`, read-only, a view of this object's memory.
+    #[getter]
+    fn array(slf: Bound<'_, Self>) -> Bound<'_, PyArray1<u64>> {
+        let blocks = slf.get().blocks();
+        // SAFETY: `BlockHash` is a transparent u64; the memory belongs to `slf`, is never changed, and `slf` becomes the
+        // base of the array.
+        let array = unsafe {
+            let values = ArrayView1::from_shape_ptr(blocks.len(), blocks.as_ptr().cast::<u64>());
+            PyArray1::borrow_from_array(&values, slf.clone().into_any())
+        };
+        array.readwrite().make_nonwriteable();
+        array
+    }
+
+    /// Tokens of the prompt, those after the last full block included.
+    #[getter]
+    fn token_count(&self) -> usize {
+        self.token_count
+    }
+
+    /// Tokens of a block.
+    #[getter]
+    fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing.
+    #[pyo3(signature = (blocks, token_count=None))]
+    fn head(&self, blocks: usize, token_count: Option<usize>) -> PyResult<Self> {
+        if blocks > self.len {
+            return Err(errors::config(format!("blocks must be 0..={}, got {blocks}", self.len)));
+        }
+        let token_count = token_count.unwrap_or(blocks * self.block_size);
+        Self::check_lengths(blocks, token_count, self.block_size)?;
+        Ok(Self { hashes: Arc::clone(&self.hashes), len: blocks, token_count, block_size: self.block_size })
+    }
+
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
+        let other = other.get();
+        self.block_size == other.block_size && self.token_count == other.token_count && self.blocks() == other.blocks()
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        // The last hash stands for all before it.
+        (self.blocks().last(), self.len, self.token_count, self.block_size).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<BlockHashes blocks={} token_count={} block_size={}>", self.len, self.token_count, self.block_size)
+    }
+
+    fn __getnewargs_ex__(slf: Bound<'_, Self>) -> PyResult<((Bound<'_, PyAny>,), Bound<'_, PyDict>)> {
+        let sizes = PyDict::new(slf.py());
+        sizes.set_item("token_count", slf.get().token_count)?;
+        sizes.set_item("block_size", slf.get().block_size)?;
+        let array = Self::array(slf).call_method0("copy")?;
+        Ok(((array,), sizes))
+    }
+}
+
+/// Hash a prompt's full blocks under a namespace.
+#[pyfunction]
+#[pyo3(signature = (prompt, block_size=16, namespace=None))]
+pub fn hash_blocks(
+    py: Python<'_>,
+    prompt: &Bound<'_, PyAny>,
+    block_size: usize,
+    namespace: Option<&Bound<'_, PyAny>>,
+) -> PyResult<BlockHashes> {
+    let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
+    hash_prompt(py, &prompt, block_size, &namespace)
+}
+
+/// The hashes of a prompt that is not hashed yet.
+pub fn hash_prompt(
+    py: Python<'_>,
+    prompt: &Prompt<'_>,
+    block_size: usize,
+    namespace: &Namespace,
+) -> PyResult<BlockHashes> {
+    let mut hashes = Vec::new();
+    let token_count = match prompt {
+        Prompt::Tokens(ids) => {
+            let extra = namespace.extra();
+            let work = || hash_tokens(ids, block_size, namespace.seed, &extra, &mut hashes);
+            detached_if_long(py, ids.len(), work).map_err(errors::of_core)?;
+            ids.len()
+        }
+        Prompt::Text(text) => {
+            namespace.check_text()?;
+            let work = || hash_text(text, block_size, namespace.seed, &mut hashes);
+            detached_if_long(py, text.len() / TEXT_BYTES_PER_TOKEN, work).map_err(errors::of_core)?;
+            text.len().div_ceil(TEXT_BYTES_PER_TOKEN)
+        }
+        Prompt::Hashed(_) => return Err(errors::tokens("the prompt is hashed already, got BlockHashes")),
+    };
+    Ok(BlockHashes::new(hashes, token_count, block_size))
+}
+
+/// Hashes as 64-bit values: an array of `uint64` or `int64` (the bits count), or any iterable of ints of either sign, or of
+/// digests as bytes, whose last eight, big-endian, are the value.
+pub fn hash_values<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u64]>> {
+    if let Ok(array) = object.cast::<PyUntypedArray>() {
+        return of_array(array);
+    }
+    let items = object
+        .try_iter()
+        .map_err(|_| errors::config(format!("hashes must be an array or a list, got {}", type_name(object))))?;
+    let values = items.enumerate().map(|(position, item)| hash_value(&item?, position));
+    values.collect::<PyResult<Vec<_>>>().map(Cow::Owned)
+}
+
+#[inline]
+fn of_array<'a>(array: &'a Bound<'_, PyUntypedArray>) -> PyResult<Cow<'a, [u64]>> {
+    let dtype = array.dtype();
+    let plain =
+        matches!(dtype.kind(), b'u' | b'i') && dtype.itemsize() == 8 && dtype.is_native_byteorder() != Some(false);
+    if plain && array.ndim() == 1 && array.is_c_contiguous() && array.is_aligned() && !array.is_empty() {
+        // SAFETY: a one-dimensional, contiguous, aligned array of 64-bit integers that the caller keeps alive.
+        return Ok(Cow::Borrowed(unsafe {
+            std::slice::from_raw_parts((*array.as_array_ptr()).fields.data.cast::<c_void>().cast::<u64>(), array.len())
+        }));
+    }
+    if array.ndim() != 1 {
+        return Err(errors::config(format!("hashes must have one dimension, got an array of {}", array.ndim())));
+    }
+    let values = array.call_method0("tolist")?;
+    let items = values.try_iter()?.enumerate();
+    items.map(|(position, item)| hash_value(&item?, position)).collect::<PyResult<Vec<_>>>().map(Cow::Owned)
+}
+
+/// One hash; `position` is for the message.
+pub fn hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
+    if let Ok(bytes) = item.cast::<PyBytes>() {
+        let bytes = bytes.as_bytes();
+        if let Some(last) = bytes.last_chunk::<8>() {
+            return Ok(u64::from_be_bytes(*last));
+        }
+        let given = bytes.len();
+        return Err(errors::config(format!("a hash must have at least 8 bytes, got {given} at position {position}")));
+    }
+    if item.is_instance_of::<PyInt>() || item.hasattr("__index__")? {
+        if let Ok(value) = item.extract::<u64>() {
+            return Ok(value);
+        }
+        if let Ok(value) = item.extract::<i64>() {
+            return Ok(u64::from_ne_bytes(value.to_ne_bytes()));
+        }
+        return Err(errors::config(format!("a hash must fit in 64 bits, got {} at position {position}", item.str()?)));
+    }
+    Err(errors::config(format!("a hash must be an int or bytes, got {} at position {position}", type_name(item))))
+}

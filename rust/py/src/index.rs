@@ -1,0 +1,572 @@
+//! `PrefixIndex`: the core's index by name instead of slot, in tokens instead of blocks.
+
+use std::borrow::Cow;
+use std::sync::{PoisonError, RwLock};
+
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
+use prefixroute_core::hash::{content_hash_with, hash_tokens};
+use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Result as CoreResult, Slot, StoredEvent};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::errors;
+use crate::hashes::{BlockHashes, detached_if_long, hash_prompt, hash_value, hash_values};
+use crate::namespace::Namespace;
+use crate::outcomes::{IndexStats, Insertion, Removed, Stored};
+use crate::tokens::{Prompt, token_ids, type_name};
+
+/// Which replica holds how much of a prompt's prefix.
+///
+/// All methods may be called from many threads; each call is atomic. Sizes and capacities are tokens, counts of what an
+/// insert or an event did are blocks.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct PrefixIndex {
+    index: Index,
+    /// Held shared while a name's slot is in use, so that the slot cannot go to another replica in between.
+    fleet: RwLock<()>,
+}
+
+impl PrefixIndex {
+    fn block_size(&self) -> usize {
+        self.index.config().block_size
+    }
+
+    /// Does the work at the slot of a name.
+    fn at<T>(&self, name: &str, work: impl FnOnce(Slot) -> CoreResult<T>) -> PyResult<T> {
+        let fleet = self.fleet.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.index.slot(name).ok_or_else(|| unknown(name))?;
+        let done = work(slot);
+        drop(fleet);
+        done.map_err(errors::of_core)
+    }
+
+    /// A new `uint32[slots]`, or the caller's array, with what `work` writes: one length per slot, in tokens.
+    #[inline]
+    fn lengths<'py>(
+        &self,
+        py: Python<'py>,
+        out: Option<&Bound<'py, PyAny>>,
+        work: impl Fn(&mut [u32]) -> PyResult<usize>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        if let Some(out) = out {
+            let out = out_array(out, self.index.slots())?;
+            // Written at the end, with the interpreter held: nothing else sees it half-filled, and it may even overlap
+            // the prompt.
+            let mut held = vec![0; out.len()];
+            work(&mut held)?;
+            // SAFETY: `out_array` checked that it is contiguous and writable; no Python code runs while it is borrowed.
+            unsafe { out.as_slice_mut() }.map_err(|_| not_an_out_array())?.copy_from_slice(&held);
+            return Ok(out.clone());
+        }
+        loop {
+            // SAFETY: nobody else has seen the array, and `work` writes every element of it.
+            let array = unsafe { PyArray1::<u32>::new(py, [self.index.slots()], false) };
+            // SAFETY: as above.
+            let held = unsafe { array.as_slice_mut() };
+            let slots = work(held.map_err(|_| not_an_out_array())?)?;
+            if slots <= array.len() {
+                return Ok(array);
+            }
+            // A replica was added between the two looks at the fleet.
+        }
+    }
+
+    /// Lengths held of a prompt, hashing no further than the longest of them.
+    #[inline]
+    fn match_prompt(
+        &self,
+        py: Python<'_>,
+        prompt: &Prompt<'_>,
+        namespace: &Namespace,
+        out: &mut [u32],
+    ) -> PyResult<usize> {
+        match prompt {
+            Prompt::Tokens(ids) => {
+                let extra = namespace.extra();
+                let work = || self.index.match_tokens(ids, namespace.seed, &extra, out);
+                detached_if_long(py, ids.len(), work).map_err(errors::of_core)
+            }
+            Prompt::Text(_) => {
+                let hashes = hash_prompt(py, prompt, self.block_size(), namespace)?;
+                Ok(self.index.match_blocks(hashes.blocks(), out))
+            }
+            Prompt::Hashed(hashes) => {
+                hashes.check_block_size(self.block_size())?;
+                Ok(self.index.match_blocks(hashes.blocks(), out))
+            }
+        }
+    }
+
+    /// The hashes of a prompt, whatever it is given as.
+    fn hashed<'a>(
+        &self,
+        py: Python<'_>,
+        prompt: &'a Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Hashed<'a>> {
+        match Prompt::read(prompt)? {
+            Prompt::Hashed(hashes) => {
+                hashes.check_block_size(self.block_size())?;
+                Ok(Hashed::Before(hashes))
+            }
+            prompt => hash_prompt(py, &prompt, self.block_size(), &Namespace::read(namespace)?).map(Hashed::Now),
+        }
+    }
+
+    fn capacity_blocks(&self, capacity_tokens: Option<u64>) -> Option<u64> {
+        capacity_tokens.map(|tokens| tokens / self.block_size() as u64)
+    }
+}
+
+enum Hashed<'a> {
+    Before(&'a BlockHashes),
+    Now(BlockHashes),
+}
+
+impl Hashed<'_> {
+    fn blocks(&self) -> &[BlockHash] {
+        match self {
+            Self::Before(hashes) => hashes.blocks(),
+            Self::Now(hashes) => hashes.blocks(),
+        }
+    }
+}
+
+#[pymethods]
+impl PrefixIndex {
+    #[new]
+    #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None))]
+    fn new(
+        block_size: usize,
+        capacity_tokens: Option<u64>,
+        max_bytes: Option<u64>,
+        ttl_s: Option<f64>,
+    ) -> PyResult<Self> {
+        let capacity_blocks = capacity_tokens.map(|tokens| tokens / block_size.max(1) as u64);
+        let config = Config { block_size, capacity_blocks, max_bytes, ttl: ttl_s, ..Config::default() };
+        let index = Index::new(config).map_err(errors::of_core)?;
+        Ok(Self { index, fleet: RwLock::new(()) })
+    }
+
+    /// Tokens of a block.
+    #[getter(block_size)]
+    fn py_block_size(&self) -> usize {
+        self.block_size()
+    }
+
+    /// Names in slot order; a freed slot is None until it is given again.
+    #[getter]
+    fn replicas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.index.replicas())
+    }
+
+    /// Add an empty replica and return its slot. `capacity_tokens` overrides the index's own.
+    #[pyo3(signature = (name, capacity_tokens=None))]
+    fn add_replica(&self, name: &str, capacity_tokens: Option<u64>) -> PyResult<u16> {
+        let slot = self.index.add_replica(name, self.capacity_blocks(capacity_tokens));
+        slot.map(|slot| slot.0).map_err(errors::of_core)
+    }
+
+    /// Remove a replica with all it holds. Costs what it holds.
+    fn remove_replica(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| {
+            let fleet = self.fleet.write().unwrap_or_else(PoisonError::into_inner);
+            let slot = self.index.slot(name).ok_or_else(|| unknown(name))?;
+            let done = self.index.remove_replica(slot);
+            drop(fleet);
+            done.map_err(errors::of_core)
+        })
+    }
+
+    /// Forget what one replica holds, or all of them.
+    #[pyo3(signature = (name=None))]
+    fn clear(&self, py: Python<'_>, name: Option<&str>) -> PyResult<()> {
+        py.detach(|| {
+            let Some(name) = name else {
+                self.index.new_epoch();
+                return Ok(());
+            };
+            self.at(name, |slot| self.index.clear(slot))
+        })
+    }
+
+    /// Give a replica another capacity (None: unlimited) and evict down to it.
+    fn set_capacity(&self, py: Python<'_>, name: &str, tokens: Option<u64>) -> PyResult<()> {
+        py.detach(|| self.at(name, |slot| self.index.set_capacity(slot, self.capacity_blocks(tokens))))
+    }
+
+    /// Tokens of the prompt's prefix that each slot holds, as uint32[slots].
+    #[pyo3(name = "match", signature = (prompt, namespace=None, out=None))]
+    #[inline]
+    fn match_<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
+        self.lengths(py, out, |held| self.match_prompt(py, &prompt, &namespace, held))
+    }
+
+    /// The same for prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]]. Returns uint32[n, slots].
+    #[pyo3(signature = (flat, offsets, namespace=None, out=None))]
+    fn match_many<'py>(
+        &self,
+        py: Python<'py>,
+        flat: &Bound<'py, PyAny>,
+        offsets: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        let (ids, namespace) = (token_ids(flat)?, Namespace::read(namespace)?);
+        let prompts = ragged(&ids, offsets)?;
+        let slots = self.index.slots();
+        let out = out.map(|out| out_matrix(out, prompts.len(), slots)).transpose()?;
+        let extra = namespace.extra();
+        let mut held = vec![0; prompts.len() * slots];
+        py.detach(|| {
+            for (ids, row) in prompts.iter().zip(held.chunks_exact_mut(slots.max(1))) {
+                self.index.match_tokens(ids, namespace.seed, &extra, row)?;
+            }
+            Ok(())
+        })
+        .map_err(errors::of_core)?;
+        match out {
+            None => held.into_pyarray(py).reshape([prompts.len(), slots]),
+            Some(out) => {
+                // SAFETY: checked by `out_matrix`; no Python code runs while it is borrowed.
+                unsafe { out.as_slice_mut() }.map_err(|_| not_an_out_array())?.copy_from_slice(&held);
+                Ok(out.clone())
+            }
+        }
+    }
+
+    /// The same for a prompt hashed before: uint64 hashes of its blocks, or `BlockHashes`.
+    #[pyo3(signature = (hashes, out=None))]
+    fn match_hashes<'py>(
+        &self,
+        py: Python<'py>,
+        hashes: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        if let Ok(hashes) = hashes.cast::<BlockHashes>() {
+            hashes.get().check_block_size(self.block_size())?;
+            return self.lengths(py, out, |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)));
+        }
+        let values = hash_values(hashes)?;
+        self.lengths(py, out, |held| Ok(self.index.match_blocks(block_hashes(&values), held)))
+    }
+
+    /// Hash all of a prompt, write the tokens held to out, and return the hashes: one crossing for a router.
+    #[pyo3(signature = (prompt, out, namespace=None))]
+    fn hash_and_match<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        out: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, BlockHashes>> {
+        let hashes = if let Ok(hashes) = prompt.cast::<BlockHashes>() {
+            hashes.get().check_block_size(self.block_size())?;
+            hashes.clone()
+        } else {
+            let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
+            Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace)?)?
+        };
+        self.lengths(py, Some(out), |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)))?;
+        Ok(hashes)
+    }
+
+    /// Tokens of the prefix by the best medium of each block: uint32[slots, 3] for GPU, CPU and disk.
+    #[pyo3(signature = (prompt, namespace=None))]
+    fn match_media<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        let media = self.index.match_media(self.hashed(py, prompt, namespace)?.blocks());
+        let slots = media.len();
+        media.into_flattened().into_pyarray(py).reshape([slots, Medium::ALL.len()])
+    }
+
+    /// Book a decision: the replica is believed to hold the prompt from now on.
+    #[pyo3(signature = (name, prompt, namespace=None, now=0.0))]
+    fn insert(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        prompt: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        now: f64,
+    ) -> PyResult<Insertion> {
+        let hashes = self.hashed(py, prompt, namespace)?;
+        let blocks = hashes.blocks();
+        let work = || self.at(name, |slot| self.index.insert(slot, blocks, now));
+        detached_if_long(py, blocks.len() * self.block_size(), work).map(Insertion::from)
+    }
+
+    /// Book prompts laid end to end. names is one name for all, or one for each prompt; stops at the first error.
+    #[pyo3(signature = (names, flat, offsets, namespace=None, now=0.0))]
+    fn insert_many(
+        &self,
+        py: Python<'_>,
+        names: &Bound<'_, PyAny>,
+        flat: &Bound<'_, PyAny>,
+        offsets: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        now: f64,
+    ) -> PyResult<Vec<Insertion>> {
+        let (ids, namespace) = (token_ids(flat)?, Namespace::read(namespace)?);
+        let prompts = ragged(&ids, offsets)?;
+        let names = names_of(names, prompts.len())?;
+        if let Some(name) = names.iter().find(|name| self.index.slot(name).is_none()) {
+            return Err(unknown(name));
+        }
+        let extra = namespace.extra();
+        py.detach(|| {
+            let mut hashes = Vec::new();
+            let insert = |(name, ids): (&Cow<'_, str>, &&[u32])| {
+                hashes.clear();
+                hash_tokens(ids, self.block_size(), namespace.seed, &extra, &mut hashes).map_err(errors::of_core)?;
+                self.at(name, |slot| self.index.insert(slot, &hashes, now)).map(Insertion::from)
+            };
+            names.iter().zip(&prompts).map(insert).collect()
+        })
+    }
+
+    /// Take back the blocks that an insert added and nobody has touched since; returns how many.
+    fn retract(
+        &self,
+        name: &str,
+        hashes: &Bound<'_, BlockHashes>,
+        insertion: &Bound<'_, Insertion>,
+    ) -> PyResult<usize> {
+        hashes.get().check_block_size(self.block_size())?;
+        let (keep, stamp) = insertion.get().retract_key();
+        self.at(name, |slot| self.index.retract(slot, hashes.get().blocks(), keep, stamp))
+    }
+
+    /// Make the leading blocks held the most recently used; returns how many lead.
+    #[pyo3(signature = (name, prompt, namespace=None, now=0.0))]
+    fn touch(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        prompt: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        now: f64,
+    ) -> PyResult<usize> {
+        let hashes = self.hashed(py, prompt, namespace)?;
+        self.at(name, |slot| self.index.touch(slot, hashes.blocks(), now))
+    }
+
+    /// Keep the leading blocks held from eviction; returns how many lead. Unpin as many.
+    fn pin(&self, name: &str, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
+        hashes.get().check_block_size(self.block_size())?;
+        self.at(name, |slot| self.index.pin(slot, hashes.get().blocks()))
+    }
+
+    /// Take one pin from each of these blocks.
+    fn unpin(&self, name: &str, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
+        hashes.get().check_block_size(self.block_size())?;
+        self.at(name, |slot| self.index.unpin(slot, hashes.get().blocks()))
+    }
+
+    /// An engine stored these blocks: its own hashes, one after the other behind parent, with their token ids.
+    #[pyo3(signature = (name, block_hashes, *, parent=None, token_ids, namespace=None, medium="GPU", now=0.0))]
+    #[expect(clippy::too_many_arguments, reason = "the fields of an engine's event")]
+    fn apply_stored(
+        &self,
+        name: &str,
+        block_hashes: &Bound<'_, PyAny>,
+        parent: Option<&Bound<'_, PyAny>>,
+        token_ids: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        medium: Option<&str>,
+        now: f64,
+    ) -> PyResult<Stored> {
+        let engine = engine_hashes(block_hashes)?;
+        let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
+        let namespace = Namespace::read(namespace)?;
+        let contents = self.contents(&crate::tokens::token_ids(token_ids)?, engine.len(), &namespace)?;
+        let event = StoredEvent {
+            engine: &engine,
+            parent,
+            contents: &contents,
+            seed: namespace.seed,
+            medium: medium_of(medium)?,
+        };
+        self.at(name, |slot| self.index.stored(slot, &event, now)).map(Stored::from)
+    }
+
+    /// An engine removed one copy of each of these blocks from a medium.
+    #[pyo3(signature = (name, block_hashes, *, medium="GPU"))]
+    fn apply_removed(&self, name: &str, block_hashes: &Bound<'_, PyAny>, medium: Option<&str>) -> PyResult<Removed> {
+        let (engine, medium) = (engine_hashes(block_hashes)?, medium_of(medium)?);
+        self.at(name, |slot| self.index.removed(slot, &engine, medium)).map(Removed::from)
+    }
+
+    /// An engine reset its cache.
+    fn apply_cleared(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.at(name, |slot| self.index.cleared(slot)))
+    }
+
+    /// Drop belief that is older than its time to live; returns how many blocks.
+    fn expire(&self, py: Python<'_>, now: f64) -> PyResult<usize> {
+        py.detach(|| self.index.expire(now)).map_err(errors::of_core)
+    }
+
+    /// State and counters.
+    fn stats(&self) -> IndexStats {
+        self.index.stats().into()
+    }
+
+    fn __len__(&self) -> usize {
+        self.index.stats().blocks as usize
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature of a method")]
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        let stats = self.index.stats();
+        let (size, replicas, blocks) = (self.block_size(), stats.replicas, grouped(stats.blocks));
+        format!("<PrefixIndex block_size={size} replicas={replicas} blocks={blocks}>")
+    }
+}
+
+impl PrefixIndex {
+    /// Content hashes of an event's blocks; positions of extra keys count from the event's first token.
+    fn contents(&self, ids: &[u32], blocks: usize, namespace: &Namespace) -> PyResult<Vec<u64>> {
+        let size = self.block_size();
+        if ids.len() != blocks * size {
+            return Err(errors::event(format!(
+                "{blocks} blocks of {size} tokens have {} token ids, got {}",
+                blocks * size,
+                ids.len()
+            )));
+        }
+        let extra = namespace.extra();
+        let content = |(block, ids): (usize, &[u32])| {
+            let inside = extra.iter().filter(|key| key.position / size == block);
+            let keys: Vec<_> = inside.map(|key| ((key.position % size) as u32, key.key)).collect();
+            content_hash_with(ids, &keys).0
+        };
+        Ok(ids.chunks_exact(size).enumerate().map(content).collect())
+    }
+}
+
+#[cold]
+fn unknown(name: &str) -> PyErr {
+    errors::unknown_replica(format!("no replica is named {name:?}"))
+}
+
+#[cold]
+fn not_an_out_array() -> PyErr {
+    errors::config("out must be a writable, contiguous uint32 array")
+}
+
+fn out_array<'a, 'py>(out: &'a Bound<'py, PyAny>, slots: usize) -> PyResult<&'a Bound<'py, PyArray1<u32>>> {
+    let array = out.cast::<PyArray1<u32>>().map_err(|_| not_an_out_array())?;
+    if !array.is_c_contiguous() || !is_writable(array) {
+        return Err(not_an_out_array());
+    }
+    if array.len() < slots {
+        return Err(errors::config(format!(
+            "out must have at least {slots} elements, one per slot, got {}",
+            array.len()
+        )));
+    }
+    Ok(array)
+}
+
+fn out_matrix<'a, 'py>(
+    out: &'a Bound<'py, PyAny>,
+    prompts: usize,
+    slots: usize,
+) -> PyResult<&'a Bound<'py, PyArray2<u32>>> {
+    let array = out.cast::<PyArray2<u32>>().map_err(|_| not_an_out_array())?;
+    if !array.is_c_contiguous() || !is_writable(array) {
+        return Err(not_an_out_array());
+    }
+    if array.shape() != [prompts, slots] {
+        return Err(errors::config(format!("out must have shape ({prompts}, {slots}), got {:?}", array.shape())));
+    }
+    Ok(array)
+}
+
+fn is_writable<'py>(array: &impl PyUntypedArrayMethods<'py>) -> bool {
+    // SAFETY: the pointer is that of a live array object.
+    unsafe { (*array.as_array_ptr()).fields.flags & numpy::npyffi::flags::NPY_ARRAY_WRITEABLE != 0 }
+}
+
+/// `BlockHash` is a transparent `u64`.
+fn block_hashes(values: &[u64]) -> &[BlockHash] {
+    // SAFETY: same layout, and every u64 is a valid hash.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
+}
+
+fn engine_hashes(object: &Bound<'_, PyAny>) -> PyResult<Vec<EngineHash>> {
+    Ok(hash_values(object)?.iter().copied().map(EngineHash).collect())
+}
+
+fn medium_of(name: Option<&str>) -> PyResult<Medium> {
+    match name {
+        None | Some("GPU") => Ok(Medium::Gpu),
+        Some("CPU" | "CPU_PINNED") => Ok(Medium::Cpu),
+        Some("DISK" | "STORAGE" | "EXTERNAL") => Ok(Medium::Disk),
+        Some(other) => {
+            Err(errors::event(format!("medium must be GPU, CPU, CPU_PINNED, DISK, STORAGE or EXTERNAL, got {other:?}")))
+        }
+    }
+}
+
+/// The prompts of a ragged batch. Offsets do not decrease and stay inside of `ids`.
+fn ragged<'a>(ids: &'a [u32], offsets: &Bound<'_, PyAny>) -> PyResult<Vec<&'a [u32]>> {
+    let offsets = hash_values(offsets)?;
+    let Some(&last) = offsets.last() else {
+        return Err(errors::tokens("offsets must have one element more than there are prompts, got none"));
+    };
+    if let Some(at) = offsets.windows(2).position(|pair| pair[0] > pair[1]) {
+        let (before, after) = (offsets[at], offsets[at + 1]);
+        return Err(errors::tokens(format!(
+            "offsets must not decrease, got {after} after {before} at position {}",
+            at + 1
+        )));
+    }
+    if last > ids.len() as u64 {
+        let (at, len) = (offsets.len() - 1, ids.len());
+        return Err(errors::tokens(format!("offsets must be 0..={len}, got {last} at position {at}")));
+    }
+    Ok(offsets.windows(2).map(|pair| &ids[pair[0] as usize..pair[1] as usize]).collect())
+}
+
+fn names_of<'a>(names: &'a Bound<'_, PyAny>, prompts: usize) -> PyResult<Vec<Cow<'a, str>>> {
+    if let Ok(name) = names.cast::<PyString>() {
+        return Ok(vec![name.to_cow()?; prompts]);
+    }
+    let given: Vec<String> = names
+        .extract()
+        .map_err(|_| errors::config(format!("names must be a str or a list of str, got {}", type_name(names))))?;
+    if given.len() != prompts {
+        return Err(errors::config(format!("names must be one or {prompts}, one per prompt, got {}", given.len())));
+    }
+    Ok(given.into_iter().map(Cow::Owned).collect())
+}
+
+/// 120412 -> `120_412`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}

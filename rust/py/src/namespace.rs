@@ -1,0 +1,79 @@
+//! `prefixroute.Namespace`, read by attribute: the chain's seed and the extra keys of single blocks.
+
+use prefixroute_core::hash::{ExtraKey, NamespaceSpec, namespace_seed};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::errors;
+use crate::tokens::type_name;
+
+/// What separates equal tokens, ready for hashing.
+pub struct Namespace {
+    /// Begins every chain.
+    pub seed: u64,
+    extra: Vec<(usize, Vec<u8>)>,
+}
+
+impl Namespace {
+    /// Reads a `prefixroute.Namespace`; `None` is the empty one.
+    #[inline]
+    pub fn read(object: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        match object {
+            None => Ok(Self { seed: empty_seed(), extra: Vec::new() }),
+            Some(object) => Self::of_attributes(object),
+        }
+    }
+
+    fn of_attributes(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let part = |name| key_bytes(&attribute(object, name)?);
+        let model = part(pyo3::intern!(py, "model"))?;
+        let lora = part(pyo3::intern!(py, "lora"))?;
+        let salt = part(pyo3::intern!(py, "salt"))?;
+        let mut extra = Vec::new();
+        for pair in attribute(object, pyo3::intern!(py, "extra"))?.try_iter()? {
+            let (position, key) = pair?
+                .extract::<(usize, Bound<'_, PyAny>)>()
+                .map_err(|_| errors::config("extra keys of a namespace must be (token position, key) pairs"))?;
+            extra.push((position, key_bytes(&key)?));
+        }
+        extra.sort_by_key(|(position, _)| *position);
+        Ok(Self { seed: namespace_seed(&NamespaceSpec { model: &model, lora: &lora, salt: &salt }), extra })
+    }
+
+    /// Extra keys in order of position.
+    #[inline]
+    pub fn extra(&self) -> Vec<ExtraKey<'_>> {
+        self.extra.iter().map(|(position, key)| ExtraKey { position: *position, key }).collect()
+    }
+
+    /// Extra keys have token positions, so text cannot carry them.
+    pub fn check_text(&self) -> PyResult<()> {
+        if self.extra.is_empty() {
+            return Ok(());
+        }
+        Err(errors::config("extra keys have token positions, a text prompt has none: put the key in its text"))
+    }
+}
+
+fn attribute<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+    object
+        .getattr(name)
+        .map_err(|_| errors::config(format!("namespace must be a prefixroute.Namespace, got {}", type_name(object))))
+}
+
+fn empty_seed() -> u64 {
+    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *SEED.get_or_init(|| namespace_seed(&NamespaceSpec::default()))
+}
+
+/// A name or key as bytes; text and bytes never collide by accident, since text is UTF-8 either way.
+fn key_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_str()?.as_bytes().to_vec());
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    Err(errors::config(format!("names and keys of a namespace must be str or bytes, got {}", type_name(value))))
+}

@@ -1,0 +1,135 @@
+//! What the calls of an index give back, as frozen Python objects.
+
+use prefixroute_core as core;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A frozen class with the fields of a value of the core, an `asdict()` and a repr.
+macro_rules! value_class {
+    ($(#[$doc:meta])* $class:ident of $core:path { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[allow(clippy::struct_field_names, reason = "the names that the core gives")]
+        #[pyclass(frozen, get_all, module = "prefixroute._core")]
+        pub struct $class {
+            $($(#[$field_doc])* $field: $type),*
+        }
+
+        impl From<$core> for $class {
+            fn from(value: $core) -> Self {
+                Self { $($field: value.$field),* }
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            /// The fields by name.
+            fn asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                let fields = PyDict::new(py);
+                $(fields.set_item(stringify!($field), self.$field)?;)*
+                Ok(fields)
+            }
+
+            fn __repr__(&self) -> String {
+                let fields: &[String] = &[$(format!(concat!(stringify!($field), "={}"), self.$field)),*];
+                format!(concat!(stringify!($class), "({})"), fields.join(", "))
+            }
+        }
+    };
+}
+
+value_class! {
+    /// What an insert did, in blocks. Hand it to `retract` to take it back.
+    Insertion of core::Inserted {
+        /// Leading blocks that the replica held already.
+        held_before: usize,
+        /// Blocks that are new and stayed.
+        stored: usize,
+        /// New blocks that found no room.
+        dropped: usize,
+        /// Older blocks of this replica that made room.
+        evicted: usize,
+        /// Names this insert to `retract`.
+        stamp: u64,
+    }
+}
+
+impl Insertion {
+    /// Positions kept and the stamp, for `retract`.
+    pub fn retract_key(&self) -> (usize, u64) {
+        (self.held_before, self.stamp)
+    }
+}
+
+value_class! {
+    /// What a store event did, in blocks.
+    Stored of core::Stored {
+        /// Blocks that the replica did not hold.
+        stored: usize,
+        /// Believed blocks that the event confirmed.
+        confirmed: usize,
+        /// Further copies of blocks that it held.
+        copies: usize,
+        /// Blocks that wait for their parent.
+        orphaned: usize,
+        /// Waiting blocks that found their parent.
+        adopted: usize,
+        /// The event repeated what was there: a touch.
+        touched: bool,
+    }
+}
+
+value_class! {
+    /// What a removal event did.
+    Removed of core::Removed {
+        /// Copies taken away.
+        removed: usize,
+        /// Names that no copy of this replica has.
+        unknown: usize,
+    }
+}
+
+value_class! {
+    /// State and counters of an index.
+    IndexStats of core::Stats {
+        /// Live replicas.
+        replicas: usize,
+        /// Distinct blocks held by at least one replica.
+        blocks: u64,
+        /// Pairs of (block, replica) held.
+        memberships: u64,
+        /// Of these, pairs that are belief.
+        believed: u64,
+        /// Runs of the tree.
+        runs: usize,
+        /// Entries of the head table.
+        table_entries: usize,
+        /// Bytes that hold something.
+        live_bytes: u64,
+        /// Bytes allocated, `live_bytes` included.
+        reserved_bytes: u64,
+        /// Names of engines in the event map.
+        event_names: usize,
+        /// Blocks in the orphan buffer now.
+        orphans: usize,
+        /// Blocks ever put in the orphan buffer.
+        orphaned: u64,
+        /// Blocks that the orphan buffer had no room for.
+        orphans_dropped: u64,
+        /// Removals of what was not there.
+        unknown_removals: u64,
+        /// Store events that were touches.
+        touch_events: u64,
+        /// New blocks that found no room in their replica.
+        dropped: u64,
+        /// Blocks evicted by a replica's capacity.
+        evicted_capacity: u64,
+        /// Blocks evicted by `max_bytes`.
+        evicted_bytes: u64,
+        /// Blocks expired.
+        expired: u64,
+        /// Blocks taken back by `retract`.
+        retracted: u64,
+        /// Blocks from store events since a query last matched a replica that has events.
+        unmatched_event_blocks: u64,
+    }
+}
