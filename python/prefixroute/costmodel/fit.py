@@ -56,12 +56,13 @@ class Fit:
     def __str__(self) -> str:
         """Return the residual report, a line a figure."""
         worst = self.worst
+        fitted = f"utilisation {self.cost.utilisation:.3f}, overhead {self.cost.overhead_s:.4f} s"
+        spread = f"median {self.median_absolute_error:.1%}, 90th percentile {self.p90_absolute_error:.1%}"
+        seconds = f"measured {worst.measured_s:.4f} s, predicted {worst.predicted_s:.4f} s"
         lines = [
-            f"fitted to {self.rows} rows: utilisation {self.cost.utilisation:.3f}, overhead {self.cost.overhead_s:.4f} s",
-            f"relative error: mean {self.mean_error:+.1%}, median {self.median_absolute_error:.1%}, "
-            + f"90th percentile {self.p90_absolute_error:.1%}",
-            f"worst row: {worst.prompt_tokens} tokens, {worst.cached_tokens} cached, measured {worst.measured_s:.4f} s, "
-            + f"predicted {worst.predicted_s:.4f} s",
+            f"fitted to {self.rows} rows: {fitted}",
+            f"relative error: mean {self.mean_error:+.1%}, {spread}",
+            f"worst row: {worst.prompt_tokens} tokens, {worst.cached_tokens} cached, {seconds}",
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 

@@ -6,6 +6,7 @@ from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson, Recor
 from prefixroute.workload.chat import ChatShape, chat
 from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.statistics import TraceStatistics, floor, measure
 from prefixroute.workload.trace import read_trace
 from prefixroute.workload.workload import Workload
 
@@ -19,8 +20,11 @@ __all__ = [
     "Poisson",
     "Recorded",
     "Request",
+    "TraceStatistics",
     "Workload",
     "chat",
     "documents",
+    "floor",
+    "measure",
     "read_trace",
 ]

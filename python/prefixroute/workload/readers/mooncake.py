@@ -24,8 +24,13 @@ def recognises(fields: Mapping[str, Any]) -> bool:
     return {"timestamp", "input_length", "output_length", "hash_ids"} <= fields.keys() and "chat_id" not in fields
 
 
-def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Request]:
+def read(path: Path, block_size: int = BLOCK_SIZE, *, keep_partial: bool = False) -> Iterator[Request]:
     """Yield the requests of a Mooncake trace, streaming.
+
+    Args:
+        path: the file.
+        block_size: tokens an id.
+        keep_partial: count a partial last block as a block, as figures published for these traces do.
 
     Raises:
         TraceError: at the first row that is not what the format says.
@@ -37,11 +42,11 @@ def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Request]:
             raise row.error(f"time goes back from {last * 1000:g} to {arrival * 1000:g} ms")
         last = arrival
         tokens = row.integer("input_length", least=1)
-        prompt = full_blocks(row, tokens, block_size)
+        prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial)
         yield Request(arrival, prompt, prompt, tokens, row.integer("output_length"))
 
 
-def full_blocks(row: Row, tokens: int, block_size: int) -> BlockHashes:
+def full_blocks(row: Row, tokens: int, block_size: int, *, keep_partial: bool = False) -> BlockHashes:
     """Return the full blocks of a row's ``hash_ids``, one id a block and perhaps one for a partial last block."""
     ids = row.ids("hash_ids")
     full = tokens // block_size
@@ -49,4 +54,5 @@ def full_blocks(row: Row, tokens: int, block_size: int) -> BlockHashes:
         raise row.error(
             f"{tokens} tokens in blocks of {block_size} need {-(-tokens // block_size)} hash_ids, got {len(ids)}"
         )
-    return BlockHashes(mix(ids[:full]), token_count=tokens, block_size=block_size)
+    kept = ids if keep_partial else ids[:full]
+    return BlockHashes(mix(kept), token_count=max(tokens, len(kept) * block_size), block_size=block_size)

@@ -1,0 +1,356 @@
+"""What a workload is like: lengths, sessions, what it shares, and how much of that a cache of a given size would keep.
+
+One pass. The reuse by cache size is exact for least recently used: a block is hit in a cache of C blocks if fewer than
+C distinct blocks were touched since its own last touch (Mattson's stack distance). A prompt's head counts as touched
+after its tail, so the tail is evicted first.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.errors import TraceError
+from prefixroute.workload.request import Request
+from prefixroute.workload.tree import PrefixTree, TouchCounts
+from prefixroute.workload.workload import Workload
+
+KEPT_S = (10, 60, 300, 600, 3600)
+"""Seconds after its last use that a block is kept, for the figures of a summary."""
+HEAD_TOKENS = 1024
+"""Prefixes shorter than this are routed by load (the minimum match of ``cache-aware``)."""
+_RECENT_SESSIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Mean, quantiles and greatest of some lengths, times or counts."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64] | NDArray[np.int64]) -> Lengths:
+        """Summarise an array; all zero where it is empty."""
+        if not len(values):
+            return cls(0.0, 0.0, 0.0, 0.0, 0.0)
+        p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
+        return cls(float(values.mean()), float(p50), float(p90), float(p99), float(values.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Requests grouped by their first ``depth`` blocks; requests shorter than that are in no group."""
+
+    depth: int
+    count: int
+    largest: int
+
+
+@dataclass(slots=True)
+class _Session:
+    first_s: float
+    last_s: float
+    turns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class TraceStatistics:
+    """Accumulates requests with :meth:`add`; everything else is read off. Ratios are weighted by tokens.
+
+    Memory: 8 bytes a distinct block, some 60 bytes a request and a small object a session.
+    """
+
+    name: str
+    block_size: int
+    _tree: PrefixTree = field(default_factory=PrefixTree, repr=False)
+    _counts: TouchCounts = field(default_factory=TouchCounts, repr=False)
+    _arrivals: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    _prompts: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _outputs: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _hits: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _first_distance: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _stretch_blocks: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _ages: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    _gaps: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    _sessions: dict[str, _Session] = field(default_factory=dict, repr=False)
+    _before: OrderedDict[tuple[str, str], NDArray[np.uint64]] = field(default_factory=OrderedDict, repr=False)
+    _groups: dict[int, Counter[int]] = field(default_factory=dict, repr=False)
+    blocks: int = 0
+    previous_turn_tokens: int = 0
+    rewritten: int = 0
+    reported_requests: int = 0
+    reported_prompt_tokens: int = 0
+    reported_hit_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Choose the depths at which requests are grouped."""
+        depths = {1, 2, max(1, math.ceil(HEAD_TOKENS / self.block_size))}
+        self._groups = {depth: Counter() for depth in sorted(depths)}
+
+    def add(self, request: Request) -> int:
+        """Take the next request in; return how many of its prompt's tokens an unlimited cache would have hit."""
+        number = len(self._arrivals)
+        prompt, context = request.prompt.array, request.context.array
+        known = self._tree.touch(number, prompt, context)
+        found = 0
+        for stretch in known:
+            last = min(stretch.last, len(prompt))
+            if last > stretch.first:
+                self._first_distance.append(self._counts.after(stretch.toucher))
+                self._stretch_blocks.append(last - stretch.first)
+                self._ages.append(request.arrival_s - self._arrivals[stretch.toucher])
+                found = last
+        for stretch in known:
+            self._counts.add(stretch.toucher, stretch.first - stretch.last)
+        self._counts.add(number, len(context))
+        self.blocks += len(prompt)
+        hit = min(found * self.block_size, request.prompt_tokens)
+        self._arrivals.append(request.arrival_s)
+        self._prompts.append(request.prompt_tokens)
+        self._outputs.append(request.output_tokens)
+        self._hits.append(hit)
+        self._add_session(request)
+        for depth, counter in self._groups.items():
+            if len(prompt) >= depth:
+                counter[int(prompt[depth - 1])] += 1
+        if request.reported_hit_tokens is not None:
+            self.reported_requests += 1
+            self.reported_prompt_tokens += request.prompt_tokens
+            self.reported_hit_tokens += request.reported_hit_tokens
+        return hit
+
+    def _add_session(self, request: Request) -> None:
+        if request.session is None:
+            return
+        session = self._sessions.get(request.session)
+        if session is None:
+            session = self._sessions[request.session] = _Session(request.arrival_s, request.arrival_s)
+        else:
+            self._gaps.append(request.arrival_s - session.last_s)
+        session.last_s = request.arrival_s
+        session.turns += 1
+        key = (request.session, request.attrs.get("agent", ""))
+        prompt, before = request.prompt.array, self._before.pop(key, None)
+        if before is not None:
+            length = min(len(prompt), len(before))
+            differ = prompt[:length] != before[:length]
+            kept = int(differ.argmax()) if differ.any() else length
+            self.previous_turn_tokens += kept * self.block_size
+            self.rewritten += 2 * kept < len(before)
+        self._before[key] = prompt
+        if len(self._before) > _RECENT_SESSIONS:
+            self._before.popitem(last=False)
+
+    @property
+    def requests(self) -> int:
+        """How many requests there are."""
+        return len(self._arrivals)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first arrival to the last."""
+        return self._arrivals[-1] - self._arrivals[0] if self._arrivals else 0.0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(self._prompts)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(self._outputs)
+
+    @property
+    def prompt_lengths(self) -> Lengths:
+        """Tokens of a prompt."""
+        return Lengths.of(np.array(self._prompts))
+
+    @property
+    def output_lengths(self) -> Lengths:
+        """Tokens of an answer."""
+        return Lengths.of(np.array(self._outputs))
+
+    @property
+    def unique_blocks(self) -> int:
+        """Distinct blocks of all prompts."""
+        return self._tree.used()
+
+    @property
+    def blocks_used_once(self) -> float:
+        """Share of the distinct blocks that are in one prompt only."""
+        return self._tree.used_once() / max(1, self.unique_blocks)
+
+    @property
+    def ideal_hit_ratio(self) -> float:
+        """Hit ratio of one cache of unlimited size, full blocks only."""
+        return sum(self._hits) / max(1, self.prompt_tokens)
+
+    @property
+    def floor(self) -> float:
+        """Recompute ratio of one cache of unlimited size, full blocks only: no routing gets below it."""
+        return 1 - self.ideal_hit_ratio
+
+    @property
+    def ideal_hit_ratio_by_request(self) -> float:
+        """Mean over requests of each request's own hit ratio in that cache."""
+        return float((np.array(self._hits) / np.maximum(1, np.array(self._prompts))).mean()) if self._hits else 0.0
+
+    @property
+    def ideal_hit_ratio_of_last_half(self) -> float:
+        """Hit ratio of that cache over the second half of the requests, when it is warm."""
+        half = len(self._hits) // 2
+        return sum(self._hits[half:]) / max(1, sum(self._prompts[half:]))
+
+    @property
+    def previous_turn_hit_ratio(self) -> float:
+        """Hit ratio if each request could only reuse the request before it in its session."""
+        return self.previous_turn_tokens / max(1, self.prompt_tokens)
+
+    @property
+    def rewritten_ratio(self) -> float:
+        """Share of the requests that keep less than half of the blocks of the request before in their session."""
+        return self.rewritten / max(1, self.requests)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    @property
+    def turns(self) -> Lengths:
+        """Requests of a session."""
+        return Lengths.of(np.array([session.turns for session in self._sessions.values()]))
+
+    @property
+    def session_lengths_s(self) -> Lengths:
+        """Seconds from a session's first request to its last."""
+        return Lengths.of(np.array([session.last_s - session.first_s for session in self._sessions.values()]))
+
+    @property
+    def gaps_s(self) -> Lengths:
+        """Seconds between a request and the one before in its session."""
+        return Lengths.of(np.array(self._gaps))
+
+    def gaps_over(self, seconds: float) -> float:
+        """Return the share of these gaps that are longer than ``seconds``."""
+        return float((np.array(self._gaps) > seconds).mean()) if self._gaps else 0.0
+
+    @property
+    def instants(self) -> tuple[int, int]:
+        """How many distinct arrival times there are, and the most requests at one of them."""
+        _, counts = np.unique(np.array(self._arrivals), return_counts=True)
+        return len(counts), int(counts.max(initial=0))
+
+    @property
+    def groups(self) -> tuple[Groups, ...]:
+        """Requests grouped by their first block, their first two, and their first 1,024 tokens."""
+        return tuple(
+            Groups(depth, len(counter), max(counter.values(), default=0)) for depth, counter in self._groups.items()
+        )
+
+    def hit_ratio_if_kept(self, seconds: float) -> float:
+        """Return the hit ratio of an unlimited cache that keeps a block ``seconds`` after its last use."""
+        kept = np.array(self._stretch_blocks)[np.array(self._ages) <= seconds].sum()
+        return float(kept) * self.block_size / max(1, self.prompt_tokens)
+
+    def hit_ratios_of_cache(self, capacities_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the hit ratio of one LRU cache of each of these sizes in tokens; exact, shape as given."""
+        blocks = np.asarray(capacities_tokens) // self.block_size
+        first, count = np.array(self._first_distance), np.array(self._stretch_blocks)
+        if not len(first):
+            return np.zeros(blocks.shape)
+        size = int((first + count).max()) + 1
+        starts, ends = np.bincount(first, minlength=size), np.bincount(first + count, minlength=size)
+        at_distance = np.cumsum(starts - ends)
+        hits = np.concatenate([[0], np.cumsum(at_distance)])
+        return hits[np.minimum(blocks, size)] * self.block_size / max(1, self.prompt_tokens)
+
+    def miss_ratio_curve(self, points: int = 64) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return cache sizes in tokens, log-spaced from 16 blocks to all there is, and the recompute ratio at each."""
+        most = max(32, self._counts.total)
+        blocks = np.unique(np.geomspace(16, most, points).astype(np.int64))
+        return blocks * self.block_size, 1 - self.hit_ratios_of_cache(blocks * self.block_size)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every figure under its name, ready for JSON."""
+        sizes, misses = self.miss_ratio_curve()
+        instants, most = self.instants
+        return {
+            "workload": self.name,
+            "block_size": self.block_size,
+            "requests": self.requests,
+            "span_s": self.span_s,
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "prompt_lengths": _plain(self.prompt_lengths),
+            "output_lengths": _plain(self.output_lengths),
+            "blocks": self.blocks,
+            "unique_blocks": self.unique_blocks,
+            "blocks_used_once": self.blocks_used_once,
+            "floor": self.floor,
+            "ideal_hit_ratio": self.ideal_hit_ratio,
+            "ideal_hit_ratio_by_request": self.ideal_hit_ratio_by_request,
+            "ideal_hit_ratio_of_last_half": self.ideal_hit_ratio_of_last_half,
+            "previous_turn_hit_ratio": self.previous_turn_hit_ratio,
+            "rewritten_ratio": self.rewritten_ratio,
+            "sessions": self.sessions,
+            "turns": _plain(self.turns),
+            "session_lengths_s": _plain(self.session_lengths_s),
+            "gaps_s": _plain(self.gaps_s),
+            "distinct_arrivals": instants,
+            "most_at_one_instant": most,
+            "groups": [
+                {"blocks": group.depth, "count": group.count, "largest": group.largest} for group in self.groups
+            ],
+            "hit_ratio_if_kept_s": {str(seconds): self.hit_ratio_if_kept(seconds) for seconds in KEPT_S},
+            "miss_ratio_curve": {"cache_tokens": sizes.tolist(), "recompute_ratio": misses.tolist()},
+            "reported_requests": self.reported_requests,
+            "reported_prompt_tokens": self.reported_prompt_tokens,
+            "reported_hit_tokens": self.reported_hit_tokens,
+        }
+
+
+def _plain(lengths: Lengths) -> dict[str, float]:
+    return {name: getattr(lengths, name) for name in ("mean", "p50", "p90", "p99", "max")}
+
+
+def measure(workload: Workload) -> TraceStatistics:
+    """Read a workload once and return its statistics.
+
+    Raises:
+        TraceError: at a bad line, or if there is no request.
+    """
+    statistics = TraceStatistics(workload.name, workload.block_size)
+    for request in workload.requests():
+        statistics.add(request)
+    if not statistics.requests:
+        raise TraceError(f"{workload.name}: the workload holds no request")
+    return statistics
+
+
+def floor(workload: Workload) -> float:
+    """Return the recompute ratio of one cache of unlimited size, full blocks only; reads the workload once.
+
+    Raises:
+        TraceError: at a bad line, or if there is no request.
+    """
+    tree = PrefixTree()
+    tokens = hits = 0
+    for number, request in enumerate(workload.requests()):
+        known = tree.touch(number, request.prompt.array, request.context.array)
+        found = min(known[-1].last, len(request.prompt)) if known else 0
+        hits += min(found * workload.block_size, request.prompt_tokens)
+        tokens += request.prompt_tokens
+    if not tokens:
+        raise TraceError(f"{workload.name}: the workload holds no request")
+    return 1 - hits / tokens

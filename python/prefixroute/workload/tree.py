@@ -1,0 +1,178 @@
+"""A tree of every prefix seen so far, with who touched each block last: one cache of unlimited size, and its history.
+
+Block hashes are chained, so equal hashes at a position mean equal prefixes up to it. The tree therefore keeps runs of
+hashes, found by their first hash, and needs no parents: a prompt is walked from run to run, and where it ends or
+leaves a run, that run is cut in two.
+
+Touching a block touches every block before it. So last touches never get younger on the way down, and the blocks that
+one request touched last lie together at the end of its path. A walk reports these stretches, which are few (the
+amortised bound of link-cut trees: logarithmic), and not the blocks, which are many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Blocks that have always been touched together; ``uses`` counts the prompts that contain them."""
+
+    hashes: NDArray[np.uint64]
+    last: int
+    toucher: int
+    uses: int
+
+
+class Stretch(NamedTuple):
+    """Blocks ``first`` up to ``last`` (exclusive) of a prompt, which the request ``toucher`` touched last."""
+
+    toucher: int
+    first: int
+    last: int
+
+
+class PrefixTree:
+    """Every prefix ever touched. Memory: 8 bytes a distinct block, and one small object a run.
+
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._heads: dict[int, _Run] = {}
+
+    def touch(
+        self, number: int, prompt: NDArray[np.uint64], context: NDArray[np.uint64] | None = None
+    ) -> list[Stretch]:
+        """Look up ``prompt``, then touch all blocks of ``context`` (the prompt's own unless given) as one request.
+
+        Args:
+            number: the request's number; never lower than that of a request before.
+            prompt: chained block hashes, shape (n,).
+            context: chained block hashes that begin with ``prompt``.
+
+        Returns:
+            The blocks of the context that were known, from its beginning, as stretches whose ``toucher`` never rises.
+            A stretch may go on past the end of the prompt.
+        """
+        path = prompt if context is None else context
+        known: list[Stretch] = []
+        at = self._touch_known(number, prompt, 0, known, uses=1)
+        if at < len(prompt):
+            self._add(prompt[at:], number, uses=1)
+            at = len(prompt)
+        if at < len(path):
+            at = self._touch_known(number, path, at, known, uses=0)
+        if at < len(path):
+            self._add(path[at:], number, uses=0)
+        return known
+
+    def _touch_known(self, number: int, path: NDArray[np.uint64], at: int, known: list[Stretch], *, uses: int) -> int:
+        """Touch the runs on ``path`` from ``at`` on, append their stretches and return where they end."""
+        for run in self._walk(path, at):
+            end = at + len(run.hashes)
+            if known and known[-1].toucher == run.toucher:
+                known[-1] = Stretch(run.toucher, known[-1].first, end)
+            else:
+                known.append(Stretch(run.toucher, at, end))
+            run.toucher = number
+            run.uses += uses
+            at = end
+        return at
+
+    def _walk(self, path: NDArray[np.uint64], at: int) -> list[_Run]:
+        """Return the runs that ``path`` contains whole from position ``at`` on; a run it leaves half-way is cut."""
+        heads, length = self._heads, len(path)
+        runs = []
+        while at < length:
+            run = heads.get(int(path[at]))
+            if run is None:
+                break
+            end = at + len(run.hashes)
+            if end > length or int(path[end - 1]) != run.last:
+                self._cut(run, _common(run.hashes, path[at:end]))
+                runs.append(run)
+                break
+            runs.append(run)
+            at = end
+        return runs
+
+    def _add(self, hashes: NDArray[np.uint64], number: int, uses: int) -> None:
+        run = _Run(hashes.copy(), int(hashes[-1]), number, uses)
+        self._heads[int(hashes[0])] = run
+
+    def _cut(self, run: _Run, at: int) -> None:
+        rest = run.hashes[at:]
+        self._heads[int(rest[0])] = _Run(rest, run.last, run.toucher, run.uses)
+        run.hashes = run.hashes[:at]
+        run.last = int(run.hashes[-1])
+
+    def forget(self, before: int) -> None:
+        """Drop every block that no request from number ``before`` on has touched."""
+        self._heads = {head: run for head, run in self._heads.items() if run.toucher >= before}
+
+    def __len__(self) -> int:
+        """Return how many distinct blocks there are."""
+        return sum(len(run.hashes) for run in self._heads.values())
+
+    def used_once(self) -> int:
+        """Return how many of the blocks are in exactly one prompt."""
+        return sum(len(run.hashes) for run in self._heads.values() if run.uses == 1)
+
+    def used(self) -> int:
+        """Return how many of the blocks are in a prompt (and not only in an answer)."""
+        return sum(len(run.hashes) for run in self._heads.values() if run.uses)
+
+
+def _common(run: NDArray[np.uint64], path: NDArray[np.uint64]) -> int:
+    """Return how many leading hashes are equal. The first ones are."""
+    length = min(len(run), len(path))
+    differ = run[:length] != path[:length]
+    return int(differ.argmax()) if differ.any() else length
+
+
+class TouchCounts:
+    """How many blocks each request touched last, summed over all later requests: a Fenwick tree that grows.
+
+    Both calls take O(log requests).
+    """
+
+    def __init__(self) -> None:
+        """Start with no request."""
+        self._sums = [0] * 2
+        self.total = 0
+
+    def add(self, number: int, blocks: int) -> None:
+        """Add to the blocks of request ``number`` (from 0); a negative figure takes away."""
+        self.total += blocks
+        at = number + 1
+        while at >= len(self._sums):
+            self._grow()
+        size, sums = len(self._sums), self._sums
+        while at < size:
+            sums[at] += blocks
+            at += at & -at
+
+    def _grow(self) -> None:
+        size = len(self._sums)
+        self._sums += [0] * size
+        # The one node of the new half that covers the old half; all others cover new requests only.
+        self._sums[size] = self.total_to(size - 1)
+
+    def total_to(self, number: int) -> int:
+        """Return the blocks of the requests with numbers below ``number``."""
+        sums, total = self._sums, 0
+        at = number
+        while at:
+            total += sums[at]
+            at &= at - 1
+        return total
+
+    def after(self, number: int) -> int:
+        """Return the blocks that requests later than ``number`` touched last."""
+        return self.total - self.total_to(number + 1)
