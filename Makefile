@@ -16,7 +16,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust/core rust/py -type f)
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
-export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PYO3_PYTHON := $(abspath $(BIN))/python
 
 .PHONY: help demo test test-rust test-python golden bench lint lint-rust lint-python docs develop clean
 
@@ -76,7 +76,7 @@ $(VENV)/.created:
 
 $(VENV)/.built: $(VENV)/.created $(RUST) pyproject.toml
 	$(PIP) install --group build
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --extras cli,report
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --extras cli,report
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.built pyproject.toml

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 from prefixroute._core import DEBUG_BUILD, __version__
+from prefixroute.errors import (
+    ConfigError,
+    EventError,
+    NoReplicaError,
+    OverloadedError,
+    PrefixRouteError,
+    TokensError,
+    TraceError,
+    UnknownReplicaError,
+)
+from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.index import PrefixIndex
+from prefixroute.policies import Policy
+from prefixroute.router import Decision, Router, Ticket
+from prefixroute.types import Namespace, Replica
+
+__all__ = [
+    "BlockHashes",
+    "ConfigError",
+    "Decision",
+    "EventError",
+    "Namespace",
+    "NoReplicaError",
+    "OverloadedError",
+    "Policy",
+    "PrefixIndex",
+    "PrefixRouteError",
+    "Replica",
+    "Router",
+    "Ticket",
+    "TokensError",
+    "TraceError",
+    "UnknownReplicaError",
+    "__version__",
+    "hash_blocks",
+]
+
+# The host decides what is logged; without its handlers nothing is.
+logging.getLogger("prefixroute").addHandler(logging.NullHandler())
 
 if DEBUG_BUILD:
     warnings.warn("prefixroute was built without optimisation: timings mean nothing", RuntimeWarning, stacklevel=2)
-
-__all__ = ["__version__"]
