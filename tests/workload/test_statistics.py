@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefixroute.errors import TraceError
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload import Request, TraceStatistics, Workload, chat, floor, measure, read_trace
-from prefixroute.workload.blocks import BlockHashes
 from prefixroute.workload.readers import mooncake
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.blocks import BlockHashes
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
@@ -59,9 +58,9 @@ class ChatShape:
 class _Slot:
     """The conversation that a slot is at."""
 
-    name: str = ""
-    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    turn: int = 0
+    name: str
+    text: BlockHashes
+    turn: int
 
 
 def chat(
@@ -96,22 +95,24 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     picks = _picks(stream(seed, "chat.slots"), shape.slots, count)
     times = arrivals.times(stream(seed, "chat.arrivals"))
     system = chain(chain_key(seed, "chat.system"), 0, shape.system_tokens // block_size)
-    last_block = (shape.prompt_tokens(shape.turns - 1) + shape.answer_tokens) // block_size
-    slots = [_Slot(turn=shape.turns) for _ in range(shape.slots)]
+    whole = shape.prompt_tokens(shape.turns - 1) + shape.answer_tokens
+    finished = _Slot("", BlockHashes(system, token_count=len(system) * block_size, block_size=block_size), shape.turns)
+    slots = [finished] * shape.slots
     opened = 0
     for pick, time in zip(picks, times, strict=False):
         slot = slots[pick]
         if slot.turn == shape.turns:
-            own = chain(chain_key(seed, "chat.conversation", opened), len(system), last_block)
-            slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", np.concatenate([system, own]))
+            own = chain(chain_key(seed, "chat.conversation", opened), len(system), whole // block_size)
+            text = BlockHashes(np.concatenate([system, own]), token_count=whole, block_size=block_size)
+            slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", text, 0)
             opened += 1
         prompt = shape.prompt_tokens(slot.turn)
         context = prompt + shape.answer_tokens
         slot.turn += 1
         yield Request(
             time,
-            BlockHashes(slot.hashes[: prompt // block_size], token_count=prompt, block_size=block_size),
-            BlockHashes(slot.hashes[: context // block_size], token_count=context, block_size=block_size),
+            slot.text.head(prompt // block_size, prompt),
+            slot.text.head(context // block_size, context),
             prompt,
             shape.answer_tokens,
             session=slot.name,

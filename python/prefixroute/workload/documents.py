@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.blocks import BlockHashes
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
@@ -109,11 +109,11 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     for number, (pick, time) in enumerate(zip(picks, times, strict=False)):
         name = f"doc-{seed}-{pick}"
         own = chain(chain_key(seed, "documents.question", number), full, context // block_size)
-        hashes = np.concatenate([texts[pick], own])
+        text = BlockHashes(np.concatenate([texts[pick], own]), token_count=context, block_size=block_size)
         yield Request(
             time,
-            BlockHashes(hashes[: prompt // block_size], token_count=prompt, block_size=block_size),
-            BlockHashes(hashes, token_count=context, block_size=block_size),
+            text.head(prompt // block_size, prompt),
+            text,
             prompt,
             shape.answer_tokens,
             document=name,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from prefixroute.workload.blocks import BlockHashes
+    from prefixroute.hashing import BlockHashes
 
 _NO_ATTRS: Mapping[str, str] = MappingProxyType({})
 

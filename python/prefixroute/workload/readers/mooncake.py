@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from prefixroute.workload.blocks import BlockHashes
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.lines import Row, read_rows
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import mix
