@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -166,7 +165,7 @@ def test_only_full_blocks_are_hashed_and_the_tail_counts_in_tokens() -> None:
 def test_hashes_are_the_same_in_every_process() -> None:
     code = "from prefixroute.hashing import hash_blocks; print(hash_blocks(list(range(64))).array.tolist())"
     for seed in ("0", "1"):
-        environment = os.environ | {"PYTHONHASHSEED": seed}
+        environment = {"PYTHONHASHSEED": seed, "PATH": ""}
         printed = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
         )

@@ -65,8 +65,8 @@ def test_percentiles_are_of_requests() -> None:
 
 def test_the_log_is_columns_without_copies_and_strangers_are_not_one_session() -> None:
     log = RequestLog()
-    for session in ("a", None, "a", None):
-        log.served(1, session, 100, 60)
+    for number, session in enumerate(("a", None, "a", None)):
+        log.served(number, 1, session, 100, 60)
         log.timed(0.0, 0.5, 1.0, 2.0, 7)
     assert log.sessions == 3
     assert log.column("session").tolist() == [0, 1, 0, 2]

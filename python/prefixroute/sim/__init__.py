@@ -1,1 +1,38 @@
-"""Simulate the production Router on a workload: recomputed tokens, TTFT, skew and dollars, per policy."""
+"""Simulate the production Router on a workload: recomputed tokens, TTFT, skew and dollars, per policy.
+
+:func:`simulate` is one run, :func:`sweep` policies x fleets x seeds. A :class:`Scenario` says what is simulated; with
+an :class:`EngineModel` in it, in time. See ``docs/design/simulator.md``.
+"""
+
+from __future__ import annotations
+
+from prefixroute.sim.engine import EngineModel
+from prefixroute.sim.floor import floor
+from prefixroute.sim.metrics import Outcome, RequestLog, Row, Timings
+from prefixroute.sim.observe import Events, History, Perfect
+from prefixroute.sim.run import Run, simulate
+from prefixroute.sim.scenario import FleetChange, Scenario, replica_names
+from prefixroute.sim.stores import Tier
+from prefixroute.sim.sweep import Sweep, sweep
+from prefixroute.sim.tasks import Trace
+
+__all__ = [
+    "EngineModel",
+    "Events",
+    "FleetChange",
+    "History",
+    "Outcome",
+    "Perfect",
+    "RequestLog",
+    "Row",
+    "Run",
+    "Scenario",
+    "Sweep",
+    "Tier",
+    "Timings",
+    "Trace",
+    "floor",
+    "replica_names",
+    "simulate",
+    "sweep",
+]

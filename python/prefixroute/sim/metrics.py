@@ -27,16 +27,18 @@ PERCENTILES = (50, 90, 99)
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
-    Ordered mode fills the first four columns and leaves the times empty. A session that has no name counts as one of
-    its own, so that a bootstrap over sessions never joins strangers.
+    ``number`` counts requests as the workload gives them, from 0. Ordered mode leaves the times empty. A request
+    without a session counts as a session of its own, so that a bootstrap over sessions never joins strangers.
     """
 
-    __slots__ = ("_names", "arrival", "finish", "first_token", "hit", "output", "prompt", "replica", "session", "start")
+    __slots__ = (
+        "_names", "arrival", "finish", "first_token", "hit", "number", "output", "prompt", "replica", "session", "start",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         """Start empty."""
         self._names: dict[str, int] = {}
-        self.replica, self.session = array("i"), array("i")
+        self.replica, self.session, self.number = array("i"), array("i"), array("q")
         self.prompt, self.hit, self.output = array("q"), array("q"), array("q")
         self.arrival, self.start, self.first_token, self.finish = array("d"), array("d"), array("d"), array("d")
 
@@ -44,13 +46,12 @@ class RequestLog:
         """Return the number of requests logged."""
         return len(self.replica)
 
-    def served(self, replica: int, session: str | None, prompt_tokens: int, hit_tokens: int) -> None:
+    def served(self, number: int, replica: int, session: str | None, prompt_tokens: int, hit_tokens: int) -> None:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there."""
+        self.number.append(number)
         self.replica.append(replica)
         names = self._names
-        if session is None:
-            session = f"\0{len(self.replica)}"
-        self.session.append(names.setdefault(session, len(names)))
+        self.session.append(names.setdefault(f"\0{number}" if session is None else session, len(names)))
         self.prompt.append(prompt_tokens)
         self.hit.append(hit_tokens)
 
@@ -67,6 +68,10 @@ class RequestLog:
         view = np.frombuffer(getattr(self, name), dtype=getattr(self, name).typecode)
         view.flags.writeable = False
         return view
+
+    def in_order(self, values: Floats | Integers) -> Floats | Integers:
+        """Return one value per line, given in the log's order, in the order of the workload's requests."""
+        return values[np.argsort(self.column("number"), kind="stable")]
 
     @property
     def sessions(self) -> int:

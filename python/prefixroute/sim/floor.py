@@ -1,0 +1,23 @@
+"""The floor: what one cache of unlimited size would recompute. No routing can do better."""
+
+from __future__ import annotations
+
+from prefixroute.sim.scenario import CacheKind
+from prefixroute.sim.stores import BlockStore, EntryStore
+from prefixroute.workload import Workload
+
+
+def floor(workload: Workload, cache: CacheKind = "blocks") -> float:
+    """Return the recompute ratio of one unlimited cache: recomputed prompt tokens / prompt tokens."""
+    recomputed, prompt = floor_tokens(workload, cache)
+    return recomputed / prompt if prompt else 0.0
+
+
+def floor_tokens(workload: Workload, cache: CacheKind = "blocks") -> tuple[int, int]:
+    """Return (recomputed, prompt) tokens of one unlimited cache. One pass, some bytes for each distinct block."""
+    store = EntryStore(None) if cache == "entries" else BlockStore(None, workload.block_size)
+    prompt = hit = 0
+    for request in workload.requests():
+        prompt += request.prompt_tokens
+        hit += store.serve(request)
+    return prompt - hit, prompt

@@ -1,0 +1,109 @@
+"""The routers of a run, what stands before them, and their views of the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from zlib import crc32
+
+from prefixroute.router import Router, Ticket
+from prefixroute.sim.observe import EventBelief, EventFeed, Events, Perfect, PerfectBelief
+from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.stores import BlockStore, Store
+from prefixroute.workload import Request
+
+UNLIMITED_TOKENS = 1 << 50
+"""A capacity that no run fills: belief about replicas that never evict."""
+
+
+class Front:
+    """Production routers on a virtual clock: one, or several that share nothing.
+
+    Args:
+        scenario: the run's.
+        block_size: tokens in a block, the workload's.
+        truth: stores by replica name; observation reads them, the front never writes.
+        clock: gives the second of the run.
+        later: schedules a call at a second of the run.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        block_size: int,
+        truth: Mapping[str, Store],
+        clock: Callable[[], float],
+        later: Callable[..., None],
+    ) -> None:
+        """Build the routers and connect what they observe."""
+        observation = scenario.observation
+        count = scenario.routers
+        beliefs: list[Any] = [None] * count
+        self._perfect: list[PerfectBelief] = []
+        self._feed: EventFeed | None = None
+        if isinstance(observation, Perfect):
+            beliefs = self._perfect = [PerfectBelief(block_size, truth) for _ in range(count)]
+        elif isinstance(observation, Events):
+            beliefs = [EventBelief(block_size) for _ in range(count)]
+            self._feed = EventFeed(beliefs, observation, truth, later, scenario.seed)
+        self.routers = [
+            Router(
+                list(truth),
+                policy=scenario.policy,
+                block_size=block_size,
+                capacity_tokens=scenario.capacity_tokens or UNLIMITED_TOKENS,
+                seed=scenario.seed + number * 1_000_003,
+                clock=clock,
+                load=scenario.load_signal,
+                recent_window=scenario.recent_window,
+                index=belief,
+            )
+            for number, belief in enumerate(beliefs)
+        ]
+        self._sticky = scenario.front == "sticky"
+        self._turn = 0
+
+    def route(self, request: Request) -> Ticket:
+        """Pass a request to a router, and book what it decides."""
+        router = self._next(request)
+        for belief in self._perfect:
+            belief.request = request
+        attrs: Mapping[str, object] = request.attrs
+        if request.document is not None:
+            attrs = {**attrs, "document": request.document}
+        return router.route(request.prompt, session=request.session, attrs=attrs)
+
+    def retry(self, request: Request, ticket: Ticket) -> Ticket:
+        """Route a request again, by the router that had it, to a replica that has not been tried."""
+        for belief in self._perfect:
+            belief.request = request
+        return ticket.retry()
+
+    def _next(self, request: Request) -> Router:
+        routers = self.routers
+        if len(routers) == 1:
+            return routers[0]
+        if self._sticky and request.session is not None:
+            return routers[crc32(request.session.encode()) % len(routers)]
+        self._turn += 1
+        return routers[self._turn % len(routers)]
+
+    def observed(self, name: str, store: Store, now: float) -> None:
+        """Let the routers learn, as far as they can, of what has just changed in a store."""
+        if self._feed is not None and isinstance(store, BlockStore):
+            self._feed.collect(name, store, now)
+
+    def add(self, name: str) -> None:
+        """Tell every router of a new replica."""
+        for router in self.routers:
+            router.add_replica(name)
+
+    def remove(self, name: str) -> None:
+        """Tell every router that a replica is gone."""
+        for router in self.routers:
+            router.remove_replica(name)
+
+    def drain(self, name: str) -> None:
+        """Tell every router to send a replica nothing new."""
+        for router in self.routers:
+            router.drain(name)

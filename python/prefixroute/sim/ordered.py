@@ -1,0 +1,58 @@
+"""Ordered mode: requests one after another, each served before the next is routed. The order is the only time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prefixroute.sim.fleet import Fleet, Progress, in_order
+from prefixroute.sim.front import Front
+from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.scenario import FleetChange, Scenario
+from prefixroute.workload import Request
+
+PROGRESS_EVERY = 1_000
+
+
+class OrderedRun:
+    """One run in ordered mode. The Router's clock shows the arrival of the request being served."""
+
+    def __init__(self, scenario: Scenario, block_size: int) -> None:
+        """Set up empty replicas and the routers before them."""
+        self.fleet = Fleet(scenario, block_size)
+        self.log = RequestLog()
+        self._now = 0.0
+        self._front = Front(scenario, block_size, self.fleet.stores, lambda: self._now, _later)
+        self._changes = in_order(scenario.changes)[::-1]
+
+    def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
+        """Serve the requests."""
+        front, log, stores, numbers = self._front, self.log, self.fleet.stores, self.fleet.numbers
+        for count, request in enumerate(requests):
+            while self._changes and self._changes[-1].at <= count:
+                self._change(self._changes.pop())
+            self._now = now = request.arrival_s
+            ticket = front.route(request)
+            name = ticket.replica
+            store = stores[name]
+            hit = store.serve(request)
+            ticket.finish(output=request.context, reported_hit_tokens=hit)
+            front.observed(name, store, now)
+            log.served(count, numbers[name], request.session, request.prompt_tokens, hit)
+            if progress is not None and count % PROGRESS_EVERY == 0:
+                progress(count)
+
+    def _change(self, change: FleetChange) -> None:
+        self.fleet.check(change)
+        name = change.replica
+        if change.action == "drain":
+            self._front.drain(name)
+        elif change.action == "die":
+            self._front.remove(name)
+            self.fleet.remove(name)
+        else:
+            self.fleet.add(name)
+            self._front.add(name)
+
+
+def _later(*_: object) -> None:
+    raise AssertionError("ordered mode has no later")  # a Scenario without an engine refuses delays

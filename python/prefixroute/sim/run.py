@@ -1,0 +1,108 @@
+"""One run: a workload under a scenario, priced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.costmodel import CostModel
+from prefixroute.sim.metrics import Outcome, RequestLog, Timings
+from prefixroute.sim.ordered import OrderedRun
+from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.timed import TimedRun
+from prefixroute.workload import Workload
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        scenario: what was simulated.
+        outcome: the numbers of the run.
+        log: a line per request; its ``replica`` column indexes ``names``.
+        names: every replica that lived during the run.
+        retried: requests that a replica's death sent elsewhere (time mode).
+    """
+
+    scenario: Scenario
+    outcome: Outcome
+    log: RequestLog = field(repr=False, compare=False)
+    names: tuple[str, ...]
+    retried: int = 0
+
+    def prefill_seconds(self, cost: CostModel) -> NDArray[np.float64]:
+        """Return the seconds of prefill of each request alone on a replica, in the log's order."""
+        return prefill_seconds(self.log, cost)
+
+
+def simulate(
+    workload: Workload,
+    scenario: Scenario | None = None,
+    *,
+    cost: CostModel | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Run a workload under a scenario: in order, or in time if the scenario has an engine.
+
+    Args:
+        workload: read once, from its start.
+        scenario: the default is ``cache-aware`` on 8 replicas in order.
+        cost: prices and seconds; the default GPU and model unless given.
+        progress: told now and then how many requests have been routed.
+
+    Raises:
+        ConfigError: the scenario does not fit the workload.
+        TraceError: a bad line of a trace that was not checked when it was opened.
+    """
+    scenario = scenario or Scenario()
+    cost = cost or CostModel()
+    if scenario.engine is None:
+        ordered = OrderedRun(scenario, workload.block_size)
+        ordered.run(workload.requests(), progress)
+        outcome = _outcome(scenario, ordered.log, ordered.fleet.names, cost)
+        return Run(scenario, outcome, ordered.log, tuple(ordered.fleet.names))
+    timed = TimedRun(scenario, workload.block_size, scenario.engine)
+    timed.run(workload.requests(), progress)
+    outcome = _outcome(scenario, timed.log, timed.fleet.names, cost, timed)
+    return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried)
+
+
+def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
+    """Return the seconds of prefill of each logged request alone on a replica."""
+    hit = log.column("hit")
+    return cost.prefill_seconds(log.column("prompt") - hit, hit)
+
+
+def _outcome(
+    scenario: Scenario, log: RequestLog, names: list[str], cost: CostModel, timed: TimedRun | None = None
+) -> Outcome:
+    seconds = prefill_seconds(log, cost)
+    ttft: NDArray[np.float64] = seconds
+    count, prompt = len(log), int(log.column("prompt").sum())
+    clocked: dict[str, float] = {}
+    if timed is not None and count:
+        ttft = np.asarray(log.column("first_token") - log.column("arrival"), np.float64)
+        span = float(log.column("finish").max() - log.column("arrival").min())
+        clocked = {
+            "queue_mean_s": float((log.column("start") - log.column("arrival")).mean()),
+            "requests_per_s": count / span if span else 0.0,
+            "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
+        }
+    return Outcome(
+        policy=scenario.policy_name,
+        replicas=scenario.replicas,
+        seed=scenario.seed,
+        requests=count,
+        prompt_tokens=prompt,
+        recomputed_tokens=prompt - int(log.column("hit").sum()),
+        served=tuple(np.bincount(log.column("replica"), minlength=len(names)).tolist()),
+        ttft=Timings.of(ttft),
+        usd_per_million_requests=cost.usd(float(seconds.sum())) / count * MILLION if count else 0.0,
+        **clocked,
+    )

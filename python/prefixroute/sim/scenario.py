@@ -1,0 +1,122 @@
+"""Everything that a run depends on beside its workload and its prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies import Policy
+from prefixroute.sim.engine import EngineModel
+from prefixroute.sim.observe import Events, History, Observation, Perfect
+from prefixroute.sim.stores import Tier
+
+CacheKind = Literal["blocks", "entries"]
+FrontKind = Literal["round-robin", "sticky"]
+Action = Literal["die", "return", "add", "drain"]
+
+ARTICLE_CAPACITY_TOKENS = 300_000
+"""KV cache of one replica: the seed article's, 44.2 GB for Qwen3-8B in bf16."""
+ARTICLE_WINDOW = 200
+"""Decisions of the fleet that the load of ordered mode counts (seed article)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """Something that happens to the fleet during a run.
+
+    Args:
+        at: when: requests served so far in ordered mode, seconds in time mode.
+        action: ``die`` (cache and requests in flight are lost, routers notice at once), ``return`` (back, empty),
+            ``add`` (a new replica, empty), ``drain`` (no new requests).
+        replica: name of the replica; :func:`replica_names` has those that a run starts with.
+    """
+
+    at: float
+    action: Action
+    replica: str
+
+    def __post_init__(self) -> None:
+        """Check time and action."""
+        if not self.at >= 0:
+            raise ConfigError(f"a change of the fleet must be at 0 or later, got {self.at}")
+        if self.action not in ("die", "return", "add", "drain"):
+            raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {self.action!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A fleet, a way of routing, and what is simulated of them. Equal scenarios and workloads give equal bytes.
+
+    Args:
+        policy: name of a policy or preset, or a policy object.
+        replicas: replicas at the start, 1 or more.
+        seed: of the routers' draws and of losses; the workload has a seed of its own.
+        cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
+        capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
+        observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
+        load: the signal that policies balance; ``None`` = ``recent`` in ordered mode, ``in_flight`` in time mode.
+        recent_window: decisions that ``recent`` counts.
+        engine: ``None`` = ordered mode; an engine model = time mode, which needs cache ``blocks``.
+        routers: routers that share nothing.
+        front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
+        changes: what happens to the fleet, in any order.
+        tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
+
+    Raises:
+        ConfigError: a figure outside of what is allowed, or two settings that do not fit together.
+    """
+
+    policy: str | Policy = "cache-aware"
+    replicas: int = 8
+    seed: int = 0
+    cache: CacheKind = "blocks"
+    capacity_tokens: int | None = ARTICLE_CAPACITY_TOKENS
+    observe: Observation | None = None
+    load: str | None = None
+    recent_window: int = ARTICLE_WINDOW
+    engine: EngineModel | None = None
+    routers: int = 1
+    front: FrontKind = "round-robin"
+    changes: tuple[FleetChange, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check each setting, then how they fit together."""
+        for name in ("replicas", "routers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.capacity_tokens is not None and self.capacity_tokens < 1:
+            raise ConfigError(f"capacity_tokens must be at least 1, or None for unlimited, got {self.capacity_tokens}")
+        if self.cache not in ("blocks", "entries"):
+            raise ConfigError(f"cache must be 'blocks' or 'entries', got {self.cache!r}")
+        if self.front not in ("round-robin", "sticky"):
+            raise ConfigError(f"front must be 'round-robin' or 'sticky', got {self.front!r}")
+        if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
+            raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
+        if not self.engine and isinstance(self.observe, Events) and self.observe.delay_s > 0:
+            raise ConfigError(f"ordered mode has no clock: event delay must be 0, got {self.observe.delay_s}")
+
+    @property
+    def observation(self) -> Observation:
+        """The path from truth to belief, default resolved."""
+        return self.observe or (Perfect() if self.cache == "entries" else History())
+
+    @property
+    def load_signal(self) -> str:
+        """The signal that every policy of the run balances."""
+        return self.load or ("in_flight" if self.engine else "recent")
+
+    @property
+    def policy_name(self) -> str:
+        """What tables call the policy."""
+        return self.policy if isinstance(self.policy, str) else self.policy.name
+
+    def unlimited(self) -> Scenario:
+        """Return the same scenario with caches that never evict."""
+        return replace(self, capacity_tokens=None, tiers=())
+
+
+def replica_names(count: int) -> list[str]:
+    """Return the names of the replicas that a run of ``count`` starts with."""
+    return [f"replica-{number}" for number in range(count)]

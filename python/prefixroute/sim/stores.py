@@ -1,0 +1,145 @@
+"""The truth of one replica, as the two modes ask for it: a cache of blocks, perhaps over tiers, or of whole entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prefixroute.errors import ConfigError
+from prefixroute.sim.engine import Job
+from prefixroute.sim.replica import Admitted, EntryCache, ReplicaCache
+from prefixroute.workload import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A memory below the GPU's that keeps blocks after the GPU has let go of them.
+
+    A tier is inclusive: it holds the most recently used blocks of the replica, those on the GPU too. What it holds and
+    the GPU does not is loaded before prefill, which then skips it.
+
+    Args:
+        medium: what results call it, for example ``CPU``.
+        capacity_tokens: tokens it holds.
+        load_s_per_token: seconds to bring one token's KV cache to the GPU: bytes a token / bytes a second.
+    """
+
+    medium: str
+    capacity_tokens: int
+    load_s_per_token: float
+
+    def __post_init__(self) -> None:
+        """Check the figures."""
+        if self.capacity_tokens < 1:
+            raise ConfigError(f"capacity_tokens of tier {self.medium} must be at least 1, got {self.capacity_tokens}")
+        if not self.load_s_per_token >= 0:
+            raise ConfigError(f"load_s_per_token of tier {self.medium} must be at least 0, got {self.load_s_per_token}")
+
+
+class Store(Protocol):
+    """What a replica holds in truth."""
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens held on the GPU."""
+
+    def hit(self, request: Request) -> int:
+        """Return the leading prompt tokens that need no prefill now; change nothing."""
+
+    def serve(self, request: Request) -> int:
+        """Serve a request from start to finish with nothing in between; return its hit tokens."""
+
+
+class BlockStore:
+    """A cache of blocks with vLLM's rules, over tiers if there are any.
+
+    A prompt larger than the whole cache is computed without being kept, and counted in ``oversized``.
+    """
+
+    __slots__ = ("_tiers", "cache", "loaded_tokens", "oversized")
+
+    def __init__(
+        self, capacity_tokens: int | None, block_size: int, tiers: Sequence[Tier] = (), *, record_events: bool = False
+    ) -> None:
+        """Start empty."""
+        self.cache = ReplicaCache(capacity_tokens, block_size, record_events=record_events)
+        self._tiers = [(tier, ReplicaCache(tier.capacity_tokens, block_size)) for tier in tiers]
+        self.loaded_tokens = 0
+        self.oversized = 0
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens held on the GPU."""
+        return self.cache.cached_tokens
+
+    def hit(self, request: Request) -> int:
+        """Return the leading tokens on the GPU."""
+        return self.cache.hit(request.prompt)
+
+    def serve(self, request: Request) -> int:
+        """Serve a request at once; tokens loaded from a tier count as hit."""
+        below = [cache.serve(request.prompt, request.context) for _, cache in self._tiers]
+        hit = self.cache.serve(request.prompt, request.context)
+        best = max([hit, *below])
+        self.loaded_tokens += best - hit
+        return best
+
+    def admit(self, job: Job, *, alone: bool) -> bool:
+        """Pin and allocate the blocks of ``job``; see :class:`prefixroute.sim.engine.Store`."""
+        admitted = self.cache.start(job.request.prompt)
+        if isinstance(admitted, Admitted):
+            job.handle, job.hit = admitted.request, admitted.hit_tokens
+        elif alone:
+            self.oversized += 1
+            job.handle, job.hit = None, self.cache.hit(job.request.prompt)
+        else:
+            return False
+        for tier, cache in self._tiers:
+            held = cache.hit(job.request.prompt)
+            if held > job.hit:
+                job.load_s += (held - job.hit) * tier.load_s_per_token
+                self.loaded_tokens += held - job.hit
+                job.hit = held
+        return True
+
+    def release(self, job: Job) -> None:
+        """End ``job``: prompt and output stay cached."""
+        request = job.request
+        if job.handle is not None:
+            self.cache.finish(job.handle, request.context)
+        for _, cache in self._tiers:
+            cache.serve(request.prompt, request.context)
+
+
+class EntryStore:
+    """The seed article's cache: whole entries, least recently used out first."""
+
+    __slots__ = ("cache",)
+
+    def __init__(self, capacity_tokens: int | None) -> None:
+        """Start empty."""
+        self.cache = EntryCache(capacity_tokens)
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens held, the shared head included."""
+        return self.cache.cached_tokens
+
+    def hit(self, request: Request) -> int:
+        """Return the entry's cached tokens, else those of the shared head."""
+        entry = request.entry
+        if entry is None:
+            raise ConfigError(
+                "cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'"
+            )
+        return self.cache.hit(entry.id, request.prompt_tokens, entry.shared_tokens)
+
+    def serve(self, request: Request) -> int:
+        """Serve a request; return the cached tokens."""
+        entry = request.entry
+        if entry is None:
+            raise ConfigError(
+                "cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'"
+            )
+        return self.cache.serve(entry.id, request.prompt_tokens, entry.held_tokens, entry.shared_tokens)

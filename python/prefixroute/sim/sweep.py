@@ -1,0 +1,131 @@
+"""Many runs joined into rows: policies x fleets x seeds. The digits do not depend on ``jobs``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product, repeat
+from operator import attrgetter
+from typing import Any
+
+from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.policies import Policy
+from prefixroute.sim.metrics import Row
+from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, open_source, run_tasks
+
+SCHEMA = 1
+"""Version of the JSON object. Fields may be added under it; a changed meaning raises it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Rows over policies and fleets, and what they rest on."""
+
+    workload: str
+    rows: tuple[Row, ...]
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object of ``simulate --json``."""
+        return {
+            "schema": SCHEMA,
+            "workload": self.workload,
+            "assumptions": assumptions_dict(self.assumptions),
+            "notes": list(self.notes),
+            "rows": [row.as_dict() for row in self.rows],
+        }
+
+    def to_json(self) -> str:
+        """Return the object as text. Same inputs, same bytes."""
+        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def sweep(
+    source: Source,
+    *,
+    policies: Sequence[str | Policy] = ("round-robin", "session", "cache-aware"),
+    replicas: Sequence[int] = (1, 2, 4, 8),
+    seeds: int | Sequence[int] = 3,
+    scenario: Scenario | None = None,
+    cost: CostModel | None = None,
+    infinite: bool = False,
+    jobs: int = 1,
+    progress: Report | None = None,
+) -> Sweep:
+    """Run every policy on every fleet with every seed.
+
+    Args:
+        source: a workload, or a function from a seed to one (``chat``, ``Trace(path)``); the same seed also
+            fixes the draws of the routers.
+        policies: names or objects; rows come in this order, within a fleet.
+        replicas: sizes of the fleet; rows come in this order.
+        seeds: how many, counted from 1, or the seeds themselves.
+        scenario: every other setting.
+        cost: prices and seconds.
+        infinite: run each policy with unlimited caches too, for ``recompute_ratio_infinite``.
+        jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
+        progress: told the share of the work that is done.
+
+    Raises:
+        ConfigError: no policy, fleet or seed; or ``jobs`` is below one, or cannot be had with this source.
+    """
+    base, cost, chosen = scenario or Scenario(), cost or CostModel(), seeds_of(seeds)
+    for name, given in (("policies", policies), ("replicas", replicas)):
+        if not given:
+            raise ConfigError(f"a sweep needs at least one of {name}, got none")
+    limited = [replace(base, replicas=count, policy=policy) for count, policy in product(replicas, policies)]
+    scenarios = limited + [one.unlimited() for one in limited] * infinite
+    floors = [FloorTask(source, seed, base.cache) for seed in chosen]
+    measure = attrgetter("outcome")
+    runs = [RunTask(source, replace(one, seed=seed), cost, measure) for one in scenarios for seed in chosen]
+    results = list(run_tasks([*floors, *runs], jobs, progress))
+    recomputed, prompt = (sum(column) for column in zip(*results[: len(chosen)], strict=True))
+    bottom = recomputed / prompt if prompt else 0.0
+    groups = [results[first : first + len(chosen)] for first in range(len(chosen), len(results), len(chosen))]
+    beyond: list[float | None] = [Row.over(group).recompute_ratio for group in groups[len(limited) :]]
+    rows = [Row.over(*both) for both in zip(groups, repeat(bottom), beyond or repeat(None))]
+    workload = open_source(source, chosen[0])
+    return Sweep(workload.name, tuple(rows), (*workload.assumptions, *cost.assumptions, *assumed(base)), workload.notes)
+
+
+def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds meant: a number counts from 1."""
+    chosen = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen:
+        raise ConfigError(f"at least one of seeds is needed, got {seeds}")
+    return chosen
+
+
+def assumptions_dict(assumptions: Sequence[Assumption]) -> dict[str, dict[str, Any]]:
+    """Return the ``assumptions`` object of a JSON result."""
+    return {
+        item.name: {"value": item.value, "unit": item.unit, "source": item.source, "assumed": item.assumed}
+        for item in assumptions
+    }
+
+
+def assumed(scenario: Scenario) -> tuple[Assumption, ...]:
+    """Return the figures that a scenario adds to a result's assumptions, marked where they are defaults."""
+
+    def row(name: str, value: float | str, unit: str, source: str, *, default: bool) -> Assumption:
+        return Assumption(name, value, unit, source if default else "given by the user", default)
+
+    same = scenario.capacity_tokens == Scenario().capacity_tokens
+    capacity = "unlimited" if scenario.capacity_tokens is None else scenario.capacity_tokens
+    article = "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16"
+    rows = [
+        row("capacity_tokens", capacity, "tokens a replica", article, default=same),
+        row("cache", scenario.cache, "", "vLLM's rules", default=scenario.cache == "blocks"),
+        row("observe", repr(scenario.observation), "", "path from truth to belief", default=scenario.observe is None),
+        row("load", scenario.load_signal, "", "signal that every policy balances", default=scenario.load is None),
+    ]
+    if scenario.engine is not None:
+        usual = {"chunk_tokens": 8_192, "max_running": 256}
+        for name, value in usual.items():
+            chosen = getattr(scenario.engine, name)
+            rows.append(row(name, chosen, "", "vLLM's default", default=chosen == value))
+    return tuple(rows)

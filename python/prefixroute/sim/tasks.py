@@ -1,0 +1,145 @@
+"""Runs as tasks: here, or shared out over processes. The results come in the order of the tasks, the same either way."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.sim.floor import floor_tokens
+from prefixroute.sim.run import Run, simulate
+from prefixroute.sim.scenario import CacheKind, Scenario
+from prefixroute.workload import Workload, read_trace
+
+Source: TypeAlias = Workload | Callable[[int], Workload]
+"""A workload, or a function from a seed to one."""
+Report: TypeAlias = Callable[[float, str], None]
+"""Told the share of the work that is done, 0 to 1, and what was done last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace file as a function of a seed: the same requests whatever the seed, and picklable for other processes."""
+
+    path: Path
+
+    def __call__(self, seed: int) -> Workload:
+        """Open the file."""
+        del seed
+        return read_trace(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTask:
+    """One run, and what to keep of it. Picklable if its source and ``measure`` are."""
+
+    source: Source
+    scenario: Scenario
+    cost: CostModel
+    measure: Callable[[Run], Any]
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of this run's seed."""
+        return open_source(self.source, self.scenario.seed)
+
+    @property
+    def label(self) -> str:
+        """What the task is, for whoever watches."""
+        scenario = self.scenario
+        unlimited = ", unlimited caches" if scenario.capacity_tokens is None else ""
+        return f"{scenario.policy_name} on {scenario.replicas}, seed {scenario.seed}{unlimited}"
+
+    def run(self, progress: Callable[[int], None] | None = None) -> Any:
+        """Run, and return what was asked for."""
+        return self.measure(simulate(self.workload, self.scenario, cost=self.cost, progress=progress))
+
+
+@dataclass(frozen=True, slots=True)
+class FloorTask:
+    """The floor of one workload, as (recomputed, prompt) tokens."""
+
+    source: Source
+    seed: int
+    cache: CacheKind = "blocks"
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of this seed."""
+        return open_source(self.source, self.seed)
+
+    @property
+    def label(self) -> str:
+        """What the task is, for whoever watches."""
+        return f"floor, seed {self.seed}"
+
+    def run(self, progress: Callable[[int], None] | None = None) -> tuple[int, int]:
+        """Run; it is too short to report progress within."""
+        del progress
+        return floor_tokens(self.workload, self.cache)
+
+
+def open_source(source: Source, seed: int) -> Workload:
+    """Return the workload of a seed; the last few are kept."""
+    return source if isinstance(source, Workload) else _made(source, seed)
+
+
+@lru_cache(maxsize=8)
+def _made(source: Callable[[int], Workload], seed: int) -> Workload:
+    return source(seed)
+
+
+def is_fixed(source: Source) -> bool:
+    """Whether every seed gives the same requests."""
+    return isinstance(source, Workload | Trace)
+
+
+def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Report | None = None) -> Iterator[Any]:
+    """Yield the result of each task.
+
+    Args:
+        tasks: in the order of the results.
+        jobs: processes; more than one needs sources that can be pickled: a function of a module, or :class:`Trace`.
+        progress: told after each task, and within runs if ``jobs`` is one and the workload knows its length.
+
+    Raises:
+        ConfigError: ``jobs`` is below one, or cannot be had with these sources.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs must be at least 1, got {jobs}")
+    if jobs == 1 or len(tasks) == 1:
+        yield from _here(tasks, progress)
+        return
+    if any(isinstance(task.source, Workload) for task in tasks):
+        raise ConfigError(f"{jobs} jobs need a function from a seed to a workload, which other processes can call")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        for number, (task, result) in enumerate(zip(tasks, pool.map(_run, tasks), strict=True)):
+            if progress is not None:
+                progress((number + 1) / len(tasks), task.label)
+            yield result
+
+
+def _run(task: RunTask | FloorTask) -> Any:
+    return task.run()
+
+
+def _here(tasks: Sequence[RunTask | FloorTask], progress: Report | None) -> Iterator[Any]:
+    total = len(tasks)
+    for number, task in enumerate(tasks):
+        length = task.workload.request_count
+        if progress is None or not length:
+            yield task.run()
+        else:
+            yield task.run(_within(progress, number, total, length, task.label))
+        if progress is not None:
+            progress((number + 1) / total, task.label)
+
+
+def _within(progress: Report, number: int, total: int, length: int, label: str) -> Callable[[int], None]:
+    return lambda done: progress((number + done / length) / total, label)

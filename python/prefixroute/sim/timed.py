@@ -1,0 +1,121 @@
+"""Time mode: the fleet on a clock. Requests arrive when they say, and routers hear of first tokens and ends as they fall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prefixroute.errors import ConfigError, NoReplicaError
+from prefixroute.router import Ticket
+from prefixroute.sim.clock import EventQueue
+from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
+from prefixroute.sim.fleet import Fleet, Progress, in_order
+from prefixroute.sim.front import Front
+from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.ordered import PROGRESS_EVERY
+from prefixroute.sim.scenario import FleetChange, Scenario
+from prefixroute.sim.stores import BlockStore
+from prefixroute.workload import Request
+
+
+class TimedReplica:
+    """A living replica: its engine, and the routers that hear of its jobs."""
+
+    __slots__ = ("_front", "_log", "born", "engine", "events", "name", "number", "store")
+
+    def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
+        """Begin empty and idle, now."""
+        store = run.fleet.stores[name]
+        if not isinstance(store, BlockStore):
+            raise ConfigError("time mode needs cache 'blocks'")
+        self.name, self.number, self.store = name, run.fleet.numbers[name], store
+        self._front, self._log, self.events = run.front, run.log, run.events
+        self.born = run.events.now
+        self.engine = ReplicaEngine(model, store, run.events, self)
+
+    def first_token(self, job: Job) -> None:
+        """Prefill is done: tell the router, and let it see what was stored."""
+        job.ticket.first_token()
+        self._front.observed(self.name, self.store, self.events.now)
+
+    def finished(self, job: Job) -> None:
+        """The answer is out: tell the router, and log."""
+        request = job.request
+        job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
+        self._front.observed(self.name, self.store, self.events.now)
+        self._log.served(job.number, self.number, request.session, request.prompt_tokens, job.hit)
+        self._log.timed(job.arrival, job.started, job.first_token, job.finished, request.output_tokens)
+
+
+class TimedRun:
+    """One run in time mode. ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts jobs moved by a death."""
+
+    def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
+        """Set up idle replicas and the routers before them."""
+        self._model = model
+        self.events = EventQueue()
+        self.fleet = Fleet(scenario, block_size)
+        self.log = RequestLog()
+        self.front = Front(scenario, block_size, self.fleet.stores, self.events, self.events.schedule)
+        self._replicas = {name: TimedReplica(self, name, model) for name in self.fleet.names}
+        self._progress: Progress | None = None
+        self._arrived = 0
+        self.alive_s = self.busy_s = 0.0
+        self.retried = 0
+        for change in in_order(scenario.changes):
+            self.events.schedule(change.at, self._change, change)
+
+    def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
+        """Let the requests arrive, one scheduled at a time, and run until the last has left."""
+        self._progress = progress
+        self._next(iter(requests))
+        self.events.run()
+        for replica in self._replicas.values():
+            self._account(replica)
+
+    def _next(self, requests: Iterator[Request]) -> None:
+        request = next(requests, None)
+        if request is not None:
+            self.events.schedule(request.arrival_s, self._arrive, request, requests)
+
+    def _arrive(self, request: Request, rest: Iterator[Request]) -> None:
+        self._submit(Job(self._arrived, request, self.front.route(request), self.events.now))
+        self._arrived += 1
+        if self._progress is not None and self._arrived % PROGRESS_EVERY == 0:
+            self._progress(self._arrived)
+        self._next(rest)
+
+    def _submit(self, job: Job) -> None:
+        self._replicas[job.ticket.replica].engine.submit(job)
+
+    def _change(self, change: FleetChange) -> None:
+        self.fleet.check(change)
+        name = change.replica
+        if change.action == "drain":
+            self.front.drain(name)
+        elif change.action == "die":
+            self._die(name)
+        else:
+            self.fleet.add(name)
+            self._replicas[name] = TimedReplica(self, name, self._model)
+            self.front.add(name)
+
+    def _die(self, name: str) -> None:
+        """Lose a replica; the host sends what it had elsewhere, and those requests start again."""
+        replica = self._replicas.pop(name)
+        jobs = replica.engine.stop()
+        self._account(replica)
+        self.front.remove(name)
+        self.fleet.remove(name)
+        for job in jobs:
+            self._submit(Job(job.number, job.request, self._reroute(job.request, job.ticket), job.arrival))
+            self.retried += 1
+
+    def _reroute(self, request: Request, ticket: Ticket) -> Ticket:
+        try:
+            return self.front.retry(request, ticket)
+        except NoReplicaError as error:
+            raise ConfigError(f"the last replica died at {self.events.now:g} s with requests in flight") from error
+
+    def _account(self, replica: TimedReplica) -> None:
+        self.alive_s += self.events.now - replica.born
+        self.busy_s += replica.engine.busy_s

@@ -1,0 +1,201 @@
+"""One replica in time, against queueing theory and against steps worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError
+from prefixroute.sim.clock import EventQueue
+from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
+
+CHUNK = 100
+
+
+@dataclass(frozen=True)
+class Ask:
+    prompt_tokens: int
+    output_tokens: int = 1
+    hit: int = 0
+
+
+@dataclass
+class Linear:
+    """A second a prompt token, ten a decode step; ``draws`` replaces the time of the next steps with prompt tokens."""
+
+    token_s: float = 1.0
+    decode_s: float = 10.0
+    overhead_s: float = 0.0
+    draws: Iterable[float] = ()
+    steps: list[tuple[tuple[tuple[int, int], ...], int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.draws = iter(self.draws)
+
+    def step_seconds(
+        self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
+    ) -> float:
+        chunks = tuple(prefill)
+        self.steps.append((chunks, decodes, decode_context_tokens))
+        seconds = next(self.draws, None) if chunks else None
+        if seconds is None:
+            seconds = self.token_s * sum(tokens for tokens, _ in chunks) + self.decode_s * bool(decodes)
+        return seconds
+
+
+class Fleet:
+    """Store and listener in one: room for ``room`` requests, and the journal that the laws are read from."""
+
+    def __init__(self, cost: Linear, room: int = 10**9, **model: int) -> None:
+        self.events = EventQueue()
+        self.engine = ReplicaEngine(EngineModel(cost, **({"chunk_tokens": CHUNK} | model)), self, self.events, self)
+        self.room = room
+        self.inside = 0
+        self.done: list[Job] = []
+        self.journal: list[tuple[float, int]] = []
+
+    def admit(self, job: Job, *, alone: bool) -> bool:
+        assert alone == (self.inside == 0)
+        if self.inside == self.room:
+            return False
+        self.inside += 1
+        job.hit = job.request.hit
+        return True
+
+    def release(self, job: Job) -> None:
+        self.inside -= 1
+
+    def first_token(self, job: Job) -> None:
+        assert job.first_token == self.events.now
+
+    def finished(self, job: Job) -> None:
+        self.done.append(job)
+        self.journal.append((self.events.now, -1))
+
+    def arrive(self, ask: Ask) -> None:
+        self.journal.append((self.events.now, +1))
+        self.engine.submit(Job(len(self.journal), ask, None, self.events.now))
+
+    def run(self, asks: Iterable[tuple[float, Ask]]) -> list[Job]:
+        for at, ask in asks:
+            self.events.schedule(at, self.arrive, ask)
+        self.events.run()
+        return sorted(self.done, key=lambda job: job.arrival)
+
+
+def poisson(rate: float, count: int, seed: int) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
+
+
+@pytest.mark.parametrize("kind", ["M/M/1", "M/D/1"])
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_a_single_server_waits_as_theory_says(kind: str, load: float) -> None:
+    count, service = 60_000, 1.0
+    draws = np.random.default_rng(5).exponential(service, count) if kind == "M/M/1" else np.full(count, service)
+    fleet = Fleet(Linear(draws=draws), max_running=1)
+    jobs = fleet.run((at, Ask(CHUNK)) for at in poisson(load / service, count, 6))
+    waited = np.mean([job.started - job.arrival for job in jobs])
+    half = 1.0 if kind == "M/M/1" else 0.5
+    expected = half * load / (1 - load) * service
+    # Asymptotic variance of the mean wait in M/M/1 (Daley 1968); M/D/1 varies about half as much.
+    deviation = half * (load * (load**3 - 4 * load**2 + 5 * load + 2) / (1 - load) ** 4 / count) ** 0.5
+    assert waited == pytest.approx(expected, abs=4 * deviation)
+    assert 4 * deviation < 0.25 * expected, "a test that cannot fail is none"
+    assert fleet.engine.busy_s == pytest.approx(draws.sum())
+
+
+def random_run(seed: int, **model: int) -> tuple[Fleet, list[Job]]:
+    rng = np.random.default_rng(seed)
+    fleet = Fleet(Linear(), room=6, **model)
+    asks = [
+        Ask(int(prompt), int(output), int(prompt * share))
+        for prompt, output, share in zip(
+            rng.integers(1, 400, 500), rng.integers(1, 12, 500), rng.uniform(0, 0.99, 500), strict=True
+        )
+    ]
+    return fleet, fleet.run(zip(poisson(1 / 150, 500, seed).tolist(), asks, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_are_conserved_and_their_times_are_in_order(seed: int) -> None:
+    fleet, jobs = random_run(seed)
+    assert len(jobs) == 500
+    assert fleet.inside == fleet.engine.running == fleet.engine.waiting == 0
+    for job in jobs:
+        assert job.arrival <= job.started < job.first_token <= job.finished
+        assert (job.first_token == job.finished) == (job.request.output_tokens == 1)
+    assert all(one.started <= other.started for one, other in pairwise(jobs)), "first come, first served"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_replica_idles_beside_its_queue(seed: int) -> None:
+    fleet, jobs = random_run(seed)
+    present, idle, last = 0, 0.0, 0.0
+    for at, change in sorted(fleet.journal):
+        idle += (at - last) * (present == 0)
+        present, last = present + change, at
+    assert fleet.engine.busy_s == pytest.approx(last - idle)
+    decoded = sum(decodes for _, decodes, _ in fleet.engine._model.cost.steps)
+    assert decoded > 0, "the run must have had decode steps, or this says little"
+    computed = sum(tokens for chunks, _, _ in fleet.engine._model.cost.steps for tokens, _ in chunks)
+    assert computed == sum(job.request.prompt_tokens - job.hit for job in jobs)
+
+
+def test_littles_law() -> None:
+    fleet, jobs = random_run(7)
+    area = present = last = 0.0
+    for at, change in sorted(fleet.journal):
+        area += present * (at - last)
+        present, last = present + change, at
+    assert area == pytest.approx(sum(job.finished - job.arrival for job in jobs))
+
+
+def test_chunks_are_filled_across_requests_and_decode_rides_along() -> None:
+    cost = Linear()
+    first, second = Fleet(cost).run([(0.0, Ask(150, 3)), (1.0, Ask(120, 1, hit=40))])
+    chunks = [step[0] for step in cost.steps if step[0]]
+    # The first request arrives at an idle engine and fills a step alone; its rest shares the next.
+    assert chunks == [((100, 0),), ((50, 100), (50, 40)), ((30, 90),)]
+    assert [step[1] for step in cost.steps] == [0, 0, 1, 1]
+    assert first.first_token == 200.0
+    assert second.first_token == first.first_token + 30 + 10
+    assert first.finished == second.first_token + 10
+
+
+def test_an_arrival_waits_for_the_decode_step_under_way_and_no_longer() -> None:
+    early, late = Fleet(Linear()).run([(0.0, Ask(10, 100)), (35.0, Ask(5))])
+    assert early.first_token == 10.0
+    assert (late.started, late.first_token) == (40.0, 40.0 + 5 + 10)
+    assert early.finished == 10 + 99 * 10 + 5, "all decode steps, one of them longer by the prefill of the other"
+
+
+def test_the_context_of_decode_is_what_was_computed() -> None:
+    cost = Linear()
+    Fleet(cost).run([(0.0, Ask(10, 4)), (0.0, Ask(20, 2))])
+    # Both decode in steps 3 and on: (10 + 1 done) and 20, then the first alone.
+    assert [(decodes, context) for chunks, decodes, context in cost.steps if decodes] == [(1, 10), (2, 31), (1, 12)]
+
+
+def test_a_full_cache_delays_admission_until_a_request_ends() -> None:
+    first, second = Fleet(Linear(), room=1).run([(0.0, Ask(10, 5)), (1.0, Ask(10))])
+    assert second.started == first.finished
+
+
+def test_stopping_gives_back_every_job_and_nothing_runs_on() -> None:
+    fleet = Fleet(Linear(), room=2)
+    stopped: list[Job] = []
+    fleet.events.schedule(15.0, lambda: stopped.extend(fleet.engine.stop()))
+    assert fleet.run([(0.0, Ask(10, 50)), (1.0, Ask(300)), (2.0, Ask(10))]) == []
+    assert [job.arrival for job in stopped] == [0.0, 1.0, 2.0]
+    assert fleet.engine.running == fleet.engine.waiting == 0
+    assert fleet.engine.busy_s == 15.0
+
+
+@pytest.mark.parametrize("field_name", ["chunk_tokens", "max_running"])
+def test_counts_below_one_are_refused(field_name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field_name} must be at least 1, got 0"):
+        EngineModel(Linear(), **{field_name: 0})

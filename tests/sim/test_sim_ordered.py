@@ -1,0 +1,199 @@
+"""Ordered mode: what is counted, warm caches, several routers, and a fleet that changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes
+from prefixroute.policies import Policy, View
+from prefixroute.policies.base import Pick
+from prefixroute.policies.keyed import text_hash
+from prefixroute.sim import FleetChange, Scenario, simulate, sweep
+from prefixroute.workload import Request, Workload, chat, documents
+
+
+def growing_chat(lengths: list[int]) -> Workload:
+    """One conversation whose prompts have these lengths, in blocks of one token."""
+
+    def source() -> Iterator[Request]:
+        for length in lengths:
+            hashes = BlockHashes(np.arange(1, length + 1), token_count=length, block_size=1)
+            yield Request(0.0, hashes, hashes, length, 1, session="s")
+
+    return Workload("growing", 1, source, len(lengths))
+
+
+def test_a_turn_computes_only_what_the_turn_before_did_not() -> None:
+    """Case 44: a simulator that replays each turn as a fresh prefill over-predicts from the second turn on."""
+    log = simulate(growing_chat([200, 250, 310]), Scenario(replicas=1)).log
+    assert (log.column("prompt") - log.column("hit")).tolist() == [200, 50, 60]
+
+
+def test_a_warm_start_is_a_run_whose_first_requests_warm_up() -> None:
+    cold = simulate(growing_chat([310]), Scenario(replicas=1)).log
+    warm = simulate(growing_chat([250, 310]), Scenario(replicas=1)).log
+    assert (cold.column("hit")[-1], warm.column("hit")[-1]) == (0, 250)
+
+
+class Modulo(Policy):
+    """The hashing that moves nearly everything when the number of replicas changes."""
+
+    name: ClassVar[str] = "modulo"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        return Pick(view.slots[text_hash(view.request.session or "") % len(view.slots)], "hashed")
+
+
+@pytest.mark.parametrize(("policy", "worst"), [("rendezvous", 0.02), ("session", 0.02), ("cache-aware", 0.02)])
+def test_a_ninth_replica_moves_a_ninth_except_under_modulo(policy: str, worst: float) -> None:
+    """Tokens recomputed in the thousand requests after the fleet grows, against the same requests without growth."""
+    grows = (FleetChange(6_000, "add", "replica-8"),)
+
+    def after(chosen: object, changes: tuple[FleetChange, ...]) -> float:
+        scenario = Scenario(policy=chosen, changes=changes, capacity_tokens=None)  # type: ignore[arg-type]
+        log = simulate(chat(1, requests=7_000), scenario).log
+        window = slice(6_000, 7_000)
+        prompt, hit = log.column("prompt")[window], log.column("hit")[window]
+        return float((prompt - hit).sum() / prompt.sum())
+
+    steady = after(policy, ())
+    moved = after(policy, grows) - steady
+    all_moved = after(Modulo(), grows) - after(Modulo(), ())
+    assert moved < worst
+    assert all_moved > 4 * max(moved, 0.005)
+
+
+def test_a_dead_replica_gets_nothing_and_one_that_returns_is_empty() -> None:
+    changes = (FleetChange(500, "die", "replica-2"), FleetChange(900, "return", "replica-2"))
+    run = simulate(chat(1, requests=1_500), Scenario(policy="round-robin", replicas=4, changes=changes))
+    replica, hit = run.log.column("replica"), run.log.column("hit")
+    assert (replica[:500] == 2).any()
+    assert not (replica[500:900] == 2).any()
+    assert hit[900 + int(np.argmax(replica[900:] == 2))] == 0
+    assert run.outcome.requests == 1_500
+
+
+def test_a_drained_replica_gets_nothing_new() -> None:
+    run = simulate(chat(1, requests=400), Scenario(replicas=3, changes=(FleetChange(100, "drain", "replica-0"),)))
+    assert not (run.log.column("replica")[100:] == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (FleetChange(1, "die", "replica-9"), "is not there: cannot die at 1"),
+        (FleetChange(1, "drain", "replica-9"), "is not there: cannot drain"),
+        (FleetChange(1, "add", "replica-0"), "is there already: cannot add"),
+    ],
+)
+def test_changes_that_make_no_sense_are_refused(change: FleetChange, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(chat(1, requests=3), Scenario(changes=(change,)))
+
+
+class FirstSeen(Policy):
+    """A sticky router that binds a session to the least loaded replica when it first sees it, as many do."""
+
+    name: ClassVar[str] = "first-seen"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        if view.binding is not None and view.binding in view.slots:
+            return Pick(view.binding, "bound")
+        return Pick(min(view.slots, key=lambda slot: (view.loads[slot], view.draw(slot))), "first")
+
+
+def test_the_trap_of_several_routers_behind_a_round_robin_front() -> None:
+    """Each router binds a conversation on its own, so it splits over as many replicas as there are routers."""
+
+    def ratio(policy: object, routers: int, front: str = "round-robin") -> float:
+        scenario = Scenario(policy=policy, routers=routers, front=front, capacity_tokens=None)  # type: ignore[arg-type]
+        return simulate(chat(1, requests=8_000), scenario).outcome.recompute_ratio
+
+    alone, two, four = (ratio(FirstSeen(), routers) for routers in (1, 2, 4))
+    assert alone < two < four
+    assert two > 2 * alone
+    assert ratio(FirstSeen(), 4, "sticky") == pytest.approx(alone, abs=0.01)
+    # Rendezvous hashing agrees without talking: our own session policy does not fall into the trap.
+    assert ratio("session", 4) == pytest.approx(ratio("session", 1), abs=0.002)
+
+
+def test_sweep_joins_seeds_and_is_the_same_over_processes() -> None:
+    source = partial(chat, requests=600)
+    here, there = (
+        sweep(source, policies=("round-robin", "session"), replicas=(1, 2), seeds=2, jobs=jobs, infinite=True)
+        for jobs in (1, 2)
+    )
+    assert here.to_json() == there.to_json()
+    document = json.loads(here.to_json())
+    assert (document["schema"], document["workload"]) == (1, "chat")
+    assert [(row["replicas"], row["policy"]) for row in document["rows"]] == [
+        (1, "round-robin"), (1, "session"), (2, "round-robin"), (2, "session"),
+    ]  # fmt: skip
+    for row in document["rows"]:
+        assert row["floor"] <= row["recompute_ratio_infinite"] + 1e-9
+        assert row["recompute_ratio_infinite"] <= row["recompute_ratio"] + 1e-9
+        assert row["seeds"] == 2
+        assert row["requests"] == 600
+    assert document["assumptions"]["capacity_tokens"] == {
+        "value": 300_000,
+        "unit": "tokens a replica",
+        "source": "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16",
+        "assumed": True,
+    }
+
+
+def test_progress_ends_at_one_and_never_goes_back() -> None:
+    shares: list[float] = []
+    sweep(
+        documents(1, requests=2_500),
+        policies=("random",),
+        replicas=(2,),
+        seeds=2,
+        progress=lambda x, _: shares.append(x),
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policies": ()}, "at least one of policies"),
+        ({"replicas": ()}, "at least one of replicas"),
+        ({"seeds": 0}, "at least one of seeds is needed"),
+        ({"jobs": 0}, "jobs must be at least 1"),
+        ({"jobs": 2}, "2 jobs need a function"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep(chat(1, requests=5), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replicas": 0}, "replicas must be at least 1, got 0"),
+        ({"routers": 0}, "routers must be at least 1, got 0"),
+        ({"capacity_tokens": 0}, "capacity_tokens must be at least 1"),
+        ({"cache": "paper"}, "cache must be"),
+        ({"front": "bent"}, "front must be"),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Scenario(**settings)  # type: ignore[arg-type]
+
+
+def test_entries_need_a_workload_of_entries() -> None:
+    with pytest.raises(ConfigError, match="use cache 'blocks'"):
+        simulate(growing_chat([10]), Scenario(cache="entries"))

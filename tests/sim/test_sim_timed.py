@@ -1,0 +1,187 @@
+"""The fleet in time: laws that hold whatever the policy, and the router's view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes
+from prefixroute.policies import Policy, View
+from prefixroute.policies.base import Pick
+from prefixroute.policies.view import SIGNALS
+from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Tier, simulate
+from prefixroute.sim.scenario import replica_names
+from prefixroute.sim.timed import TimedRun
+from prefixroute.workload import Poisson, Request, Workload, chat
+
+COST = CostModel()
+ENGINE = EngineModel(COST)
+POLICIES = ("round-robin", "least-loaded", "session", "cache-aware")
+
+
+def busy_chat(seed: int = 1, requests: int = 1_500, rate: float = 60.0) -> Workload:
+    return chat(seed, requests=requests, arrivals=Poisson(rate))
+
+
+def timed(policy: str | Policy = "cache-aware", **settings: object) -> Scenario:
+    return Scenario(policy=policy, replicas=4, engine=ENGINE, **settings)  # type: ignore[arg-type]
+
+
+def inspected(workload: Workload, scenario: Scenario) -> TimedRun:
+    run = TimedRun(scenario, workload.block_size, ENGINE)
+    run.run(workload.requests())
+    return run
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_requests_and_blocks_are_conserved_and_times_are_in_order(policy: str) -> None:
+    workload = busy_chat()
+    run = inspected(workload, timed(policy))
+    log = run.log
+    assert len(log) == 1_500
+    assert log.column("prompt").sum() == sum(one.prompt_tokens for one in workload.requests())
+    assert np.array_equal(np.sort(log.column("arrival")), [one.arrival_s for one in workload.requests()])
+    arrival, start, first, finish = (log.column(name) for name in ("arrival", "start", "first_token", "finish"))
+    assert (arrival <= start).all()
+    assert (start < first).all()
+    assert (first <= finish).all()
+    assert (np.diff(finish) >= 0).all(), "the log is in order of finishing: the clock never goes back"
+    for store in run.fleet.stores.values():
+        assert store.cache.running == store.cache.pinned_tokens == 0
+        assert store.cache.cached_tokens <= 300_000
+    for router in run.front.routers:
+        assert router.stats()["in_flight"] == 0
+
+
+def test_littles_law_over_the_fleet() -> None:
+    log = simulate(busy_chat(), timed()).log
+    arrival, finish = log.column("arrival"), log.column("finish")
+    moments = np.concatenate([arrival, finish])
+    order = np.argsort(moments, kind="stable")
+    present = np.cumsum(np.concatenate([np.ones(len(log)), -np.ones(len(log))])[order])
+    area = (present[:-1] * np.diff(moments[order])).sum()
+    assert area == pytest.approx((finish - arrival).sum())
+
+
+def test_an_idle_fleet_gives_the_prefill_time_of_the_cost_model() -> None:
+    workload = chat(1, requests=60, arrivals=Poisson(0.001))
+    log = simulate(workload, timed("session")).log
+    measured = log.column("first_token") - log.column("arrival")
+    prompt, hit = log.column("prompt"), log.column("hit")
+    chunks = [
+        [(min(8_192, end - begun), begun) for begun in range(start, end, 8_192)]
+        for start, end in zip(hit.tolist(), prompt.tolist(), strict=True)
+    ]
+    expected = [sum(COST.step_seconds([chunk]) for chunk in request) for request in chunks]
+    assert measured == pytest.approx(expected)
+    assert np.median(measured / COST.prefill_seconds(prompt - hit, hit)) == pytest.approx(1.0, abs=0.05)
+
+
+def test_more_load_means_more_waiting_and_better_routing_means_less() -> None:
+    calm, busy = (simulate(busy_chat(rate=rate), timed("round-robin")).outcome for rate in (0.2, 60.0))
+    assert calm.queue_mean_s < busy.queue_mean_s
+    assert calm.busy < busy.busy <= 1.0
+    sticky = simulate(busy_chat(rate=60.0), timed("session")).outcome
+    assert sticky.ttft.mean < busy.ttft.mean
+    assert sticky.recomputed_tokens < busy.recomputed_tokens
+
+
+class Spy(Policy):
+    """Looks at everything it is given, and keeps it."""
+
+    name: ClassVar[str] = "spy"
+    needs: ClassVar[frozenset[str]] = SIGNALS - {"held"}
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+
+    def decide(self, view: View) -> Pick:
+        self.views.append(view)
+        return Pick(view.slots[view.turn % len(view.slots)], "turn")
+
+
+def test_policies_never_see_the_output_length() -> None:
+    """Two workloads that differ in their outputs alone look the same until one of the outputs has ended."""
+
+    def with_outputs(tokens: int) -> Workload:
+        one = busy_chat(requests=40, rate=1e6)
+
+        def source() -> Iterator[Request]:
+            return (replace(request, output_tokens=tokens, context=request.prompt) for request in one.requests())
+
+        return replace(one, source=source)
+
+    short, long = Spy(), Spy()
+    simulate(with_outputs(50), timed(short))
+    simulate(with_outputs(5_000), timed(long))
+    assert len(short.views) == 40
+    assert [repr(view) for view in short.views] == [repr(view) for view in long.views]
+
+
+def test_same_seed_same_run_and_another_seed_another() -> None:
+    first, second, other = (simulate(busy_chat(), timed("random", seed=seed)).log for seed in (1, 1, 2))
+    for name in ("replica", "hit", "first_token", "finish"):
+        assert np.array_equal(first.column(name), second.column(name))
+    assert not np.array_equal(first.column("replica"), other.column("replica"))
+
+
+def test_late_events_cost_hits() -> None:
+    fresh, late, perfect = (
+        simulate(busy_chat(), timed(observe=observe)).outcome.recompute_ratio
+        for observe in (Events(), Events(delay_s=60.0), Perfect())
+    )
+    assert fresh == pytest.approx(perfect, abs=0.03)
+    assert late > fresh + 0.02
+
+
+def test_a_death_loses_no_request_and_its_sessions_pay_once() -> None:
+    workload = busy_chat(requests=3_000)
+    middle = [one.arrival_s for one in workload.requests()][1_000]
+    victim = replica_names(4)[1]
+    dies = FleetChange(middle, "die", victim)
+    returns = FleetChange(middle + 5.0, "return", victim)
+    whole, broken = (simulate(workload, timed("session", changes=changes)) for changes in ((), (dies, returns)))
+    assert broken.outcome.requests == 3_000
+    assert broken.retried > 0
+    assert broken.outcome.recompute_ratio > whole.outcome.recompute_ratio
+    log = broken.log
+    gone = (log.column("start") > middle) & (log.column("start") < middle + 5.0)
+    assert not (log.column("replica")[gone] == 1).any()
+    assert (log.column("replica")[log.column("start") > middle + 5.0] == 1).any()
+
+
+def test_the_last_replica_may_not_die_under_requests() -> None:
+    scenario = replace(timed("round-robin"), replicas=1, changes=(FleetChange(0.1, "die", "replica-0"),))
+    with pytest.raises(ConfigError, match="last replica died"):
+        simulate(busy_chat(requests=200, rate=200.0), scenario)
+
+
+def test_a_tier_saves_prefill_and_costs_its_loading() -> None:
+    small = {"capacity_tokens": 40_000}
+    workload = busy_chat(requests=2_000, rate=20.0)
+    without = simulate(workload, timed("session", **small)).outcome
+    fast = simulate(workload, timed("session", **small, tiers=(Tier("CPU", 2_000_000, 1e-6),))).outcome
+    slow = simulate(workload, timed("session", **small, tiers=(Tier("DISK", 2_000_000, 1e-4),))).outcome
+    assert fast.recompute_ratio == pytest.approx(slow.recompute_ratio, abs=0.01)
+    assert fast.recompute_ratio < without.recompute_ratio - 0.1
+    assert fast.ttft.mean < without.ttft.mean
+    assert fast.ttft.mean < slow.ttft.mean
+
+
+def test_a_prompt_larger_than_the_cache_is_served_and_counted() -> None:
+    hashes = BlockHashes(np.arange(1, 101), token_count=1_601, block_size=16)
+    workload = Workload("large", 16, lambda: iter([Request(0.0, hashes, hashes, 1_601, 5)]), 1)
+    run = inspected(workload, Scenario(policy="round-robin", replicas=1, engine=ENGINE, capacity_tokens=800))
+    assert len(run.log) == 1
+    assert run.fleet.stores["replica-0"].oversized == 1
+
+
+def test_time_needs_blocks() -> None:
+    with pytest.raises(ConfigError, match="use cache 'blocks'"):
+        Scenario(engine=ENGINE, cache="entries")
