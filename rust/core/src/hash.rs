@@ -149,6 +149,25 @@ impl<'a> TokenChain<'a> {
         }
     }
 
+    /// Writes the next hashes to the front of `out`; how many.
+    #[inline]
+    pub(crate) fn fill(&mut self, out: &mut [BlockHash]) -> usize {
+        let blocks = (self.tokens.len() / self.block_size).min(out.len());
+        if self.extra.is_empty() && self.block_size == 16 {
+            let (now, later) = self.tokens.split_at(blocks * 16);
+            self.tokens = later;
+            for (block, out) in now.chunks_exact(16).zip(out) {
+                self.hash = mix(self.hash, content_of::<64>(block));
+                *out = BlockHash(self.hash);
+            }
+            return blocks;
+        }
+        let mut hashes = Vec::with_capacity(blocks);
+        self.append(blocks, &mut hashes);
+        out[..blocks].copy_from_slice(&hashes);
+        blocks
+    }
+
     #[inline]
     fn append_plain<const BYTES: usize>(&mut self, tokens: &[u32], out: &mut Vec<BlockHash>) {
         let mut hash = self.hash;

@@ -1,14 +1,25 @@
 //! The index of prefixroute: which replica holds how much of a prompt's prefix. Knows no Python.
 
+mod arena;
+mod belief;
+mod budget;
 mod config;
+mod engine;
 mod error;
+mod events;
 pub mod hash;
 mod ids;
 mod index;
+mod lru;
 mod outcome;
+mod radix;
 mod registry;
 pub mod replica_cache;
+mod shape;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(any(test, feature = "testing"))]
+mod validate;
 
 pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_TTL};
 pub use error::{Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_REPLICAS, Result};

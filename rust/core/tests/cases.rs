@@ -38,6 +38,43 @@ fn from_contents(contents: &[u64]) -> Vec<BlockHash> {
         .collect()
 }
 
+/// Row 10: the byte budget is the index's, not each replica's, and the oldest goes first.
+#[test]
+fn budget_holds_for_the_whole_index() {
+    let budget = 24_000;
+    let index = Index::new(Config { max_bytes: Some(budget), ..Config::default() }).expect("a valid config");
+    let slots: Vec<Slot> = (0..10).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
+    let prompt =
+        |slot: u64, at: u64| from_contents(&(0..50).map(|i| slot * 1_000 + at * 50 + i + 1).collect::<Vec<_>>());
+    for at in 0..10 {
+        for &slot in &slots {
+            let done = index.insert(slot, &prompt(u64::from(slot.0), at), 0.0).expect("it is live");
+            assert_eq!((done.stored, done.dropped), (50, 0));
+            let stats = index.stats();
+            assert!(stats.reserved_bytes <= budget, "{stats:?}");
+            index.validate().expect("every invariant holds");
+        }
+    }
+    let stats = index.stats();
+    assert!(stats.blocks >= 1_000, "{stats:?}");
+    for &slot in &slots {
+        assert_eq!(matched(&index, &prompt(u64::from(slot.0), 9))[slot.index()], 800);
+        assert_eq!(matched(&index, &prompt(u64::from(slot.0), 0))[slot.index()], 0);
+    }
+}
+
+/// Row 10, one prompt larger than the budget: the head that fits is kept.
+#[test]
+fn budget_keeps_the_head_of_a_long_prompt() {
+    let index = Index::new(Config { max_bytes: Some(20_000), ..Config::default() }).expect("a valid config");
+    let a = index.add_replica("a", None).expect("room");
+    let long = from_contents(&(1..10_000).collect::<Vec<_>>());
+    let done = index.insert(a, &long, 0.0).expect("a is live");
+    assert_eq!(done.stored + done.dropped, long.len());
+    assert!(done.stored > 500 && index.stats().reserved_bytes <= 20_000, "{done:?}");
+    assert_eq!(matched(&index, &long), [done.stored as u32 * 16]);
+}
+
 /// Row 11: a replica that returns under its name comes back empty, the others keep their share.
 #[test]
 fn removed_replica_comes_back_empty() {

@@ -1,5 +1,6 @@
 //! The dull twins, the oracle of every test: a block LRU per replica for belief, a residency multiset for truth.
 
+pub mod history;
 mod lru;
 mod residency;
 mod twin;

@@ -88,24 +88,24 @@ impl Twin {
     pub fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
         self.clock = self.clock.max(now);
         self.expire_slot(slot);
+        self.settle();
         let held_before = self.held(slot, hashes);
         self.stamp += 1;
-        let mut fresh = HashSet::new();
+        let mut fresh = 0;
         for (depth, &block) in hashes.iter().enumerate() {
             self.place.insert(block, (depth.checked_sub(1).map(|before| hashes[before]), depth));
-            if !self.truth.holds(slot, block)
-                && self.replicas[slot.index()].belief.touch(block, depth, self.stamp, self.clock)
-            {
-                fresh.insert(block);
+            if !self.truth.holds(slot, block) {
+                let belief = &mut self.replicas[slot.index()].belief;
+                fresh += usize::from(belief.touch(block, depth, self.stamp, self.clock));
             }
         }
         let gone = self.evict(slot);
-        let dropped = gone.iter().filter(|block| fresh.contains(block)).count();
+        let dropped = gone.iter().filter(|&&stamp| stamp == self.stamp).count().min(fresh);
         let evicted = gone.len() - dropped;
         self.counters.dropped += dropped as u64;
         self.counters.evicted_capacity += evicted as u64;
         self.settle();
-        Inserted { held_before, stored: fresh.len() - dropped, dropped, evicted, stamp: self.stamp }
+        Inserted { held_before, stored: fresh - dropped, dropped, evicted, stamp: self.stamp }
     }
 
     /// Touches the leading believed blocks; how many blocks lead.
@@ -295,13 +295,14 @@ impl Twin {
         }
     }
 
-    fn evict(&mut self, slot: Slot) -> Vec<BlockHash> {
+    /// Evicts down to capacity; the last touch of each block that went.
+    fn evict(&mut self, slot: Slot) -> Vec<u64> {
         let replica = &mut self.replicas[slot.index()];
         let mut gone = Vec::new();
         while replica.capacity.is_some_and(|capacity| replica.belief.len() as u64 > capacity) {
-            let Some((block, ..)) = replica.belief.oldest() else { break };
+            let Some((block, stamp, _)) = replica.belief.oldest() else { break };
             replica.belief.remove(block);
-            gone.push(block);
+            gone.push(stamp);
         }
         gone
     }

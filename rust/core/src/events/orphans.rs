@@ -1,0 +1,83 @@
+//! Blocks of store events that wait for their parent, in a bounded buffer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{EngineHash, Medium, Slot};
+
+/// A block that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Orphan {
+    pub slot: Slot,
+    pub parent: EngineHash,
+    pub name: EngineHash,
+    pub content: u64,
+    pub medium: Medium,
+}
+
+/// The buffer: first in, first out, found by parent and by name. Each step costs O(log n).
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    waiting: BTreeMap<u64, Orphan>,
+    by_parent: BTreeSet<(EngineHash, u64)>,
+    by_name: BTreeSet<(Slot, EngineHash, u64)>,
+    next: u64,
+}
+
+impl Orphans {
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Adds a block; true if the oldest had to go.
+    pub(crate) fn push(&mut self, orphan: Orphan, limit: usize) -> bool {
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, orphan);
+        self.by_parent.insert((orphan.parent, number));
+        self.by_name.insert((orphan.slot, orphan.name, number));
+        let oldest = self.waiting.first_key_value().map(|(&oldest, _)| oldest);
+        match oldest.filter(|_| self.waiting.len() > limit) {
+            Some(oldest) => self.take(oldest).is_some(),
+            None => false,
+        }
+    }
+
+    fn take(&mut self, number: u64) -> Option<Orphan> {
+        let orphan = self.waiting.remove(&number)?;
+        self.by_parent.remove(&(orphan.parent, number));
+        self.by_name.remove(&(orphan.slot, orphan.name, number));
+        Some(orphan)
+    }
+
+    /// Takes the blocks that wait for this name and whose replica knows it now, oldest first.
+    pub(crate) fn take_children(&mut self, parent: EngineHash, known: impl Fn(Slot) -> bool) -> Vec<Orphan> {
+        let numbers = self.by_parent.range((parent, 0)..=(parent, u64::MAX)).map(|&(_, number)| number);
+        let ours: Vec<u64> = numbers.filter(|number| known(self.waiting[number].slot)).collect();
+        ours.into_iter().filter_map(|number| self.take(number)).collect()
+    }
+
+    /// Takes the oldest waiting copy of a block away; false if none waits.
+    pub(crate) fn remove(&mut self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
+        let mut copies = self.by_name.range((slot, name, 0)..=(slot, name, u64::MAX));
+        let number = copies.find(|(_, _, number)| self.waiting[number].medium == medium).map(|&(_, _, number)| number);
+        number.and_then(|number| self.take(number)).is_some()
+    }
+
+    /// Forgets a replica.
+    pub(crate) fn clear(&mut self, slot: Slot) {
+        let all = (slot, EngineHash(0), 0)..=(slot, EngineHash(u64::MAX), u64::MAX);
+        let numbers: Vec<u64> = self.by_name.range(all).map(|&(_, _, number)| number).collect();
+        for number in numbers {
+            self.take(number);
+        }
+    }
+
+    /// About what the three trees take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len() * 3 * size_of::<(u64, Orphan)>() / 2
+    }
+}

@@ -1,0 +1,303 @@
+//! Random histories from bytes: every call of an index with prompts that share, part, grow and come back, against the twin.
+//! Property tests and fuzz targets share it.
+
+use super::Twin;
+use crate::hash::mix;
+use crate::{BlockHash, Config, EngineHash, Index, Inserted, Medium, Slot, StoredEvent};
+
+/// Replicas of a history.
+const SLOTS: u16 = 3;
+/// Blocks of a prompt at most.
+const LONGEST: u8 = 24;
+
+/// A source of choices: bytes, and zeros behind their end.
+#[derive(Clone, Debug)]
+pub struct Choices<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Choices<'a> {
+    /// Choices from these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Choices { bytes }
+    }
+
+    /// Whether any byte is left.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// A number below `limit`, which is 1..=256.
+    pub fn below(&mut self, limit: u16) -> u16 {
+        let Some((&byte, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        u16::from(byte) % limit
+    }
+}
+
+/// A prompt: content hashes of its blocks and the chain they make.
+#[derive(Clone, Debug)]
+struct Prompt {
+    contents: Vec<u64>,
+    chain: Vec<BlockHash>,
+}
+
+impl Prompt {
+    /// Few families, few places where prompts part: so that they share, nest and branch.
+    fn pick(choices: &mut Choices<'_>) -> Self {
+        let family = u64::from(choices.below(2));
+        let len = choices.below(u16::from(LONGEST)) + 1;
+        let fork = choices.below(u16::from(LONGEST));
+        let branch = u64::from(choices.below(3));
+        let content = |at: u16| if at < fork { 1 + family } else { 10 + branch };
+        let contents: Vec<u64> = (0..len).map(content).collect();
+        let mut hash = 0;
+        let step = |&content: &u64| {
+            hash = mix(hash, content);
+            BlockHash(hash)
+        };
+        let chain = contents.iter().map(step).collect();
+        Prompt { contents, chain }
+    }
+}
+
+/// How engines name blocks in a history.
+#[derive(Clone, Copy, Debug)]
+enum Naming {
+    /// All alike.
+    Shared,
+    /// Each replica in its own way.
+    Own,
+    /// One name for several blocks.
+    Clashing,
+}
+
+impl Naming {
+    fn name(self, slot: Slot, block: BlockHash) -> EngineHash {
+        EngineHash(match self {
+            Naming::Shared => block.0.rotate_left(7),
+            Naming::Own => block.0 ^ u64::from(slot.0),
+            Naming::Clashing => block.0 % 61,
+        })
+    }
+}
+
+/// An index and its twin that live through the same history.
+#[derive(Debug)]
+pub struct History {
+    index: Index,
+    twin: Twin,
+    naming: Naming,
+    now: f64,
+    inserted: Vec<(Slot, Prompt, Inserted)>,
+    pinned: Vec<(Slot, Vec<BlockHash>)>,
+}
+
+/// Runs the history that these bytes describe; what differed, or which invariant broke.
+pub fn run(bytes: &[u8]) -> Result<(), String> {
+    let mut choices = Choices::new(bytes);
+    let mut history = History::new(&mut choices)?;
+    let mut steps = 0;
+    while !choices.is_empty() {
+        let what = history.step(&mut choices)?;
+        steps += 1;
+        history.compare(&mut choices.clone()).map_err(|why| format!("step {steps}, {what}: {why}"))?;
+    }
+    history.empty()
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, engine: &T, twin: &T) -> Result<(), String> {
+    if engine == twin { Ok(()) } else { Err(format!("{what}: engine {engine:?}, twin {twin:?}")) }
+}
+
+impl History {
+    fn new(choices: &mut Choices<'_>) -> Result<Self, String> {
+        let capacity = choices.below(40);
+        let config = Config {
+            capacity_blocks: (capacity > 0).then_some(u64::from(capacity)),
+            ttl: (choices.below(3) == 0).then_some(5.0),
+            orphan_blocks: usize::from(choices.below(32)),
+            ..Config::default()
+        };
+        let naming = [Naming::Shared, Naming::Own, Naming::Clashing][usize::from(choices.below(3))];
+        let index = Index::with_table_key(config, 0x5DEE_CE66_D1CE_4E5B).map_err(|error| error.to_string())?;
+        let mut twin = Twin::new(config);
+        for slot in 0..SLOTS {
+            // Far apart, so that coverage takes more than one word.
+            let slot = Slot(slot);
+            index.add_replica(&slot.0.to_string(), None).map_err(|error| error.to_string())?;
+            twin.open(slot, None);
+        }
+        Ok(History { index, twin, naming, now: 0.0, inserted: Vec::new(), pinned: Vec::new() })
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>) -> Result<String, String> {
+        let kind = choices.below(24);
+        let slot = Slot(choices.below(SLOTS));
+        self.now += f64::from(choices.below(3)) / 2.0;
+        let what = match kind {
+            0..=6 => self.insert(slot, Prompt::pick(choices)),
+            7 => self.touch(slot, &Prompt::pick(choices)),
+            8 => self.pin(slot, &Prompt::pick(choices)),
+            9 => self.unpin(choices),
+            10 => self.retract(choices),
+            11..=15 => self.stored(slot, choices),
+            16..=20 => self.removed(slot, choices),
+            21 => self.set_capacity(slot, choices),
+            22 => self.expire(),
+            _ => self.forget(slot, choices),
+        };
+        what.map_err(|why| format!("kind {kind} at {slot:?}: {why}"))
+    }
+
+    fn insert(&mut self, slot: Slot, prompt: Prompt) -> Result<String, String> {
+        let done = self.index.insert(slot, &prompt.chain, self.now).map_err(|error| error.to_string())?;
+        same("insert", &done, &self.twin.insert(slot, &prompt.chain, self.now))?;
+        let what = format!("insert of {} at {slot:?}", prompt.chain.len());
+        self.inserted.push((slot, prompt, done));
+        Ok(what)
+    }
+
+    fn touch(&mut self, slot: Slot, prompt: &Prompt) -> Result<String, String> {
+        let done = self.index.touch(slot, &prompt.chain, self.now).map_err(|error| error.to_string())?;
+        same("touch", &done, &self.twin.touch(slot, &prompt.chain, self.now))?;
+        Ok(format!("touch of {done} at {slot:?}"))
+    }
+
+    fn pin(&mut self, slot: Slot, prompt: &Prompt) -> Result<String, String> {
+        let done = self.index.pin(slot, &prompt.chain).map_err(|error| error.to_string())?;
+        same("pin", &done, &self.twin.pin(slot, &prompt.chain))?;
+        self.pinned.push((slot, prompt.chain[..done].to_vec()));
+        Ok(format!("pin of {done} at {slot:?}"))
+    }
+
+    fn unpin(&mut self, choices: &mut Choices<'_>) -> Result<String, String> {
+        let Some(last) = self.pinned.len().checked_sub(1) else { return Ok("no pin".into()) };
+        let (slot, chain) = self.pinned.swap_remove(usize::from(choices.below(8)).min(last));
+        self.index.unpin(slot, &chain).map_err(|error| error.to_string())?;
+        self.twin.unpin(slot, &chain);
+        Ok(format!("unpin of {} at {slot:?}", chain.len()))
+    }
+
+    fn retract(&mut self, choices: &mut Choices<'_>) -> Result<String, String> {
+        let Some(last) = self.inserted.len().checked_sub(1) else { return Ok("no insert".into()) };
+        let (slot, prompt, done) = self.inserted.swap_remove(last - usize::from(choices.below(4)).min(last));
+        let keep = done.held_before + usize::from(choices.below(4));
+        let gone = self.index.retract(slot, &prompt.chain, keep, done.stamp).map_err(|error| error.to_string())?;
+        same("retract", &gone, &self.twin.retract(slot, &prompt.chain, keep, done.stamp))?;
+        Ok(format!("retract of {gone} at {slot:?}"))
+    }
+
+    /// Part of a prompt, or all of it, as an event: so there are gaps, copies, tiers and orphans.
+    fn stored(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
+        let prompt = Prompt::pick(choices);
+        let from = usize::from(choices.below(4) * choices.below(8)) % prompt.chain.len();
+        let to = (from + 1 + usize::from(choices.below(24))).min(prompt.chain.len());
+        let medium = Medium::ALL[usize::from(choices.below(8).saturating_sub(5))];
+        let name = |block: &BlockHash| self.naming.name(slot, *block);
+        let engine: Vec<EngineHash> = prompt.chain[from..to].iter().map(name).collect();
+        let event = StoredEvent {
+            engine: &engine,
+            parent: from.checked_sub(1).map(|before| name(&prompt.chain[before])),
+            contents: &prompt.contents[from..to],
+            seed: 0,
+            medium,
+        };
+        let done = self.index.stored(slot, &event, self.now).map_err(|error| error.to_string())?;
+        same("stored", &done, &self.twin.stored(slot, &event, self.now))?;
+        Ok(format!("store of {from}..{to} at {slot:?} on {medium:?}"))
+    }
+
+    fn removed(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
+        let prompt = Prompt::pick(choices);
+        let from = usize::from(choices.below(24)) % prompt.chain.len();
+        let to = (from + 1 + usize::from(choices.below(6))).min(prompt.chain.len());
+        let medium = Medium::ALL[usize::from(choices.below(8).saturating_sub(5))];
+        let mut engine: Vec<EngineHash> =
+            prompt.chain[from..to].iter().map(|&block| self.naming.name(slot, block)).collect();
+        if choices.below(2) == 0 {
+            engine.reverse();
+        }
+        let done = self.index.removed(slot, &engine, medium).map_err(|error| error.to_string())?;
+        same("removed", &done, &self.twin.removed(slot, &engine, medium))?;
+        Ok(format!("removal of {from}..{to} at {slot:?} on {medium:?}"))
+    }
+
+    fn set_capacity(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
+        let capacity = Some(u64::from(choices.below(50)));
+        self.index.set_capacity(slot, capacity).map_err(|error| error.to_string())?;
+        self.twin.set_capacity(slot, capacity);
+        Ok(format!("capacity {capacity:?} at {slot:?}"))
+    }
+
+    fn expire(&mut self) -> Result<String, String> {
+        let gone = self.index.expire(self.now).map_err(|error| error.to_string())?;
+        same("expire", &gone, &self.twin.expire(self.now))?;
+        Ok(format!("expiry of {gone}"))
+    }
+
+    fn forget(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
+        match choices.below(4) {
+            0 => {
+                self.index.new_epoch();
+                self.twin.new_epoch();
+            }
+            1 => {
+                self.index.remove_replica(slot).map_err(|error| error.to_string())?;
+                let again = self.index.add_replica("again", None).map_err(|error| error.to_string())?;
+                same("slot", &again, &slot)?;
+                self.index.remove_replica(slot).map_err(|error| error.to_string())?;
+                self.index.add_replica(&slot.0.to_string(), None).map_err(|error| error.to_string())?;
+                self.twin.open(slot, None);
+            }
+            _ => {
+                self.index.clear(slot).map_err(|error| error.to_string())?;
+                self.twin.clear(slot);
+            }
+        }
+        Ok(format!("forgetting {slot:?}"))
+    }
+
+    /// Matches of some prompts, eviction orders, counters, invariants.
+    fn compare(&mut self, choices: &mut Choices<'_>) -> Result<(), String> {
+        self.index.validate()?;
+        for _ in 0..3 {
+            let prompt = Prompt::pick(choices);
+            self.compare_match(&prompt)?;
+        }
+        for slot in (0..SLOTS).map(Slot) {
+            same(&format!("LRU order of {slot:?}"), &self.index.lru_order(slot), &self.twin.order(slot))?;
+        }
+        let (engine, mut twin) = (self.index.stats(), self.twin.stats());
+        twin.replicas = engine.replicas;
+        (twin.runs, twin.table_entries) = (engine.runs, engine.table_entries);
+        (twin.live_bytes, twin.reserved_bytes) = (engine.live_bytes, engine.reserved_bytes);
+        same("stats", &engine, &twin)
+    }
+
+    fn compare_match(&mut self, prompt: &Prompt) -> Result<(), String> {
+        let mut out = [u32::MAX; SLOTS as usize];
+        self.index.match_blocks(&prompt.chain, &mut out);
+        let media = self.index.match_media(&prompt.chain);
+        for slot in (0..SLOTS).map(Slot) {
+            let held = self.twin.held(slot, &prompt.chain);
+            same(&format!("match at {slot:?}"), &out[slot.index()], &(held as u32 * 16))?;
+            same(&format!("media at {slot:?}"), &media[slot.index()], &self.twin.held_media(slot, &prompt.chain))?;
+            if held > 0 {
+                self.twin.matched(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// After everything is forgotten the index is as empty as new.
+    fn empty(self) -> Result<(), String> {
+        for slot in (0..SLOTS).map(Slot) {
+            self.index.remove_replica(slot).map_err(|error| error.to_string())?;
+            self.index.validate()?;
+        }
+        let stats = self.index.stats();
+        same("runs at the end", &(stats.runs, stats.blocks, stats.memberships), &(0, 0, 0))?;
+        same("names and orphans at the end", &(stats.event_names, stats.orphans), &(0, 0))
+    }
+}
