@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def test_only_full_blocks_are_hashed_and_the_tail_counts_in_tokens() -> None:
 def test_hashes_are_the_same_in_every_process() -> None:
     code = "from prefixroute.hashing import hash_blocks; print(hash_blocks(list(range(64))).array.tolist())"
     for seed in ("0", "1"):
-        environment = {"PYTHONHASHSEED": seed, "PATH": ""}
+        environment = os.environ | {"PYTHONHASHSEED": seed}
         printed = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
         )

@@ -6,6 +6,7 @@ mod cache;
 mod errors;
 mod hashes;
 mod index;
+mod list;
 mod namespace;
 mod outcomes;
 mod tokens;

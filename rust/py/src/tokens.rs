@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::list::of_list;
 
 /// What a prompt argument turned out to be; borrows from the Python object wherever it can.
 pub enum Prompt<'a> {
@@ -166,38 +166,13 @@ fn out_of_range(given: &str, position: usize) -> PyErr {
     errors::tokens(format!("token ids must be 0..={}, got {given} at position {position}", u32::MAX))
 }
 
-/// The loop that decides what a list costs: two calls into the interpreter for each id.
-fn of_list(list: &Bound<'_, PyList>) -> PyResult<Vec<u32>> {
-    let mut ids = Vec::with_capacity(list.len());
-    // SAFETY: `position` is checked against the list's length before each access; the borrowed item is used only before
-    // anything can run that might drop it (`of_item` is given a reference of its own).
-    unsafe {
-        let mut position = 0;
-        while position < ffi::PyList_Size(list.as_ptr()) {
-            let item = ffi::PyList_GetItem(list.as_ptr(), position);
-            position += 1;
-            let id = if is_exact_int(item) { ffi::PyLong_AsLongLong(item) } else { -1 };
-            ids.push(match u32::try_from(id) {
-                Ok(id) => id,
-                Err(_) => of_item(&Bound::from_borrowed_ptr(list.py(), item), ids.len())?,
-            });
-        }
-    }
-    Ok(ids)
-}
-
-unsafe fn is_exact_int(item: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller passes a live object; the address of the type object is only compared.
-    unsafe { ffi::Py_TYPE(item) == &raw mut ffi::PyLong_Type }
-}
-
 fn of_sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     object.try_iter()?.enumerate().map(|(position, item)| of_item(&item?, position)).collect()
 }
 
 /// One id in full generality: integers of any class but `bool`, or the error that names the position.
 #[cold]
-fn of_item(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u32> {
+pub fn of_item(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u32> {
     // A failed conversion above may have left its error behind.
     drop(PyErr::take(item.py()));
     let integer = || {
