@@ -1,0 +1,364 @@
+"""The index by tables: what it answers, what it refuses, and faults that other routers have had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError, EventError, TokensError, UnknownReplicaError
+from prefixroute.hashing import hash_blocks
+from prefixroute.index import PrefixIndex
+from prefixroute.types import Namespace
+
+PROMPT = list(range(1000, 1160))
+
+
+@pytest.fixture
+def index() -> PrefixIndex:
+    index = PrefixIndex()
+    for name in ("a", "b"):
+        index.add_replica(name)
+    return index
+
+
+def engine_names(count: int, first: int = 1) -> list[int]:
+    return list(range(first, first + count))
+
+
+def test_all_ways_of_asking_agree(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT)
+    index.insert("b", PROMPT[:64] + [7] * 32)
+    hashes = hash_blocks(PROMPT)
+    out = np.zeros(2, dtype=np.uint32)
+    answers = [
+        index.match(PROMPT),
+        index.match(np.array(PROMPT, dtype=np.uint16)),
+        index.match(hashes),
+        index.match(PROMPT, None, out),
+        index.match(PROMPT, out=out),
+        index.match_hashes(hashes),
+        index.match_hashes(hashes.array),
+        index.match_hashes(hashes.array.view(np.int64)),
+        index.match_hashes(hashes.array.tolist(), out=out),
+        index.match_hashes(np.repeat(hashes.array, 2)[::2]),
+        index.match_many(PROMPT, [0, 160])[0],
+    ]
+    for answer in answers:
+        assert answer.dtype == np.uint32
+        assert answer.tolist() == [160, 64]
+    assert index.match(PROMPT, out=out) is out
+    assert index.match_media(PROMPT).tolist() == [[160, 0, 0], [64, 0, 0]]
+
+
+def test_the_last_token_may_hit_here_the_cap_is_the_router_s(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT[:32])
+    assert index.match(PROMPT[:32]).tolist() == [32, 0]
+    assert index.match(PROMPT[:31]).tolist() == [16, 0]
+    assert index.match([]).tolist() == [0, 0]
+
+
+def test_match_many_takes_any_ragged_batch(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT)
+    flat = np.array(PROMPT + PROMPT[:40] + [5] * 20, dtype=np.uint32)
+    for offsets in ([0, 160, 160, 200, 220], np.array([0, 160, 160, 200, 220], dtype=np.int32)):
+        assert index.match_many(flat, offsets).tolist() == [[160, 0], [0, 0], [32, 0], [0, 0]]
+    assert index.match_many(flat, [0]).shape == (0, 2)
+    assert index.match_many(flat, [16, 32]).tolist() == [[0, 0]]
+    assert PrefixIndex().match_many(flat, [0, 160]).shape == (1, 0)
+    out = np.zeros((1, 2), dtype=np.uint32)
+    assert index.match_many(flat, [0, 160], None, out) is out
+    assert out.tolist() == [[160, 0]]
+
+
+def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
+    flat, offsets = PROMPT + PROMPT[:48], [0, 160, 208]
+    first, second = index.insert_many(["a", "b"], flat, offsets)
+    assert (first.stored, second.stored) == (10, 3)
+    assert index.match(PROMPT).tolist() == [160, 48]
+    third, fourth = index.insert_many("b", flat, offsets)
+    assert (third.held_before, third.stored, fourth.held_before, fourth.stored) == (3, 7, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda i: i.insert("z", PROMPT), UnknownReplicaError, 'no replica is named "z"'),
+        (lambda i: i.insert_many(["a", "z"], PROMPT, [0, 16, 32]), UnknownReplicaError, '"z"'),
+        (
+            lambda i: i.insert_many(["a"], PROMPT, [0, 16, 32]),
+            ConfigError,
+            "names must be one or 2, one per prompt, got 1",
+        ),
+        (lambda i: i.insert_many(3, PROMPT, [0, 16]), ConfigError, "names must be a str or a list of str, got int"),
+        (lambda i: i.remove_replica("z"), KeyError, '"z"'),
+        (lambda i: i.clear("z"), KeyError, '"z"'),
+        (lambda i: i.set_capacity("z", 3), KeyError, '"z"'),
+        (lambda i: i.apply_cleared("z"), KeyError, '"z"'),
+        (lambda i: i.apply_removed("z", [1]), KeyError, '"z"'),
+        (lambda i: i.touch("z", PROMPT), KeyError, '"z"'),
+        (lambda i: i.pin("z", hash_blocks(PROMPT)), KeyError, '"z"'),
+        (lambda i: i.add_replica("a"), ConfigError, 'replica "a" exists already'),
+        (lambda i: i.add_replica(""), ConfigError, "replica name"),
+        (lambda i: i.insert("a", PROMPT, now=float("nan")), ConfigError, "time must be a finite number"),
+        (lambda i: i.match(hash_blocks(PROMPT, 32)), ConfigError, "block size must be 16 as here, the hashes have 32"),
+        (lambda i: i.insert("a", hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
+        (lambda i: i.match_hashes(hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
+        (lambda i: i.pin("a", hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
+        (lambda i: i.match_many("text", [0, 1]), TokensError, "expected token ids, got str"),
+        (lambda i: i.match_many(PROMPT, []), TokensError, "one element more than there are prompts"),
+        (lambda i: i.match_many(PROMPT, [0, 9, 5]), TokensError, "must not decrease, got 5 after 9 at position 2"),
+        (lambda i: i.match_many(PROMPT, [0, 161]), TokensError, "offsets must be 0..=160, got 161 at position 1"),
+        (lambda i: i.match_many(PROMPT, [-1, 10]), TokensError, "offsets"),
+        (lambda i: i.match([1, -1]), TokensError, "position 1"),
+        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids, got 15"),
+        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="TAPE"), EventError, 'got "TAPE"'),
+        (lambda i: i.apply_stored("a", [2**64], token_ids=PROMPT[:16]), ConfigError, "64 bits"),
+    ],
+)
+def test_mistakes_are_refused_and_change_nothing(
+    index: PrefixIndex, call: Callable[[PrefixIndex], Any], error: type[Exception], message: str
+) -> None:
+    before = (index.replicas, index.stats().asdict())
+    with pytest.raises(error, match=message):
+        call(index)
+    assert (index.replicas, index.stats().asdict()) == before
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (np.zeros(1, dtype=np.uint32), "at least 2 elements, one per slot, got 1"),
+        (np.zeros(2, dtype=np.int32), "writable, contiguous uint32"),
+        (np.zeros(4, dtype=np.uint32)[::2], "writable, contiguous uint32"),
+        (np.zeros((1, 2), dtype=np.uint32), "writable, contiguous uint32"),
+        (np.frombuffer(bytes(8), dtype=np.uint32), "writable, contiguous uint32"),
+        ([0, 0], "writable, contiguous uint32"),
+    ],
+)
+def test_an_unfit_out_array_is_refused(index: PrefixIndex, out: Any, message: str) -> None:
+    for call in (lambda: index.match(PROMPT, out=out), lambda: index.hash_and_match(PROMPT, out)):
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+def test_out_may_be_longer_and_may_overlap_the_prompt(index: PrefixIndex) -> None:
+    index.insert("b", PROMPT)
+    prompt = np.array(PROMPT, dtype=np.uint32)
+    assert index.match(prompt, out=prompt) is prompt
+    assert prompt.tolist() == [0, 160] + [0] * 158
+    with pytest.raises(ConfigError, match=r"shape \(1, 2\)"):
+        index.match_many(PROMPT, [0, 160], out=np.zeros((2, 2), dtype=np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block_size": 0}, "block size must be 1..=1024, got 0"),
+        ({"block_size": 1025}, "got 1025"),
+        ({"ttl_s": 0.0}, "ttl must be a positive number of seconds, got 0"),
+        ({"ttl_s": float("nan")}, "got NaN"),
+    ],
+)
+def test_settings_have_limits(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PrefixIndex(**settings)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7, 1024])
+def test_every_block_size_counts_full_blocks(block_size: int) -> None:
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    prompt = list(range(3 * block_size + block_size // 2))
+    assert index.insert("a", prompt).stored == len(prompt) // block_size
+    assert index.match(prompt).tolist() == [len(prompt) // block_size * block_size]
+
+
+def test_slots_are_limited_and_used_again() -> None:
+    index = PrefixIndex()
+    for number in range(1024):
+        assert index.add_replica(f"r{number}") == number
+    with pytest.raises(ConfigError, match="at most 1024 replicas"):
+        index.add_replica("one too many")
+    index.remove_replica("r7")
+    assert index.replicas[7] is None
+    assert index.add_replica("new") == 7
+    assert index.match(PROMPT).shape == (1024,)
+
+
+def test_an_index_says_what_it_is(index: PrefixIndex) -> None:
+    assert repr(index) == "<PrefixIndex block_size=16 replicas=2 blocks=0>"
+    assert bool(index) is True
+    index.insert("a", np.arange(16 * 12_345, dtype=np.uint32))
+    assert repr(index) == "<PrefixIndex block_size=16 replicas=2 blocks=12_345>"
+    assert len(index) == 12_345
+    assert (index.block_size, index.replicas) == (16, ("a", "b"))
+    insertion = index.insert("b", PROMPT)
+    assert repr(insertion).startswith("Insertion(held_before=0, stored=10, dropped=0, evicted=0, stamp=")
+
+
+def test_capacity_is_in_tokens_and_the_tail_goes_first(index: PrefixIndex) -> None:
+    index.set_capacity("a", 100)
+    insertion = index.insert("a", PROMPT)
+    assert (insertion.stored, insertion.dropped) == (6, 4)
+    assert index.match(PROMPT).tolist() == [96, 0]
+    assert index.insert("a", [7] * 32).evicted == 2
+    assert index.match(PROMPT).tolist() == [64, 0]
+
+
+# --- Faults that other routers have had -------------------------------------------------------------------------------
+
+
+def test_a_removed_replica_comes_back_empty_and_leaves_the_others_alone(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT)
+    index.insert("b", PROMPT[:80])
+    assert len(index) == 10
+    index.remove_replica("a")
+    assert (len(index), index.replicas) == (5, (None, "b"))
+    assert index.match(PROMPT).tolist() == [0, 80]
+    assert index.add_replica("a") == 0
+    assert index.match(PROMPT).tolist() == [0, 80]
+
+
+def test_each_announced_copy_needs_a_removal_of_its_own(index: PrefixIndex) -> None:
+    index.apply_stored("a", [1], token_ids=PROMPT[:16])
+    for _ in range(2):
+        index.apply_stored("a", [2], parent=1, token_ids=PROMPT[16:32])
+    lengths = []
+    for _ in range(3):
+        lengths.append(int(index.match(PROMPT)[0]))
+        removal = index.apply_removed("a", [2])
+    assert lengths == [32, 32, 16]
+    assert (removal.removed, removal.unknown) == (0, 1)
+    assert index.match(PROMPT).tolist() == [16, 0]
+
+
+def test_leaving_one_tier_leaves_the_other(index: PrefixIndex) -> None:
+    index.apply_stored("a", [1], token_ids=PROMPT[:16], medium="GPU")
+    index.apply_stored("a", [1], token_ids=PROMPT[:16], medium="CPU")
+    assert index.match_media(PROMPT).tolist() == [[16, 0, 0], [0, 0, 0]]
+    index.apply_removed("a", [1], medium="GPU")
+    assert index.match(PROMPT).tolist() == [16, 0]
+    assert index.match_media(PROMPT).tolist() == [[0, 16, 0], [0, 0, 0]]
+    index.apply_removed("a", [1], medium="CPU_PINNED")
+    assert index.match(PROMPT).tolist() == [0, 0]
+
+
+def test_a_hole_hides_the_tail_until_it_is_filled(index: PrefixIndex) -> None:
+    names = engine_names(10)
+    index.apply_stored("a", names, token_ids=PROMPT)
+    index.apply_removed("a", [names[3]])
+    assert index.match(PROMPT).tolist() == [48, 0]
+    index.apply_stored("a", [names[3]], parent=names[2], token_ids=PROMPT[48:64])
+    assert index.match(PROMPT).tolist() == [160, 0]
+
+
+def test_a_store_whose_parent_is_unknown_waits_for_it(index: PrefixIndex) -> None:
+    waiting = index.apply_stored("a", [2, 3], parent=1, token_ids=PROMPT[16:48])
+    assert (waiting.orphaned, index.stats().orphans) == (2, 2)
+    assert index.match(PROMPT).tolist() == [0, 0]
+    found = index.apply_stored("a", [1], token_ids=PROMPT[:16])
+    assert (found.adopted, index.stats().orphans) == (2, 0)
+    assert index.match(PROMPT).tolist() == [48, 0]
+
+
+def test_engine_hashes_may_be_signed_unsigned_or_bytes(index: PrefixIndex) -> None:
+    name = 2**64 - 5
+    index.apply_stored("a", [name], token_ids=PROMPT[:16])
+    index.apply_stored("a", [7], parent=name.to_bytes(32, "big"), token_ids=PROMPT[16:32])
+    assert index.match(PROMPT).tolist() == [32, 0]
+    assert index.apply_removed("a", np.array([-5], dtype=np.int64)).removed == 1
+    assert index.match(PROMPT).tolist() == [0, 0]
+
+
+def test_events_that_never_match_a_query_are_visible(index: PrefixIndex) -> None:
+    for number in range(1000):
+        index.apply_stored("a", [number], token_ids=[number + 1] * 16)
+    index.match(PROMPT)
+    assert index.stats().unmatched_event_blocks == 1000
+    index.match([5] * 16)
+    assert index.stats().unmatched_event_blocks == 0
+
+
+def test_namespaces_never_match_each_other(index: PrefixIndex) -> None:
+    spaces = [None, Namespace(lora="S"), Namespace(salt="S"), Namespace(lora="S v2"), Namespace(model="S")]
+    for space in spaces:
+        assert index.match(PROMPT, space).tolist() == [0, 0]
+        index.insert("a", PROMPT, space)
+        assert index.match(PROMPT, space).tolist() == [160, 0]
+    assert len(index) == 10 * len(spaces)
+
+
+def test_an_event_carries_its_namespace_and_extra_keys(index: PrefixIndex) -> None:
+    salted, image = Namespace(salt="tenant"), Namespace(extra=((20, "image digest"),))
+    index.apply_stored("a", engine_names(10), token_ids=PROMPT, namespace=salted)
+    index.apply_stored("b", engine_names(10, 50), token_ids=PROMPT, namespace=image)
+    assert index.match(PROMPT, salted).tolist() == [160, 0]
+    assert index.match(PROMPT, image).tolist() == [0, 160]
+    assert index.match(PROMPT).tolist() == [0, 16]
+
+
+@pytest.mark.parametrize("block_size", [128, 1024])
+def test_a_match_never_passes_the_first_difference(block_size: int) -> None:
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    shared = list(range(6144))
+    index.insert("a", [*shared, *[1] * 2048])
+    assert index.match([*shared, *[2] * 2048]).tolist() == [6144]
+    with pytest.raises(EventError, match=f"1 blocks of {block_size} tokens have {block_size} token ids, got 1536"):
+        index.apply_stored("a", [1], token_ids=shared[:1536])
+
+
+def test_generated_tokens_that_are_tokenised_otherwise_match_less_than_their_text() -> None:
+    ids, text = PrefixIndex(block_size=1), PrefixIndex(block_size=1)
+    for index in (ids, text):
+        index.add_replica("a")
+    ids.insert("a", [1, 2, 30, 40])
+    assert ids.match([1, 2, 31, 5, 40]).tolist() == [2]
+    text.insert("a", "the same words either way")
+    assert text.match("the same words either way").tolist() == [6]
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 16])
+def test_text_is_cut_anywhere_and_still_found(block_size: int) -> None:
+    keys = ["가나다", "가나더", "각난닫", "日本語", "日本誤", "日木", "x" * 254 + "漢字", "x" * 254 + "漢子", "é", ""]
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    for key in keys:
+        for text in (key, key.encode()):
+            index.insert("a", text * 40)
+    for key in keys:
+        assert index.match(key * 40).tolist() == [len(key.encode()) * 40 // (4 * block_size) * block_size]
+
+
+def test_prompts_that_differ_in_their_last_half_block_are_no_full_match(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT[:24] + [1] * 8 + [2] * 4)
+    other = PROMPT[:24] + [3] * 8 + [2] * 4
+    assert int(index.match(other)[0]) == 16 < len(other)
+    first, second = (Namespace(extra=((20, f"image {n}"),)) for n in (1, 2))
+    index.insert("b", PROMPT[:32], first)
+    assert index.match(PROMPT[:32], first).tolist() == [16, 32]
+    assert index.match(PROMPT[:32], second).tolist() == [16, 16]
+
+
+def test_retract_takes_back_what_an_insert_added_and_nobody_used(index: PrefixIndex) -> None:
+    index.insert("a", PROMPT[:48])
+    insertion = index.insert("a", PROMPT)
+    assert insertion.held_before == 3
+    assert index.retract("a", hash_blocks(PROMPT), insertion) == 7
+    assert index.match(PROMPT).tolist() == [48, 0]
+    assert index.retract("a", hash_blocks(PROMPT), insertion) == 0
+
+
+def test_pinned_blocks_stay(index: PrefixIndex) -> None:
+    index.set_capacity("a", 64)
+    hashes = hash_blocks(PROMPT[:48])
+    index.insert("a", hashes)
+    assert index.pin("a", hashes) == 3
+    assert index.insert("a", [7] * 64).dropped == 3
+    assert index.match(PROMPT).tolist() == [48, 0]
+    index.unpin("a", hashes)
+    index.insert("a", [8] * 64)
+    assert index.match(PROMPT).tolist() == [0, 0]
