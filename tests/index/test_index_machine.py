@@ -183,6 +183,8 @@ class IndexMachine(RuleBasedStateMachine):
         assert stats.believed == sum(len(replica.belief) for replica in self.twin.replicas.values())
         assert stats.memberships == stats.believed + sum(len(r.truth) for r in self.twin.replicas.values())
         assert stats.replicas == len(self.twin.replicas)
+        held = [self.twin.replicas.get(name or "") for name in self.twin.slots]
+        assert self.index.held_tokens() == [(len(r.belief) + len(r.truth)) * BLOCK if r else 0 for r in held]
 
     @rule(path=paths)
     def media(self, path: Path) -> None:

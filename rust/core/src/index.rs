@@ -185,6 +185,13 @@ impl Index {
         Ok(self.write().engine.expire(now))
     }
 
+    /// Blocks that each slot holds, believed and known.
+    pub fn held_blocks(&self) -> Vec<u64> {
+        let state = self.read();
+        let held = state.engine.replicas.iter().map(|replica| replica.believed + replica.known);
+        held.take(state.registry.slots()).collect()
+    }
+
     /// State and counters.
     pub fn stats(&self) -> Stats {
         let state = self.read();

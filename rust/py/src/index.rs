@@ -418,6 +418,12 @@ impl PrefixIndex {
         py.detach(|| self.index.expire(now)).map_err(errors::of_core)
     }
 
+    /// Tokens that each slot holds, believed and known.
+    fn held_tokens(&self) -> Vec<u64> {
+        let size = self.block_size() as u64;
+        self.index.held_blocks().into_iter().map(|blocks| blocks * size).collect()
+    }
+
     /// State and counters.
     fn stats(&self) -> IndexStats {
         self.index.stats().into()
