@@ -55,14 +55,11 @@ class Replica:
     def __post_init__(self) -> None:
         """Refuse a weight or a capacity that no replica can have; accept any collection of models."""
         if not 0.0 < self.weight < float("inf"):
-            msg = f"weight must be a positive number, got {self.weight}"
-            raise ConfigError(msg)
+            raise ConfigError(f"weight must be a positive number, got {self.weight}")
         if self.capacity_tokens is not None and self.capacity_tokens < 1:
-            msg = f"capacity_tokens must be at least 1, got {self.capacity_tokens}"
-            raise ConfigError(msg)
+            raise ConfigError(f"capacity_tokens must be at least 1, got {self.capacity_tokens}")
         if isinstance(self.models, str):
-            msg = f"models must be a collection of names, got the string {self.models!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"models must be a collection of names, got the string {self.models!r}")
         if self.models is not None:
             object.__setattr__(self, "models", frozenset(self.models))
 
@@ -92,11 +89,9 @@ class Caps:
         for name in ("in_flight", "uncached_tokens", "waiting", "running"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                msg = f"cap {name} must be at least 1, got {value}"
-                raise ConfigError(msg)
+                raise ConfigError(f"cap {name} must be at least 1, got {value}")
         if self.kv_use is not None and not 0.0 < self.kv_use <= 1.0:
-            msg = f"cap kv_use must be above 0 and at most 1, got {self.kv_use}"
-            raise ConfigError(msg)
+            raise ConfigError(f"cap kv_use must be above 0 and at most 1, got {self.kv_use}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +118,9 @@ class Timing:
         """Refuse spans that are not positive (slow start may be 0: off)."""
         for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s"):
             if not getattr(self, name) > 0.0:
-                msg = f"{name} must be above 0, got {getattr(self, name)}"
-                raise ConfigError(msg)
+                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
         if not self.slow_start_s >= 0.0:
-            msg = f"slow_start_s must be at least 0, got {self.slow_start_s}"
-            raise ConfigError(msg)
+            raise ConfigError(f"slow_start_s must be at least 0, got {self.slow_start_s}")
 
 
 @dataclass(frozen=True, slots=True)

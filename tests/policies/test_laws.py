@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_belief import FakeBelief, FakeBlocks
 from prefixroute.errors import NoReplicaError
-from prefixroute.policies import POLICIES, Policy, View, as_policy
+from prefixroute.policies import POLICIES, Policy, View, as_policy, describe, presets
 from prefixroute.policies.base import settle
 from prefixroute.router import Router
 
-every_policy = pytest.mark.parametrize("name", sorted(POLICIES))
+every_policy = pytest.mark.parametrize("name", [*sorted(POLICIES), *presets()])
+KEYED = {"session", "rendezvous", "document", "bounded", "prefix-hash"}
 
 
 def make(name: str | Policy | Callable[[View], Any], replicas: int = 5, **options: Any) -> Router:
@@ -32,6 +33,7 @@ def prompt(number: int, tokens: int = 1_040) -> FakeBlocks:
 
 
 @every_policy
+@settings(max_examples=25)
 @given(data=st.data())
 def test_picks_an_offered_replica(name: str, data: st.DataObject) -> None:
     router = make(name, seed=data.draw(st.integers(0, 9)))
@@ -86,7 +88,7 @@ def test_same_seed_same_decisions(name: str) -> None:
         return [ticket.replica for ticket in tickets]
 
     assert run(3) == run(3)
-    if name not in {"round-robin", "session", "rendezvous", "document", "bounded", "prefix-hash"}:
+    if as_policy(name).name not in KEYED | {"round-robin"}:
         assert run(3) != run(4)
 
 
@@ -121,4 +123,6 @@ def test_the_choice_does_not_depend_on_slots_that_are_not_on_offer(name: str) ->
 def test_policies_are_values(name: str) -> None:
     assert as_policy(name) == as_policy(name)
     assert hash(as_policy(name)) == hash(as_policy(name))
-    assert (POLICIES[name].__doc__ or "").strip()
+    words = describe(name)
+    assert words.line
+    assert bool(words.differs) == (name not in POLICIES)

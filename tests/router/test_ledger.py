@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fake_belief import FakeBelief
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.router import Router, Ticket
 from prefixroute.types import Timing
@@ -245,8 +246,6 @@ STEPS = st.lists(
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) -> None:
-    from fake_belief import FakeBelief
-
     now = [0.0]
     router = Router([f"r{i}" for i in range(4)], index=FakeBelief(), clock=lambda: now[0])
     tickets: list[Ticket] = [

@@ -1,24 +1,35 @@
 """Policies: small frozen objects, each one pure function of a view. The router does the rest."""
 
-from prefixroute.policies.base import FunctionPolicy, Pick, Policy, Scores
-from prefixroute.policies.catalog import POLICIES, as_policy
+from prefixroute.policies.base import Answer, FunctionPolicy, Pick, Policy, Scores
+from prefixroute.policies.catalog import POLICIES, Description, as_policy, describe, presets
 from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
 from prefixroute.policies.match import CacheAware
+from prefixroute.policies.preset import BeliefSettings, Preset
+from prefixroute.policies.scored import SCORERS, LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
 from prefixroute.policies.view import SIGNALS, Request, View, draw
 
 __all__ = [
     "POLICIES",
+    "SCORERS",
     "SIGNALS",
+    "Answer",
+    "BeliefSettings",
     "Bounded",
     "CacheAware",
+    "Description",
     "Document",
     "FunctionPolicy",
+    "LMetric",
     "LeastLoaded",
+    "LinearCost",
+    "MinTtft",
     "Pick",
     "Policy",
     "PowerOfTwo",
+    "PrebleE2",
     "PrefixHash",
+    "Preset",
     "Random",
     "Rendezvous",
     "Request",
@@ -26,6 +37,9 @@ __all__ = [
     "Scores",
     "Session",
     "View",
+    "Weighted",
     "as_policy",
+    "describe",
     "draw",
+    "presets",
 ]

@@ -83,8 +83,9 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
         if len(answer) == 2 and isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
             return Pick(int(answer[0]), answer[1])
         return Scores(answer, name)  # type: ignore[arg-type]
-    msg = f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
-    raise ConfigError(msg)
+    raise ConfigError(
+        f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
+    )
 
 
 def settle(choice: Pick | Scores, view: View, name: str) -> tuple[int, str]:
@@ -92,20 +93,17 @@ def settle(choice: Pick | Scores, view: View, name: str) -> tuple[int, str]:
     if type(choice) is Pick:
         if choice[0] in view.slots:
             return choice
-        msg = f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}"
-        raise ConfigError(msg)
+        raise ConfigError(f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}")
     if type(choice) is not Scores:
         return settle(as_choice(choice, name), view, name)
     values, slots = choice[0], view.slots
     if len(values) != len(slots):
-        msg = f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer"
-        raise ConfigError(msg)
+        raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")
     if choice[2] > 0.0:
         return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
     high = max(values)
     if high != high:  # noqa: PLR0124  # NaN, the only number that differs from itself
-        msg = f"policy {name!r} returned a score that is not a number"
-        raise ConfigError(msg)
+        raise ConfigError(f"policy {name!r} returned a score that is not a number")
     ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
     return ties[0] if len(ties) == 1 else ties[int(view.draw(TIE) * len(ties))], choice[1]
 

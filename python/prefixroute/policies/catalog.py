@@ -1,44 +1,105 @@
-"""Policies by name."""
+"""Policies and presets by name, and what ``prefixroute policies`` says of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Answer, FunctionPolicy, Policy
 from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
 from prefixroute.policies.match import CacheAware
+from prefixroute.policies.preset import Preset, preset_texts, read_preset
+from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
 from prefixroute.policies.view import View
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy
-    for policy in (
-        RoundRobin,
-        Random,
-        LeastLoaded,
-        PowerOfTwo,
-        Session,
-        Rendezvous,
-        Bounded,
-        PrefixHash,
-        Document,
-        CacheAware,
-    )
-}
+_ALL: tuple[type[Policy], ...] = (
+    RoundRobin,
+    Random,
+    LeastLoaded,
+    PowerOfTwo,
+    Session,
+    Rendezvous,
+    Bounded,
+    PrefixHash,
+    Document,
+    CacheAware,
+    LinearCost,
+    LMetric,
+    PrebleE2,
+    MinTtft,
+    Weighted,
+)
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _ALL}
 """Every policy by its name. Calling one makes it with its default parameters."""
 
 
+@cache
+def presets() -> dict[str, Preset]:
+    """Return every preset by its name."""
+    return {name: read_preset(text, POLICIES) for name, text in preset_texts().items()}
+
+
 def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
-    """Return a policy from its name, itself, or a function of a view; raise :class:`ConfigError` for anything else."""
+    """Return a policy from its name, a preset's name, itself, or a function of a view.
+
+    Raises:
+        ConfigError: for an unknown name, or anything else.
+    """
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str):
         if policy in POLICIES:
             return POLICIES[policy]()
-        msg = f"no policy {policy!r}; known: {', '.join(POLICIES)}"
-        raise ConfigError(msg)
+        if policy in presets():
+            return presets()[policy].policy
+        raise ConfigError(f"no policy {policy!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
-    msg = f"a policy is a name, a Policy object or a function of a view, got {policy!r}"
-    raise ConfigError(msg)
+    raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {policy!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A policy or preset in words.
+
+    Attributes:
+        name: its name.
+        line: what it does, in a line.
+        parameters: parameter -> value, as text.
+        about: each parameter in words, for a policy; where the values come from, for a preset.
+        differs: how a preset differs from its original; empty for a policy.
+    """
+
+    name: str
+    line: str
+    parameters: dict[str, str]
+    about: str
+    differs: str = ""
+
+
+def describe(name: str) -> Description:
+    """Return what a policy or preset does, its parameters with their values, and how a preset differs."""
+    if name in POLICIES:
+        line, _, about = (POLICIES[name].__doc__ or "").partition("\n")
+        return Description(name, line, _parameters(POLICIES[name]()), _unindented(about))
+    preset = presets().get(name)
+    if preset is None:
+        as_policy(name)
+        raise ConfigError(f"no preset {name!r}; presets: {', '.join(presets())}")
+    parameters = _parameters(preset.policy)
+    belief = preset.belief
+    parameters |= {f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None}
+    line = f"{preset.policy.name} with the settings of {preset.source} ({preset.date})"
+    return Description(name, line, parameters, preset.source, preset.differs)
+
+
+def _parameters(policy: Policy) -> dict[str, str]:
+    values = {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
+    return {name: value.name if isinstance(value, Policy) else repr(value) for name, value in values.items()}
+
+
+def _unindented(text: str) -> str:
+    return "\n".join(line.removeprefix("    ") for line in text.strip("\n").splitlines()).strip()

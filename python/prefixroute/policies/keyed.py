@@ -66,8 +66,7 @@ _KEYS = {"session": _session, "head": lambda view: view.head, "document": _docum
 
 def _check_key(policy: str, key: str) -> None:
     if key not in _KEYS:
-        msg = f"{policy} key must be one of {', '.join(_KEYS)}, got {key!r}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{policy} key must be one of {', '.join(_KEYS)}, got {key!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +168,19 @@ class Bounded(Policy):
     """Consistent hashing with bounded loads: a key's first choice with room takes it.
 
     A replica has room if its load, this request included, is at most ``ceil(factor * (total + 1) / n)``: the bound
-    is never below 1, however many replicas there are (Mirrokni, Thorup, Zadimoghaddam 2016). What overflows the first
-    choice goes first to a replica that starves (below ``floor(total / (n * factor))``), then to the next with room.
+    is never below 1, however many replicas there are (Mirrokni, Thorup, Zadimoghaddam 2016).
 
     Attributes:
         factor: how far above the mean a replica may go (KubeAI, SMG: 1.25).
+        rescue: what overflows the first choice goes first to a replica that starves, with a load below
+            ``floor(total / (n * factor))``, so that one hot key leaves no replica idle; then to the next with room.
         key: ``head``, ``session`` or ``document``.
         head_tokens: length of the head in tokens, rounded down to full blocks.
         fallback: policy of requests without a key.
     """
 
     factor: float = 1.25
+    rescue: bool = True
     key: str = "head"
     head_tokens: int = 256
     fallback: Policy = POWER_OF_TWO
@@ -190,8 +191,7 @@ class Bounded(Policy):
         """Check the factor and the key."""
         _check_key(self.name, self.key)
         if not self.factor > 1.0:
-            msg = f"bounded factor must be above 1, got {self.factor}"
-            raise ConfigError(msg)
+            raise ConfigError(f"bounded factor must be above 1, got {self.factor}")
 
     @property
     def wants(self) -> frozenset[str]:
@@ -210,7 +210,7 @@ class Bounded(Policy):
         if loads[home] + 1 <= bound:
             return Pick(home, "hashed")
         order = rendezvous_order(view, mix64(key))
-        starving = total // (count * self.factor)
+        starving = total // (count * self.factor) if self.rescue else 0
         for slot in order:
             if loads[slot] < starving:
                 return Pick(slot, "overflow_starving")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import pstdev
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from prefixroute.policies.base import Pick, Policy, settle
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 
-SPILLS = ("least", "candidate", "mean", "spread", "fleet", "never")
+SPILLS = ("least", "candidate", "mean", "spread", "never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +23,20 @@ class CacheAware(Policy):
     Among the replicas with the longest match, two draws with replacement are made and the less loaded stays. It is
     left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before the request goes to a replica
     without the prefix, the least loaded of the other holders is tried by the same rule. Without a match of at least
-    ``min_match_tokens`` the fallback decides.
+    ``min_match_tokens`` the fallback decides. A spilled request leaves the prefix at its new home too: hot prefixes
+    replicate.
 
     Attributes:
         min_match_tokens: a shorter match is no match (SGLang's router: 1,024).
-        min_match_ratio: likewise as a share of the prompt (SMG's ``cache_threshold``; 0 = unused).
+        min_match_ratio: nor is one of at most this share of the prompt (SMG's ``cache_threshold``; 0 = unused).
         spill: what the holder is compared with. ``least``: the least loaded of all. ``candidate``: a power-of-two pick
-            among the others. ``mean``: the mean over the fleet, ``spill_ratio * mean`` and ``mean + spill_gap``.
-            ``spread``: as ``mean``, but the bound is ``mean + spill_ratio * standard deviation``.
-            ``fleet``: a gate on the fleet, ``max > spill_ratio * min`` and ``max - min > spill_gap``, which sends
-            *every* request to the least loaded. ``never``: no spill (a hot prefix then takes one replica down).
-            A spilled request leaves the prefix at its new home too: hot prefixes replicate.
+            among the others. ``mean``: the fleet's mean. ``spread``: the mean plus ``spill_ratio`` standard
+            deviations. ``never``: nothing (a hot prefix then takes its holder down).
         spill_ratio: multiple of the other load.
         spill_gap: difference to the other load, in units of the router's load signal.
+        shorter: before leaving, try holders of shorter matches, longest first (AIBrix).
+        gate_ratio: a gate on the whole fleet, off by default: if ``max > gate_ratio * min`` and ...
+        gate_gap: ... ``max - min > gate_gap``, matches are ignored and the least loaded takes *every* request.
         fallback: policy of requests without a match.
     """
 
@@ -43,6 +45,9 @@ class CacheAware(Policy):
     spill: str = "least"
     spill_ratio: float = 2.0
     spill_gap: float = 10.0
+    shorter: bool = False
+    gate_ratio: float = 0.0
+    gate_gap: float = inf
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "cache-aware"
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -50,17 +55,15 @@ class CacheAware(Policy):
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
         if self.spill not in SPILLS:
-            msg = f"cache-aware spill must be one of {', '.join(SPILLS)}, got {self.spill!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"cache-aware spill must be one of {', '.join(SPILLS)}, got {self.spill!r}")
         if self.min_match_tokens < 0 or not 0.0 <= self.min_match_ratio <= 1.0:
-            msg = (
+            raise ConfigError(
                 "cache-aware needs min_match_tokens >= 0 and min_match_ratio in 0..1, "
                 f"got {self.min_match_tokens} and {self.min_match_ratio}"
             )
-            raise ConfigError(msg)
-        if self.spill_ratio < 0.0 or self.spill_gap < 0.0:
-            msg = f"cache-aware needs spill_ratio and spill_gap >= 0, got {self.spill_ratio} and {self.spill_gap}"
-            raise ConfigError(msg)
+        for name in ("spill_ratio", "spill_gap", "gate_ratio", "gate_gap"):
+            if not getattr(self, name) >= 0.0:
+                raise ConfigError(f"cache-aware {name} must be at least 0, got {getattr(self, name)}")
 
     @property
     def wants(self) -> frozenset[str]:
@@ -71,56 +74,44 @@ class CacheAware(Policy):
         """Return the holder to follow, or the replica to spill to."""
         hits, loads = view.offered(view.hits), view.offered(view.loads)
         low = min(loads)
-        if self.spill == "fleet" and self._over(max(loads), low):
-            return Pick(least(view, view.loads, 2), "imbalanced")
+        if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
+            return Pick(least(view, view.loads, 4), "imbalanced")
         best = max(hits)
         if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
             return Pick(settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match")
         count = hits.count(best)
         if count == 1:
             at = hits.index(best)
-            if not self._may_spill(loads[at], low):
-                return Pick(view.slots[at], "match")
-            return self._spill(view, loads, [at], at)
-        owners = [at for at, hit in enumerate(hits) if hit == best]
-        at, other = owners[int(view.draw(2) * count)], owners[int(view.draw(3) * count)]
-        if loads[other] < loads[at]:
-            at = other
-        if not self._may_spill(loads[at], low):
+        else:
+            owners = [at for at, hit in enumerate(hits) if hit == best]
+            at, other = owners[int(view.draw(2) * count)], owners[int(view.draw(3) * count)]
+            if loads[other] < loads[at]:
+                at = other
+        if loads[at] == low or self.spill == "never":
             return Pick(view.slots[at], "match")
-        return self._spill(view, loads, owners, at)
+        return self._spill(view, hits, loads, at)
 
-    def _over(self, load: float, other: float) -> bool:
-        return load > self.spill_ratio * other and load - other > self.spill_gap
-
-    def _may_spill(self, load: float, low: float) -> bool:
-        """Return whether any form of the rule could be met: none is, unless the least loaded is far below."""
-        if self.spill in {"mean", "spread"}:
-            return load > low
-        return self.spill in {"least", "candidate"} and self._over(load, low)
-
-    def _spill(self, view: View, loads: Sequence[float], owners: Sequence[int], at: int) -> Pick:
-        """Return where the request goes when the drawn holder may be too busy; positions in the offer come in."""
+    def _spill(self, view: View, hits: Sequence[int], loads: Sequence[float], at: int) -> Pick:
+        """Return where the request goes if the holder at position ``at`` of the offer may be too busy."""
         slots = view.slots
         if self.spill == "candidate":
-            others = [slot for slot in slots if slot != slots[at]]
-            other = less_loaded_of_two(view, others, 4)
-            over = self._over(loads[at], view.loads[other])
+            other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
+            over = loads[at] > self._bound(view.loads[other])
             return Pick(other, "spill") if over else Pick(slots[at], "match")
-        bound = self._bound(loads)
+        if self.spill == "least":
+            bound = self._bound(min(loads))
+        else:
+            mean = sum(loads) / len(loads)
+            bound = self._bound(mean) if self.spill == "mean" else mean + self.spill_ratio * pstdev(loads)
         if loads[at] <= bound:
             return Pick(slots[at], "match")
-        lightest = min(loads[owner] for owner in owners)
-        if lightest <= bound:
-            return Pick(one_of(view, [slots[owner] for owner in owners if loads[owner] == lightest], 5), "match")
-        return Pick(least(view, view.loads, 4), "spill")
+        floor = max(1, self.min_match_tokens) if self.shorter else hits[at]
+        holders = [at for at, hit in enumerate(hits) if hit >= floor and loads[at] <= bound]
+        if not holders:
+            return Pick(least(view, view.loads, 4), "spill")
+        first = min((-hits[at], loads[at]) for at in holders)
+        return Pick(one_of(view, [slots[at] for at in holders if (-hits[at], loads[at]) == first], 4), "match")
 
-    def _bound(self, loads: Sequence[float]) -> float:
-        """Return the load above which a holder is left."""
-        if self.spill == "least":
-            low = min(loads)
-            return max(self.spill_ratio * low, low + self.spill_gap)
-        mean = sum(loads) / len(loads)
-        if self.spill == "mean":
-            return max(self.spill_ratio * mean, mean + self.spill_gap)
-        return mean + self.spill_ratio * pstdev(loads)
+    def _bound(self, other: float) -> float:
+        """Return the load up to which a holder is kept beside another load."""
+        return max(self.spill_ratio * other, other + self.spill_gap)

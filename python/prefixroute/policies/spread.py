@@ -48,6 +48,7 @@ _MEASURES = {
     "requests": frozenset({"in_flight"}),
     "uncached-tokens": frozenset({"queued"}),
     "kv-use": frozenset({"reports"}),
+    "held-tokens": frozenset({"held"}),
     "seconds": frozenset({"reports", "queued"}),
 }
 
@@ -58,7 +59,7 @@ class LeastLoaded(Policy):
 
     Attributes:
         by: what is compared. ``load`` (the router's load signal), ``requests`` in flight, ``uncached-tokens`` waiting,
-            ``kv-use`` as reported, ``seconds`` (queued tokens / throughput + 0.15 k/(1-k), as SMG's least_load).
+            ``held-tokens`` in the belief (the smallest cache), ``kv-use`` as reported, ``seconds`` (queued tokens / throughput + 0.15 k/(1-k), as SMG's least_load).
             A measure that is not known of every replica on offer is not used at all: the load signal decides.
     """
 
@@ -69,8 +70,7 @@ class LeastLoaded(Policy):
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in _MEASURES:
-            msg = f"least-loaded by must be one of {', '.join(_MEASURES)}, got {self.by!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {self.by!r}")
 
     @property
     def wants(self) -> frozenset[str]:
@@ -91,6 +91,8 @@ class LeastLoaded(Policy):
             return view.in_flight
         if self.by == "uncached-tokens":
             return view.queued
+        if self.by == "held-tokens":
+            return view.held
         reports = view.reports or []
         known = [reports[slot] for slot in view.slots]
         if any(report is None or report.kv_use is None for report in known):
@@ -129,8 +131,7 @@ class PowerOfTwo(Policy):
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in {"load", "ranks"}:
-            msg = f"power-of-two by must be 'load' or 'ranks', got {self.by!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {self.by!r}")
 
     @property
     def wants(self) -> frozenset[str]:

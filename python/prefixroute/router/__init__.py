@@ -3,7 +3,10 @@
 from prefixroute.router.belief import Belief
 from prefixroute.router.decision import Decision
 from prefixroute.router.loads import LOADS
+from prefixroute.router.messages import canonical
+from prefixroute.router.record import replay
 from prefixroute.router.router import Router
+from prefixroute.router.shadow import Regret
 from prefixroute.router.tickets import Ticket
 
-__all__ = ["LOADS", "Belief", "Decision", "Router", "Ticket"]
+__all__ = ["LOADS", "Belief", "Decision", "Regret", "Router", "Ticket", "canonical", "replay"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -41,6 +39,9 @@ class Belief(Protocol):
 
     Slots are small integers given out by :meth:`add_replica` and reused after removal. The router calls with its own
     lock held, so an implementation for tests or simulation need not be thread-safe.
+
+    Optional, used if present: ``held_tokens()`` (tokens held, by slot), ``new_epoch()`` (void all in O(1); else
+    ``clear()``), ``expire(now)`` (drop what is past its lifetime), ``stats()`` (with ``asdict()``, for metrics).
     """
 
     @property
@@ -65,8 +66,5 @@ class Belief(Protocol):
     def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Booked:
         """Believe that the replica holds these blocks; make them its most recently used."""
 
-    def retract(self, name: str, prompt: Blocks, insertion: Booked) -> object:
+    def retract(self, name: str, hashes: Any, insertion: Any, /) -> object:
         """Take back the blocks that this insert created and nobody touched since."""
-
-    def held_tokens(self) -> Sequence[int]:
-        """Return the tokens that each replica is believed to hold, by slot."""

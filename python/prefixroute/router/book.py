@@ -25,8 +25,7 @@ class LoadBook:
     def __init__(self, window: int, fresh_s: float, span_s: float) -> None:
         """Start empty. ``fresh_s``: age at which a report is stale; ``span_s``: length of the prefill window."""
         if window < 1:
-            msg = f"recent_window must be at least 1, got {window}"
-            raise ConfigError(msg)
+            raise ConfigError(f"recent_window must be at least 1, got {window}")
         self.fresh_s, self.span_s = fresh_s, span_s
         self.in_flight: list[int] = []
         self.queued: list[int] = []

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 from prefixroute.policies.base import Scores, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from typing import TypeAlias
-
     from prefixroute.policies.base import Policy
     from prefixroute.policies.view import View
     from prefixroute.router.belief import Blocks
 
-    Limits: TypeAlias = tuple[Iterable[str] | None, Collection[str] | None]
+Limits: TypeAlias = tuple[Iterable[str] | None, Collection[str] | None, bool]
+"""The caller's candidates and exclusions, and whether a bound session goes to its replica or nowhere."""
 
 
 class Decision:

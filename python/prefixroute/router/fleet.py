@@ -56,8 +56,7 @@ class Fleet:
         member = self.members.get(name)
         if member is None:
             known = ", ".join(sorted(self.members)[:8]) or "none"
-            msg = f"no replica {name!r}; known: {known}"
-            raise UnknownReplicaError(msg)
+            raise UnknownReplicaError(f"no replica {name!r}; known: {known}")
         return member
 
     def generation(self, slot: int) -> int:
@@ -176,6 +175,5 @@ class Fleet:
 
 def _names(what: str, names: Iterable[str]) -> Iterable[str]:
     if isinstance(names, str):
-        msg = f"{what} must be a collection of replica names, got the string {names!r}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
     return names

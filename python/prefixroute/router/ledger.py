@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.router.fleet import DRAINING
 
 if TYPE_CHECKING:
-    from prefixroute.router.belief import Belief, Blocks, Booked
+    from prefixroute.router.belief import Belief, Booked
     from prefixroute.router.book import LoadBook
     from prefixroute.router.decision import Decision
     from prefixroute.router.fleet import Fleet
     from prefixroute.router.sessions import Bindings
+    from prefixroute.router.tickets import Ticket
+    from prefixroute.types import Timing
+
+REMEMBERED = 256
+"""Keyed requests that can be explained after they have ended."""
+_CONTINUES = frozenset({"retried", "hedge_lost", "rebooked"})
+"""Ends of an attempt that are no end of its request: the shadows follow on."""
 
 
 class Entry:
@@ -23,6 +30,9 @@ class Entry:
         "booked",
         "decision",
         "decoding",
+        "epoch",
+        "fate",
+        "followers",
         "generation",
         "group",
         "hit",
@@ -44,11 +54,13 @@ class Entry:
         view = decision.view
         self.ident, self.decision, self.slot, self.name, self.generation = ident, decision, slot, name, generation
         self.key = view.request.key
-        self.hit = view.hits[slot]
+        self.hit = view.hits[slot] if slot < len(view.names) and view.names[slot] == name else 0
         self.queued, self.decoding = view.prompt_tokens - self.hit, 0
         self.begun = self.progress = now
         self.booked: Booked | None = None
-        self.open, self.started = True, False
+        self.open, self.started, self.fate = True, False, "in flight"
+        self.epoch = 0
+        self.followers: list[Ticket] = []
         self.tried: frozenset[str] = frozenset()
         self.group: list[Entry] | None = None
 
@@ -59,32 +71,44 @@ class Ledger:
     Not thread-safe, except that :attr:`dropped` may be appended to at any time: the router's lock guards the rest.
     """
 
-    def __init__(self, fleet: Fleet, book: LoadBook, belief: Belief, bindings: Bindings, ttl_s: float) -> None:
-        """Start empty. ``ttl_s``: seconds without progress after which an attempt is given up."""
-        self.fleet, self.book, self.belief, self.bindings, self.ttl_s = fleet, book, belief, bindings, ttl_s
+    def __init__(self, fleet: Fleet, book: LoadBook, belief: Belief, bindings: Bindings, timing: Timing) -> None:
+        """Start empty."""
+        self.fleet, self.book, self.belief, self.bindings = fleet, book, belief, bindings
+        self.ttl_s, self.provisional_s = timing.ticket_s, timing.provisional_s
+        self.ended: OrderedDict[str, Entry] = OrderedDict()
+        self.unconfirmed: deque[tuple[float, Entry]] = deque()
         self.entries: OrderedDict[int, Entry] = OrderedDict()
         self.keys: dict[str, Entry] = {}
         self.dropped: deque[int] = deque()
         self.counts: Counter[str] = Counter()
         self._next = 0
 
-    def commit(self, decision: Decision, slot: int, name: str, now: float) -> Entry:
-        """Book an attempt: load up, predicted blocks into the belief, session bound. A key in flight is booked anew."""
+    def commit(self, decision: Decision, slot: int, name: str, now: float, epoch: int) -> Entry:
+        """Book an attempt: load up, predicted blocks into the belief. A key in flight is booked anew."""
         view = decision.view
+        member = self.fleet.members[name]
         self._next += 1
-        entry = Entry(self._next, decision, slot, name, self.fleet.generation(slot), now)
-        key = entry.key
-        if key is not None:
-            earlier = self.keys.get(key)
-            if earlier is not None:
-                self.counts["rebooked"] += 1
-                self.abort(earlier, "rebooked")
-            self.keys[key] = entry
+        entry = Entry(self._next, decision, slot, name, member.generation, now)
+        entry.epoch = epoch
         self.entries[entry.ident] = entry
-        entry.booked = self.belief.insert(name, decision._blocks, None, now)  # noqa: SLF001
+        entry.booked = self.belief.insert(name, decision._blocks, None, now)
+        if member.replica.events:
+            self.unconfirmed.append((now + self.provisional_s, entry))
         self.book.book(slot, entry.queued, view.turn, missed=entry.hit == 0)
         self.counts["committed"] += 1
         return entry
+
+    def claim(self, entry: Entry) -> None:
+        """Let an attempt answer to its key; an earlier one that is in flight under it is refunded: charged once."""
+        earlier = None if entry.key is None else self.keys.get(entry.key)
+        if earlier is not None:
+            self.abort(earlier, "rebooked")
+        self.answer(entry)
+
+    def answer(self, entry: Entry) -> None:
+        """Let an attempt answer to its key."""
+        if entry.key is not None:
+            self.keys[entry.key] = entry
 
     def bind(self, entry: Entry, now: float) -> None:
         """Bind the session of an attempt to its replica, unless it is only on a detour."""
@@ -97,7 +121,7 @@ class Ledger:
         if bound is None:
             bindings.moves["assigned"] += 1
         elif bound.slot != entry.slot or bound.generation != entry.generation:
-            if entry.decision._detour:  # noqa: SLF001
+            if entry.decision._detour:
                 bindings.moves["detour"] += 1
                 bindings.bind(session, bound.slot, bound.generation, now)
                 return
@@ -135,21 +159,18 @@ class Ledger:
         self._win(entry, now)
         return True
 
-    def finish(self, entry: Entry, context: Any, now: float) -> bool:
+    def finish(self, entry: Entry, context: Any, now: float, epoch: int) -> bool:
         """Note that an attempt is complete; ``context`` = prompt and output as the replica now holds them, if known."""
         if not entry.open:
             self.counts["finish_late"] += 1
             return False
         self._win(entry, now)
-        self._close(entry)
-        if self.fleet.generation(entry.slot) == entry.generation:
-            blocks: Blocks = entry.decision._blocks  # noqa: SLF001
-            namespace = None
-            if context is None:
-                context = blocks
-            else:
-                namespace = entry.decision.view.request.namespace
-            self.belief.insert(entry.name, context, namespace, now)
+        self._close(entry, "finished")
+        member = self.fleet.by_slot[entry.slot]
+        alive = member is not None and member.generation == entry.generation and not member.replica.events
+        if alive and entry.epoch == epoch:
+            namespace = None if context is None else entry.decision.view.request.namespace
+            self.belief.insert(entry.name, entry.decision._blocks if context is None else context, namespace, now)
         self.counts["finished"] += 1
         return True
 
@@ -158,11 +179,21 @@ class Ledger:
         if not entry.open:
             self.counts["abort_late"] += 1
             return False
-        self._close(entry)
+        self._close(entry, why)
         if not entry.started and self.fleet.generation(entry.slot) == entry.generation and entry.booked is not None:
-            self.belief.retract(entry.name, entry.decision._blocks, entry.booked)  # noqa: SLF001
+            self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
         self.counts[why] += 1
+        if why not in _CONTINUES:
+            for ticket in entry.followers:
+                ticket.abort()
         return True
+
+    def pair(self, entry: Entry, second: Entry) -> None:
+        """Make two attempts a hedge: the first to answer wins."""
+        group = entry.group or [entry]
+        group.append(second)
+        for attempt in group:
+            attempt.group = group
 
     def _renew(self, entry: Entry, now: float) -> None:
         entry.progress = now
@@ -177,13 +208,18 @@ class Ledger:
             other.group = None
             if other is not entry and other.open:
                 self.abort(other, "hedge_lost")
+        self.answer(entry)
         self.bind(entry, now)
 
-    def _close(self, entry: Entry) -> None:
-        entry.open = False
+    def _close(self, entry: Entry, fate: str) -> None:
+        entry.open, entry.fate = False, fate.replace("_", " ")
         del self.entries[entry.ident]
         if entry.key is not None and self.keys.get(entry.key) is entry:
             del self.keys[entry.key]
+            self.ended[entry.key] = entry
+            self.ended.move_to_end(entry.key)
+            if len(self.ended) > REMEMBERED:
+                self.ended.popitem(last=False)
         if self.fleet.generation(entry.slot) == entry.generation:
             self.book.release(entry.slot, entry.queued, entry.decoding)
         entry.queued = entry.decoding = 0
@@ -201,6 +237,11 @@ class Ledger:
                 return
             self.abort(entry, "expired")
 
-    def void(self, slot: int) -> None:
-        """Forget the load of a slot whose process is gone; its attempts end as no-ops of the book."""
-        self.book.reset(slot)
+    def doubt(self, now: float) -> None:
+        """Take back provisional blocks that no event has confirmed in time."""
+        unconfirmed = self.unconfirmed
+        while unconfirmed and unconfirmed[0][0] <= now:
+            _, entry = unconfirmed.popleft()
+            if entry.booked is not None and self.fleet.generation(entry.slot) == entry.generation:
+                self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
+                entry.booked = None

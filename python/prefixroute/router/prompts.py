@@ -2,46 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from prefixroute.errors import ConfigError, TokensError
+from prefixroute.hashing import BlockHashes
+from prefixroute.router.messages import canonical, segment
 
 KINDS = ("tokens", "text", "messages")
+BYTES_PER_TOKEN = 4.0
+"""Bytes of text that count as a token until reports of prompt lengths say better."""
+_FEW_TOKENS = 1_000
+"""Reported prompt tokens under which a calibration would be noise."""
 
 
 class Prompts:
-    """Checks prompts of one kind and joins them with outputs. A ``BlockHashes`` is accepted by every kind."""
+    """Checks prompts of one kind, brings them into the form to be hashed, and joins them with outputs.
 
-    def __init__(self, kind: str) -> None:
-        """Take one of :data:`KINDS`."""
+    A ``BlockHashes`` is accepted by every kind; if its blocks are finer than the belief's, it is coarsened.
+
+    Args:
+        kind: ``tokens``, ``text`` or ``messages``.
+        block_size: the belief's.
+        render: turns messages (or text) into the text that the engine tokenizes, e.g. a chat template. For messages
+            that come with tools, the prompt may be ``{"messages": [...], "tools": [...]}``.
+        tokenizer: turns text into token ids: a function, or a ``tokenizers.Tokenizer``. The prompt is then matched by
+            tokens, as the engine does.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        block_size: int,
+        render: Callable[[Any], str] | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        """Check the kind and what goes with it."""
         if kind not in KINDS:
-            msg = f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}"
-            raise ConfigError(msg)
-        self.kind = kind
+            raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind == "tokens" and (render is not None or tokenizer is not None):
+            raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
+        self.kind, self.block_size, self._render = kind, block_size, render
+        self._encode = encoder(tokenizer)
+        self._bytes = self._tokens = 0
+
+    @property
+    def scale(self) -> float:
+        """Tokens for one estimated token: 1 for token ids and until lengths of texts were reported."""
+        return BYTES_PER_TOKEN * self._tokens / self._bytes if self._tokens >= _FEW_TOKENS else 1.0
+
+    def calibrate(self, estimated_tokens: int, reported_tokens: int) -> None:
+        """Learn from a prompt's reported length how many bytes a token has."""
+        if self.kind != "tokens" and self._encode is None and estimated_tokens > 0 and reported_tokens > 0:
+            self._bytes += round(BYTES_PER_TOKEN * estimated_tokens)
+            self._tokens += reported_tokens
 
     def prepare(self, prompt: Any) -> Any:
         """Return what the index hashes; raise :class:`TokensError` if the prompt is of another kind."""
-        if type(prompt) is np.ndarray and self.kind == "tokens":
+        if type(prompt) is BlockHashes:
+            return prompt if prompt.block_size == self.block_size else self._coarse(prompt)
+        if self.kind == "tokens":
+            if isinstance(prompt, str | bytes | bytearray | Mapping):
+                raise self._wrong(prompt)
             return prompt
         if hasattr(prompt, "token_count"):
             return prompt
-        if isinstance(prompt, str | bytes) != (self.kind == "text"):
-            msg = f"this router takes prompts of kind {self.kind!r}, got {type(prompt).__name__}"
-            raise TokensError(msg)
-        return prompt
+        text = self._text(prompt)
+        return text if self._encode is None else self._encode(text)
 
-    def context(self, prompt: Any, output: Any) -> Any:
-        """Return prompt + output, as the replica holds them once it has answered."""
-        if hasattr(output, "token_count"):
-            return output
-        if hasattr(prompt, "token_count"):
-            msg = "the prompt was given as BlockHashes: give the output as BlockHashes of prompt + output"
-            raise TokensError(msg)
+    def keep(self, prompt: Any) -> Any:
+        """Return what :meth:`context` will need of a prompt: a copy of a list of messages, which callers append to."""
+        return list(prompt) if self.kind == "messages" and isinstance(prompt, list) else prompt
+
+    def _text(self, prompt: Any) -> str | bytes:
         if self.kind == "text":
-            if type(output) is not type(prompt):
-                msg = f"the prompt was {type(prompt).__name__}, the output is {type(output).__name__}"
-                raise TokensError(msg)
-            return prompt + output
-        return np.concatenate([np.asarray(self.prepare(prompt)), np.asarray(self.prepare(output))])
+            if not isinstance(prompt, str | bytes):
+                raise self._wrong(prompt)
+            return prompt if self._render is None else self._render(prompt)
+        tools: Sequence[Mapping[str, Any]] = ()
+        messages = prompt
+        if isinstance(prompt, Mapping):
+            messages, tools = prompt.get("messages", ()), prompt.get("tools") or ()
+        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+            raise self._wrong(prompt)
+        return canonical(messages, tools) if self._render is None else self._render(prompt)
+
+    def _wrong(self, prompt: Any) -> TokensError:
+        return TokensError(f"this router takes prompts of kind {self.kind!r}, got {type(prompt).__name__}")
+
+    def _coarse(self, prompt: BlockHashes) -> BlockHashes:
+        """Return the same prompt in the belief's larger blocks: each is named by the last of the chain inside of it."""
+        step, rest = divmod(self.block_size, prompt.block_size)
+        if rest or not step:
+            raise TokensError(
+                f"prompt is hashed in blocks of {prompt.block_size}, the belief has blocks of {self.block_size}"
+            )
+        return BlockHashes(prompt.array[step - 1 :: step], token_count=prompt.token_count, block_size=self.block_size)
+
+    def context(self, prompt: Any, output: Any, length: int) -> Any:
+        """Return prompt + output in the form to be hashed, as the replica holds them once it has answered.
+
+        ``length``: tokens of the prompt as it was routed; what the caller has appended to its list since is left out.
+        """
+        if hasattr(output, "token_count"):
+            return self.prepare(output)
+        if hasattr(prompt, "token_count"):
+            raise TokensError("the prompt was given as BlockHashes: give the output as BlockHashes of prompt + output")
+        if self.kind == "tokens":
+            return np.concatenate([np.asarray(self.prepare(prompt))[:length], np.asarray(self.prepare(output))])
+        if self.kind == "messages":
+            return self._answered(prompt, output)
+        if type(output) is not type(prompt):
+            raise TokensError(f"the prompt was {type(prompt).__name__}, the output is {type(output).__name__}")
+        return self.prepare(prompt + output)
+
+    def _answered(self, prompt: Any, output: Any) -> Any:
+        message = {"role": "assistant", "content": output} if isinstance(output, str) else output
+        if isinstance(prompt, Mapping):
+            return self.prepare({**prompt, "messages": [*prompt.get("messages", ()), message]})
+        return self.prepare([*prompt, message])
+
+
+def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:
+    """Return a function from text to token ids: the given one, or a ``tokenizers.Tokenizer``'s without special tokens."""
+    if tokenizer is None:
+        return None
+    encode = getattr(tokenizer, "encode", None)
+    if encode is not None:
+        return lambda text: encode(_decoded(text), add_special_tokens=False).ids
+    if not callable(tokenizer):
+        raise ConfigError(f"tokenizer must be a function of a text or have encode(), got {tokenizer!r}")
+    return lambda text: tokenizer(_decoded(text))
+
+
+def _decoded(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+__all__ = ["BYTES_PER_TOKEN", "KINDS", "Prompts", "canonical", "encoder", "segment"]

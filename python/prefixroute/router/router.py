@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from threading import Lock
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from prefixroute.errors import ConfigError, OverloadedError
-from prefixroute.policies.base import Pick, Policy, settle
-from prefixroute.policies.catalog import as_policy
-from prefixroute.policies.view import Request, View
-from prefixroute.router.book import LoadBook
-from prefixroute.router.decision import Decision
-from prefixroute.router.fleet import ACTIVE, DRAINING, SUSPENDED, Fleet
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import NoReplicaError
+from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.policies import Pick, Policy, Request, View, as_policy
+from prefixroute.policies.base import settle
+from prefixroute.policies.scored import COST
+from prefixroute.router import signals, status
+from prefixroute.router.decision import Decision, Limits
+from prefixroute.router.fleet import DRAINING
 from prefixroute.router.ledger import Entry, Ledger
-from prefixroute.router.loads import LOADS
+from prefixroute.router.membership import Capacity, Membership, named
+from prefixroute.router.metrics import Counters
 from prefixroute.router.prompts import Prompts
+from prefixroute.router.record import Sink, to_record, write_record
 from prefixroute.router.sessions import Bindings
+from prefixroute.router.settings import apply_preset, new_index
+from prefixroute.router.shadow import Follow, Regret, Shadow, Shadows
 from prefixroute.router.tickets import Ticket
-from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Report, Timing
+from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from prefixroute.policies.base import Answer
+    from prefixroute.policies import Answer
     from prefixroute.router.belief import Belief, Blocks
-    from prefixroute.router.decision import Limits
 
-_NEW_VIEW = tuple.__new__
+_LOG = logging.getLogger("prefixroute")
+_NEW = tuple.__new__
+_UNASKED = (None,) * 10
 SWEEP_S = 1.0
-"""Seconds between two looks for expired tickets and idle sessions."""
+"""Seconds between two looks for expired tickets, idle sessions and unconfirmed blocks."""
 
 
-class Router:
+class Router(Membership):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
-    Thread-safe (one lock, never held while waiting for anything); usable from asyncio, since no call blocks.
+    Thread-safe (one lock, never held across a wait, and no thread of its own); usable from asyncio, since no call blocks.
 
     Args:
         replicas: names, or a mapping of names to :class:`~prefixroute.types.Replica`. May be empty.
-        policy: a name, a preset's name, a :class:`~prefixroute.policies.Policy`, or a function of a view.
+        policy: a name, a preset's name, a :class:`~prefixroute.policies.Policy`, or a function of a view. A preset
+            replaces ``block_size`` and ``capacity_tokens`` by its own, and :attr:`notes` says so.
         block_size: tokens in a block, 1 to 1,024: the engines' own.
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
         prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``.
@@ -51,9 +57,16 @@ class Router:
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
         recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
         index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`.
+        ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
+        max_bytes: memory of the index; ``None`` = unbounded.
         caps: admission caps of every replica.
         timing: every span of time that the router keeps.
         session_capacity: sessions remembered at most; the longest unused goes first.
+        render: turns messages (or text) into the text that the engine tokenizes: a chat template.
+        tokenizer: turns text into token ids; a function or a ``tokenizers.Tokenizer``.
+        cost: prices prefill for the window of prefill seconds and for :meth:`regret`.
+        record: a text file that gets one JSON object per decision, or a function of that object.
+        timer: measures what a decision takes, for metrics only; ``None`` = not measured.
     """
 
     def __init__(
@@ -62,40 +75,58 @@ class Router:
         *,
         policy: str | Policy | Callable[[View], Answer] = "cache-aware",
         block_size: int = 16,
-        capacity_tokens: int | Mapping[str, int] = 300_000,
+        capacity_tokens: Capacity = 300_000,
         prompt_kind: str = "tokens",
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         load: str = "in_flight",
         recent_window: int = 200,
         index: Belief | None = None,
+        ttl_s: float | None = None,
+        max_bytes: int | None = None,
         caps: Caps = Caps(),  # noqa: B008  # frozen
         timing: Timing = Timing(),  # noqa: B008  # frozen
         session_capacity: int = 1_000_000,
+        render: Callable[[Any], str] | None = None,
+        tokenizer: Any = None,
+        cost: CostModel = COST,
+        record: Sink | None = None,
+        timer: Callable[[], float] | None = time.perf_counter,
     ) -> None:
-        if load not in LOADS:
-            msg = f"load must be one of {', '.join(LOADS)}, got {load!r}"
-            raise ConfigError(msg)
+        settings, self._notes = apply_preset(policy, block_size, capacity_tokens, ttl_s, given=index is not None)
+        self._block_size = index.block_size if index is not None else settings.block_size
+        index = new_index(settings, max_bytes) if index is None else index
+        super().__init__(index, settings.capacity_tokens, load, recent_window, timing, clock)
         self._policy = as_policy(policy)
-        self._prompts = Prompts(prompt_kind)
-        self._capacity = capacity_tokens
-        self._index = _new_index(block_size) if index is None else index
-        self._block_size = block_size
-        self._seed, self._clock, self._caps, self._timing = seed, clock, caps, timing
-        self._load_name, self._signal = load, LOADS[load]
+        self._policy_name = policy if isinstance(policy, str) else self._policy.name
+        self._prompts = Prompts(prompt_kind, self._block_size, render, tokenizer)
+        self._seed, self._caps, self._cost, self._record, self._timer = seed, caps, cost, record, timer
         self._capped = caps != Caps(retry_after_s=caps.retry_after_s)
-        self._lock = Lock()
-        self._fleet = Fleet(timing.slow_start_s)
-        self._book = LoadBook(recent_window, timing.report_fresh_s, timing.window_s)
+        self._options: dict[str, Any] = {
+            "block_size": block_size,
+            "capacity_tokens": capacity_tokens,
+            "prompt_kind": prompt_kind,
+            "seed": seed,
+            "clock": clock,
+            "load": load,
+            "recent_window": recent_window,
+            "ttl_s": ttl_s,
+            "caps": caps,
+            "timing": timing,
+            "session_capacity": session_capacity,
+            "render": render,
+            "tokenizer": tokenizer,
+            "cost": cost,
+            "timer": None,
+        }
         self._bindings = Bindings(timing.session_idle_s, session_capacity)
-        self._ledger = Ledger(self._fleet, self._book, self._index, self._bindings, timing.ticket_s)
-        self._out = np.zeros(0, np.uint32)
+        self._counters, self._shadows = Counters(), Shadows()
+        self._ledger = Ledger(self._fleet, self._book, index, self._bindings, timing)
         self._turn = 0
         self._sweep_at = float("-inf")
         self._wants = self._policy.wants
-        self._head = max(1, self._policy.head_tokens // block_size)
-        wanted = replicas if hasattr(replicas, "items") else dict.fromkeys(_listed(replicas))
-        for name, replica in wanted.items():
+        self._head = max(1, self._policy.head_tokens // self._block_size)
+        for name, replica in named(replicas).items():
             self._add(name, replica or Replica(), None)
 
     # -- deciding ------------------------------------------------------------------------------------------------
@@ -109,6 +140,7 @@ class Router:
         namespace: Namespace | None = None,
         candidates: Iterable[str] | None = None,
         exclude: Collection[str] | None = None,
+        affinity: str = "soft",
         priority: int = 0,
         slo_ttft_s: float | None = None,
         max_tokens: int | None = None,
@@ -124,6 +156,7 @@ class Router:
             namespace: what else must be equal for blocks to be shared.
             candidates: names of the only replicas that may take it.
             exclude: names of replicas that may not.
+            affinity: ``hard`` = a bound session goes to its replica or nowhere.
             priority: the request's rank, for policies that look at it.
             slo_ttft_s: wanted time to the first token, for policies that look at it.
             max_tokens: limit of the output, for policies that look at it.
@@ -136,8 +169,9 @@ class Router:
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
         """
         request = Request(session, key, namespace, priority, slo_ttft_s, max_tokens, attrs)
+        limits: Limits = (candidates, exclude, affinity == "hard")
         with self._lock:
-            return self._choose(prompt, request, (candidates, exclude), self._clock() if now is None else now)
+            return self._choose(prompt, request, limits, self._clock() if now is None else now)
 
     def commit(self, decision: Decision, replica: str | None = None, *, now: float | None = None) -> Ticket:
         """Book a decision: its load, its predicted blocks, its session's binding.
@@ -162,6 +196,7 @@ class Router:
         namespace: Namespace | None = None,
         candidates: Iterable[str] | None = None,
         exclude: Collection[str] | None = None,
+        affinity: str = "soft",
         priority: int = 0,
         slo_ttft_s: float | None = None,
         max_tokens: int | None = None,
@@ -170,9 +205,10 @@ class Router:
     ) -> Ticket:
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
         request = Request(session, key, namespace, priority, slo_ttft_s, max_tokens, attrs)
+        limits: Limits = (candidates, exclude, affinity == "hard")
         with self._lock:
             now = self._clock() if now is None else now
-            return self._commit(self._choose(prompt, request, (candidates, exclude), now), None, now)
+            return self._commit(self._choose(prompt, request, limits, now), None, now)
 
     def _choose(
         self,
@@ -182,21 +218,24 @@ class Router:
         now: float,
         tried: frozenset[str] = frozenset(),
     ) -> Decision:
+        timer = self._timer
+        begun = 0.0 if timer is None else timer()
         if self._ledger.dropped or now >= self._sweep_at:
             self._settle(now)
-        fleet, book, wants = self._fleet, self._book, self._wants
+        fleet = self._fleet
         slots = fleet.slots
         if not slots or fleet.limited or tried or limits[0] is not None or limits[1]:
             slots = fleet.offered(request.namespace, limits[0], limits[1], tried)
         blocks, hits, length = self._match(prompt, request.namespace)
-        offered = slots
+        offered, binding, detour = slots, None, False
         if self._capped:
-            slots = self._admitted(slots, now)
-        binding, detour = None, False
+            slots = signals.admitted(self._caps, self._book, slots, now)
         if request.session:
             binding = self._bound(request.session, offered, slots, tried, now)
             detour = binding is not None and binding >= 0 and binding not in slots
-        loads = self._signal(book, now, fleet.slots)
+            if limits[2] and binding is not None:
+                slots = self._only(binding, slots, request.session)
+        loads = self._signal(self._book, now, fleet.slots)
         if not fleet.even:
             loads = fleet.scaled(loads, now)
         turn = self._turn
@@ -214,15 +253,21 @@ class Router:
             binding,
             request,
         )
-        if wants:
-            fields += self._gather(wants, blocks, now)
-        view: View = _NEW_VIEW(View, fields) if wants else _NEW_VIEW(View, fields + _UNASKED)
+        extra = self._gather(blocks, now) if self._wants else _UNASKED
+        view: View = _NEW(View, fields + extra)
         choice = self._policy.decide(view)
         if type(choice) is Pick and choice[0] in slots:
             slot, reason = choice
         else:
             slot, reason = settle(choice, view, self._policy.name)
-        return Decision(view, slot, reason, self._policy, (prompt, blocks, limits, fleet.version, detour))
+        decision = Decision(
+            view, slot, reason, self._policy, (self._prompts.keep(prompt), blocks, limits, fleet.version, detour)
+        )
+        if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
+            self._write(decision, now)
+        if timer is not None:
+            self._counters.time(timer() - begun)
+        return decision
 
     def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int]:
         """Hash a prompt and match it: blocks, hit tokens by slot (the last token is always computed), length."""
@@ -233,6 +278,11 @@ class Router:
         limit = max(0, length - 1) // self._block_size * self._block_size
         if hits and max(hits) > limit:
             hits = [min(hit, limit) for hit in hits]
+        for slot in self._trust.distrusted:
+            hits[slot] = 0
+        scale = self._prompts.scale
+        if scale != 1.0:
+            length, hits = round(length * scale), [int(hit * scale) for hit in hits]
         return blocks, hits, length
 
     def _bound(
@@ -247,50 +297,62 @@ class Router:
             return -1
         return -1 if bound.slot in offered and bound.slot not in slots else bound.slot
 
-    def _admitted(self, slots: tuple[int, ...], now: float) -> tuple[int, ...]:
-        """Return the slots under every cap; raise :class:`OverloadedError` if none is."""
-        caps, book = self._caps, self._book
-        reports = book.fresh(now)
-        admitted = tuple(slot for slot in slots if _under(caps, book.in_flight[slot], book.queued[slot], reports[slot]))
-        if admitted:
-            return admitted
-        msg = f"all {len(slots)} replicas that may take the request are over their admission caps"
-        raise OverloadedError(msg, caps.retry_after_s)
+    @staticmethod
+    def _only(binding: int, slots: tuple[int, ...], session: str) -> tuple[int, ...]:
+        if binding in slots:
+            return (binding,)
+        raise NoReplicaError(f"session {session!r} is bound, and its replica may not take the request")
 
-    def _gather(self, wants: frozenset[str], blocks: Blocks, now: float) -> tuple[Any, ...]:
+    def _gather(self, blocks: Blocks, now: float) -> tuple[Any, ...]:
         """Return the optional fields of a view, ``None`` where the policy does not look."""
-        book = self._book
         head = None
-        if "head" in wants and len(blocks):
+        if "head" in self._wants and len(blocks):
             head = int(blocks.array[min(self._head, len(blocks)) - 1])
-        return (
-            book.in_flight[:] if "in_flight" in wants else None,
-            book.queued[:] if "queued" in wants else None,
-            book.decoding[:] if "decoding" in wants else None,
-            book.recent[:] if "recent" in wants else None,
-            book.fresh(now) if "reports" in wants else None,
-            head,
-            list(self._index.held_tokens()) if "held" in wants else None,
-            book.last_miss[:] if "last_miss" in wants else None,
-            book.window_s(now) if "window_s" in wants else None,
-            book.rates[:] if "rates" in wants else None,
-        )
+        return signals.gather(self._wants, self._book, self._index, head, now)
+
+    def _write(self, decision: Decision, now: float) -> None:
+        record = to_record(decision, self._policy_name, now)
+        _LOG.debug("decision %s", record)
+        if self._record is not None:
+            write_record(self._record, record)
 
     def _settle(self, now: float) -> None:
-        """Refund what was dropped or has expired, forget idle sessions."""
+        """Refund what was dropped or has expired, forget idle sessions and blocks that nothing confirmed."""
         self._ledger.settle(now)
-        self._bindings.sweep(now)
-        self._sweep_at = now + SWEEP_S
+        if now >= self._sweep_at:
+            self._bindings.sweep(now)
+            self._ledger.doubt(now)
+            expire = getattr(self._index, "expire", None)
+            if expire is not None:
+                expire(now)
+            self._sweep_at = now + SWEEP_S
+
+    async def hash(self, prompt: Any, *, namespace: Namespace | None = None) -> BlockHashes:
+        """Hash a prompt off the event loop, e.g. when tokenizing takes milliseconds; :meth:`route` takes the result."""
+        return await asyncio.to_thread(lambda: hash_blocks(self._prompts.prepare(prompt), self._block_size, namespace))
 
     # -- the ledger ----------------------------------------------------------------------------------------------
 
-    def _commit(self, decision: Decision, replica: str | None, now: float) -> Ticket:
+    def _commit(self, decision: Decision, replica: str | None, now: float, earlier: Entry | None = None) -> Ticket:
         slot, name = decision.slot, decision.replica
-        if replica is not None or decision._version != self._fleet.version:  # noqa: SLF001
+        if replica is not None or decision._version != self._fleet.version:
             slot = self._fleet[name if replica is None else replica].slot
             name = self._fleet.names[slot] or ""
-        entry = self._ledger.commit(decision, slot, name, now)
-        self._ledger.bind(entry, now)
+        entry = self._ledger.commit(decision, slot, name, now, self._epoch)
+        if earlier is None:
+            self._ledger.claim(entry)
+            self._ledger.bind(entry, now)
+            entry.followers = self._shadows.follow(decision, name, now)
+        else:
+            entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
+            self._ledger.answer(entry)
+        view, counters = decision.view, self._counters
+        counters.decisions[self._policy_name, decision.reason, name] += 1
+        counters.prompt_tokens += view.prompt_tokens
+        counters.hit_tokens[name] += entry.hit
+        counters.best_hit_tokens += max(view.hits)
+        if "window_s" in self._wants:
+            self._book.spend(slot, self._cost.prefill_seconds(entry.queued, entry.hit), now)
         return Ticket(self, entry)
 
     def first_token(self, key: str, *, now: float | None = None) -> None:
@@ -306,13 +368,14 @@ class Router:
         *,
         output: Any = None,
         reported_hit_tokens: int | None = None,
+        reported_prompt_tokens: int | None = None,
         now: float | None = None,
     ) -> None:
         """End the request with this key normally, see :meth:`Ticket.finish`."""
         with self._lock:
             entry = self._ledger.find(key, "finish")
         if entry is not None:
-            self._finish(entry, output, reported_hit_tokens, now)
+            self._finish(entry, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
     def abort(self, key: str, *, now: float | None = None) -> None:
         """Give the request with this key up, see :meth:`Ticket.abort`."""
@@ -321,50 +384,80 @@ class Router:
         if entry is not None:
             self._abort(entry, now)
 
+    def alias(self, session: str, alias: str, *, now: float | None = None) -> bool:
+        """Bind another key to a session's replica, e.g. the response id that the next turn will name.
+
+        Returns:
+            Whether the session was bound.
+        """
+        now = self._clock() if now is None else now
+        with self._lock:
+            bound = self._bindings.get(session, now)
+            if bound is not None:
+                self._bindings.bind(alias, bound.slot, bound.generation, now)
+            return bound is not None
+
+    def _alias(self, entry: Entry, session: str, now: float | None) -> None:
+        now = self._clock() if now is None else now
+        with self._lock:
+            if self._fleet.generation(entry.slot) == entry.generation:
+                self._bindings.bind(session, entry.slot, entry.generation, now)
+
+    def forget(self, session: str) -> bool:
+        """Drop a session's binding; return whether there was one."""
+        with self._lock:
+            return self._bindings.forget(session)
+
     def _first_token(self, entry: Entry, now: float | None) -> None:
+        now = self._clock() if now is None else now
         with self._lock:
-            self._ledger.first_token(entry, self._clock() if now is None else now)
+            self._ledger.first_token(entry, now)
 
-    def _finish(self, entry: Entry, output: Any, reported: int | None, now: float | None) -> None:
-        context = None if output is None else self._prompts.context(entry.decision._prompt, output)  # noqa: SLF001
+    def _finish(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float | None) -> None:
+        now = self._clock() if now is None else now
+        decision = entry.decision
+        context = None
+        if output is not None and entry.open:
+            context = self._prompts.context(decision._prompt, output, decision._blocks.token_count)
         with self._lock:
-            self._ledger.finish(entry, context, self._clock() if now is None else now)
+            if not self._ledger.finish(entry, context, now, self._epoch):
+                return
+            if self._fleet.generation(entry.slot) == entry.generation:
+                self._trust.learn(entry.slot, entry.name, entry.hit, reported[0])
+            if reported[1] is not None:
+                self._prompts.calibrate(decision._blocks.token_count, reported[1])
+            for ticket in entry.followers:
+                ticket.finish(output=output, now=now)
 
-    def _abort(self, entry: Entry, now: float | None) -> None:  # noqa: ARG002
+    def _abort(self, entry: Entry, now: float | None) -> None:
+        del now
         with self._lock:
             self._ledger.abort(entry)
 
     def _retry(self, entry: Entry, now: float | None) -> Ticket:
+        now = self._clock() if now is None else now
         with self._lock:
             self._ledger.abort(entry, "retried")
-            return self._again(entry, self._clock() if now is None else now)
+            ticket = self._again(entry, now)
+            self._ledger.bind(ticket._entry, now)
+            return ticket
 
     def _hedge(self, entry: Entry, now: float | None) -> Ticket:
         now = self._clock() if now is None else now
         with self._lock:
-            second = self._again(entry, now)
-            group = entry.group or [entry]
-            group.append(second._entry)  # noqa: SLF001
-            entry.group = second._entry.group = group  # noqa: SLF001
-            return second
+            ticket = self._again(entry, now)
+            self._ledger.pair(entry, ticket._entry)
+            return ticket
 
     def _again(self, entry: Entry, now: float) -> Ticket:
         """Book another attempt of a request, at a replica that it has not tried."""
         earlier = entry.decision
         tried = entry.tried | {entry.name}
-        prompt = earlier._blocks  # noqa: SLF001
-        decision = self._choose(prompt, earlier.view.request, earlier._limits, now, tried)  # noqa: SLF001
-        decision._prompt = earlier._prompt  # noqa: SLF001
-        ticket = self._commit(decision, None, now)
-        ticket._entry.tried = tried  # noqa: SLF001
-        return ticket
+        decision = self._choose(earlier._blocks, earlier.view.request, earlier._limits, now, tried)
+        decision._prompt = earlier._prompt
+        return self._commit(decision, None, now, entry)
 
-    # -- the fleet -----------------------------------------------------------------------------------------------
-
-    @property
-    def replicas(self) -> tuple[str, ...]:
-        """Names of the replicas, in the order of their slots."""
-        return tuple(name for name in self._fleet.names if name is not None)
+    # -- looking at it -------------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Policy:
@@ -372,189 +465,70 @@ class Router:
         return self._policy
 
     @property
-    def index(self) -> Belief:
-        """The belief; an engine's KV events are applied to it directly."""
-        return self._index
-
-    def __len__(self) -> int:
-        """Return the number of replicas."""
-        return len(self._fleet.members)
-
-    def replica(self, name: str) -> Replica:
-        """Return what is known about a replica."""
-        return self._fleet[name].replica
-
-    def add_replica(self, name: str, replica: Replica | None = None, *, now: float | None = None) -> None:
-        """Add an empty replica; it starts slowly if there are others. Raise ``ConfigError`` if the name is taken."""
-        with self._lock:
-            if name in self._fleet.members:
-                msg = f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets"
-                raise ConfigError(msg)
-            self._add(name, replica or Replica(), self._clock() if now is None else now)
-
-    def remove_replica(self, name: str) -> None:
-        """Forget a replica, what it held and its load. Its sessions move when they next come."""
-        with self._lock:
-            self._remove(name)
-
-    def drain(self, name: str, *, now: float | None = None) -> None:
-        """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on."""
-        self._set_state(name, DRAINING, now)
-
-    def suspend(self, name: str, *, now: float | None = None) -> None:
-        """Send nothing to a replica for a while (a failed health check); load, belief and bindings stay."""
-        self._set_state(name, SUSPENDED, now)
-
-    def resume(self, name: str, *, now: float | None = None) -> None:
-        """Let a drained or suspended replica take requests again; it starts slowly."""
-        self._set_state(name, ACTIVE, now)
-
-    def clear(self, name: str | None = None) -> None:
-        """Believe that a replica (or every one) holds nothing: its cache was reset or its weights have changed."""
-        with self._lock:
-            if name is not None:
-                name = self._fleet[name].name
-            self._index.clear(name)
-
-    def sync(self, replicas: Mapping[str, Replica | None] | Iterable[str], *, now: float | None = None) -> None:
-        """Make the fleet equal to ``replicas``: add, remove, change. Doing it twice changes nothing more.
-
-        A replica whose ``incarnation`` has changed came back empty: belief, load and slow start begin anew.
-        """
-        wanted = replicas if hasattr(replicas, "items") else dict.fromkeys(_listed(replicas))
-        with self._lock:
-            now = self._clock() if now is None else now
-            for name in [name for name in self._fleet.members if name not in wanted]:
-                self._remove(name)
-            for name, replica in wanted.items():
-                if name in self._fleet.members:
-                    self._change(name, replica, now)
-                else:
-                    self._add(name, replica or Replica(), now)
-
-    def update_load(self, name: str, *, at: float | None = None, **loads: float | None) -> bool:
-        """Keep a replica's own report of its load (fields of :class:`~prefixroute.types.Report`).
-
-        Args:
-            name: the replica.
-            at: time of the report on the router's clock; an older one than known is ignored.
-            loads: ``waiting``, ``running``, ``waiting_tokens``, ``kv_use``, ``tokens_per_s``.
-
-        Returns:
-            Whether the report was kept.
-        """
-        try:
-            report = Report(self._clock() if at is None else at, **loads)  # type: ignore[arg-type]
-        except TypeError as error:
-            msg = f"update_load takes waiting, running, waiting_tokens, kv_use, tokens_per_s; got {', '.join(loads)}"
-            raise ConfigError(msg) from error
-        with self._lock:
-            return self._book.report(self._fleet[name].slot, report)
+    def notes(self) -> tuple[str, ...]:
+        """What a preset changed of the arguments, in words."""
+        return self._notes
 
     def load(self, *, now: float | None = None) -> dict[str, float]:
         """Return the load signal by replica, as policies see it."""
+        now = self._clock() if now is None else now
         with self._lock:
-            now = self._clock() if now is None else now
             self._settle(now)
             loads = self._fleet.scaled(self._signal(self._book, now, self._fleet.slots), now)
             return {name: loads[member.slot] for name, member in self._fleet.members.items()}
 
-    def _add(self, name: str, replica: Replica, now: float | None) -> None:
-        if not isinstance(name, str) or not name:
-            msg = f"a replica name must be a non-empty string, got {name!r}"
-            raise ConfigError(msg)
-        slot = self._index.add_replica(name, self._capacity_of(name, replica))
-        self._book.reset(slot)
-        self._fleet.add(name, slot, replica, now)
-        if slot >= len(self._out):
-            self._out = np.zeros(slot + 1, np.uint32)
-
-    def _remove(self, name: str) -> None:
-        member = self._fleet.remove(name)
-        self._index.remove_replica(name)
-        self._book.reset(member.slot)
-
-    def _change(self, name: str, replica: Replica | None, now: float) -> None:
-        member = self._fleet[name]
-        if replica is None or replica == member.replica:
-            return
-        if self._capacity_of(name, replica) != self._capacity_of(name, member.replica):
-            self._index.set_capacity(name, self._capacity_of(name, replica))
-        renewed = replica.incarnation != member.replica.incarnation
-        member.replica = replica
-        if renewed:
-            self._index.clear(name)
-            self._book.reset(member.slot)
-            self._fleet.renew(member, now)
-        else:
-            self._fleet.refresh()
-
-    def _set_state(self, name: str, state: str, now: float | None) -> None:
-        with self._lock:
-            self._fleet.set_state(name, state, self._clock() if now is None else now)
-
-    def _capacity_of(self, name: str, replica: Replica) -> int:
-        if replica.capacity_tokens is not None:
-            return replica.capacity_tokens
-        if isinstance(self._capacity, int):
-            return self._capacity
-        capacity = self._capacity.get(name)
-        if capacity is None:
-            msg = f"capacity_tokens names no capacity for replica {name!r}"
-            raise ConfigError(msg)
-        return capacity
-
     def stats(self) -> dict[str, Any]:
-        """Return counters: requests by outcome, sessions and their moves, and each replica's state and load."""
+        """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
+        now = self._clock()
         with self._lock:
-            self._settle(self._clock())
-            book, fleet = self._book, self._fleet
-            replicas = {
-                name: {
-                    "state": member.state,
-                    "in_flight": book.in_flight[member.slot],
-                    "uncached_tokens": book.queued[member.slot],
-                    "decode_tokens": book.decoding[member.slot],
-                }
-                for name, member in fleet.members.items()
-            }
-            return {
-                "policy": self._policy.name,
-                "in_flight": len(self._ledger.entries),
-                "counts": dict(self._ledger.counts),
-                "sessions": len(self._bindings),
-                "session_moves": dict(self._bindings.moves),
-                "replicas": replicas,
-            }
+            self._settle(now)
+            return status.stats(self)
+
+    def metrics_text(self) -> str:
+        """Return the metrics in the text format of Prometheus, for the host to serve."""
+        now = self._clock()
+        with self._lock:
+            self._settle(now)
+            return status.metrics_text(self)
+
+    def explain(self, request: str | Ticket | Decision) -> str:
+        """Return why a request went where it did, in a paragraph.
+
+        Args:
+            request: its key (in flight, or among the last 256 keyed ones that ended), its ticket, or a decision.
+        """
+        with self._lock:
+            return status.explain(self, request)
+
+    def shadow(
+        self, policy: str | Policy | Callable[[View], Answer], *, name: str | None = None, index: Belief | None = None
+    ) -> Router:
+        """Let another policy decide on the same traffic from now on, with its own index, load and bindings.
+
+        It never sends anything, and costs one more routing per request. Returns its router, to be looked at only.
+        """
+        with self._lock:
+            if self._shadows.live is None:
+                self._shadows.live = Shadow(self._mirror(Follow(), None), self._cost)
+            shadow = self._mirror(policy, index)
+            self._shadows.all[name or shadow._policy_name] = Shadow(shadow, self._cost)
+            return shadow
+
+    def regret(self) -> dict[str, Regret]:
+        """Return, for each shadow, what the live policy cost beyond it in tokens, seconds and dollars."""
+        with self._lock:
+            return self._shadows.regret()
+
+    def _mirror(self, policy: str | Policy | Callable[[View], Answer], index: Belief | None) -> Router:
+        mirror = Router(policy=policy, index=index, **self._options)
+        for name, member in self._fleet.members.items():
+            mirror._add(name, member.replica, None)
+            mirror._fleet.set_state(name, member.state, 0.0)
+            mirror._fleet.members[name].started = member.started
+        mirror._fleet.refresh()
+        self._mirrors.append(mirror)
+        return mirror
 
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
-        return f"<Router policy={self._policy.name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"
-
-
-_UNASKED = (None,) * 10
-
-
-def _new_index(block_size: int) -> Belief:
-    from prefixroute.index import PrefixIndex  # noqa: PLC0415
-
-    return PrefixIndex(block_size=block_size)
-
-
-def _listed(replicas: Iterable[str]) -> Iterable[str]:
-    if isinstance(replicas, str):
-        msg = f"replicas must be a collection of names, got the string {replicas!r}"
-        raise ConfigError(msg)
-    return replicas
-
-
-def _under(caps: Caps, in_flight: int, queued: int, report: Report | None) -> bool:
-    """Return whether a replica is under every cap; what is not known does not count against it."""
-    if caps.in_flight is not None and in_flight >= caps.in_flight:
-        return False
-    if caps.uncached_tokens is not None and queued >= caps.uncached_tokens:
-        return False
-    if report is None:
-        return True
-    known = ((caps.waiting, report.waiting), (caps.running, report.running), (caps.kv_use, report.kv_use))
-    return all(cap is None or value is None or value < cap for cap, value in known)
+        return f"<Router policy={self._policy_name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"

@@ -25,8 +25,7 @@ class Bindings:
     def __init__(self, idle_s: float, capacity: int) -> None:
         """Start without sessions."""
         if capacity < 1:
-            msg = f"session_capacity must be at least 1, got {capacity}"
-            raise ConfigError(msg)
+            raise ConfigError(f"session_capacity must be at least 1, got {capacity}")
         self.idle_s, self.capacity = idle_s, capacity
         self.moves: Counter[str] = Counter()
         self._map: OrderedDict[str, Binding] = OrderedDict()

@@ -56,30 +56,42 @@ class Ticket:
 
     def first_token(self, *, now: float | None = None) -> None:
         """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive."""
-        self._router._first_token(self._entry, now)  # noqa: SLF001
+        self._router._first_token(self._entry, now)
 
-    def finish(self, *, output: Any = None, reported_hit_tokens: int | None = None, now: float | None = None) -> None:
+    def finish(
+        self,
+        *,
+        output: Any = None,
+        reported_hit_tokens: int | None = None,
+        reported_prompt_tokens: int | None = None,
+        now: float | None = None,
+    ) -> None:
         """End the request normally.
 
         Args:
             output: the generated token ids (or text, or message, by the router's prompt kind), or a ``BlockHashes`` of
                 prompt + output; its blocks are then believed to be held as well.
             reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
+            reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.
         """
-        self._router._finish(self._entry, output, reported_hit_tokens, now)  # noqa: SLF001
+        self._router._finish(self._entry, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
     def abort(self, *, now: float | None = None) -> None:
         """Give the request up: load goes back; before the first token its predicted blocks go back too."""
-        self._router._abort(self._entry, now)  # noqa: SLF001
+        self._router._abort(self._entry, now)
 
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort, and route the request again to a replica that has not been tried. Raise ``NoReplicaError`` if none is left."""
-        return self._router._retry(self._entry, now)  # noqa: SLF001
+        return self._router._retry(self._entry, now)
 
     def hedge(self, *, now: float | None = None) -> Ticket:
         """Route the request a second time, elsewhere. The first to answer wins; the other is refunded."""
-        return self._router._hedge(self._entry, now)  # noqa: SLF001
+        return self._router._hedge(self._entry, now)
+
+    def alias(self, session: str, *, now: float | None = None) -> None:
+        """Bind another session key to this replica, e.g. the response id that the next turn will name."""
+        self._router._alias(self._entry, session, now)
 
     async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
         """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
@@ -132,7 +144,7 @@ class Ticket:
         """Queue an open ticket without a key for the router's next call. Takes no lock."""
         entry = getattr(self, "_entry", None)
         if entry is not None and entry.open and entry.key is None:
-            self._router._ledger.dropped.append(entry.ident)  # noqa: SLF001
+            self._router._ledger.dropped.append(entry.ident)
 
     def __repr__(self) -> str:
         """Show where the request is and whether it is still in flight."""

@@ -1,0 +1,61 @@
+"""One decision in one paragraph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prefixroute.router.decision import Decision
+
+_REASONS = {
+    "turn": "it was its turn",
+    "drawn": "it was drawn",
+    "least": "it was the least loaded",
+    "unreported": "not every replica has reported, so the least loaded by the router's own book was taken",
+    "power_of_two": "it was the less loaded of two drawn",
+    "primary": "the session is bound to it",
+    "assigned": "it is the session's rendezvous choice, and the session is new",
+    "rebound": "the session had to move, and this is its next rendezvous choice",
+    "detour": "the session's replica may not take this request; the binding stays",
+    "no_session": "the request has no session, so the fallback decided",
+    "no_key": "the request has no key, so the fallback decided",
+    "hashed": "the key hashes to it",
+    "overflow": "the key's first choice has no room",
+    "overflow_starving": "the key's first choice has no room and this one starves",
+    "full": "no replica has room, so the least loaded was taken",
+    "match": "it holds the longest match and is not too busy",
+    "spill": "the holder of the longest match is too busy",
+    "no_match": "no match is long enough, so the fallback decided",
+    "imbalanced": "the fleet is out of balance, so the least loaded was taken",
+    "least_cost": "its cost is the least",
+    "least_product": "its product of new tokens and batch is the least",
+    "exploit": "most of the prompt is cached, and it is the least busy holder",
+    "explore": "most of the prompt is not cached, and its cost is the least",
+    "least_ttft": "its predicted time to first token is the least",
+    "highest_sum": "its weighted score is the highest",
+}
+
+
+def explain(decision: Decision, fate: str) -> str:
+    """Return why a decision went where it did, what the others had to offer, and what became of the request."""
+    view, slot = decision.view, decision.slot
+    why = _REASONS.get(decision.reason, f"the policy's reason is {decision.reason!r}")
+    request = view.request
+    who = f"Request {request.key!r}" if request.key is not None else "The request"
+    session = f" of session {request.session!r}" if request.session else ""
+    best = max(view.slots, key=lambda s: (view.hits[s], s == slot))
+    lightest = min(view.slots, key=lambda s: (view.loads[s], s != slot))
+    went = f"went to {decision.replica!r} by policy {decision.policy!r}, turn {view.turn}"
+    parts = [
+        f"{who}{session} ({view.prompt_tokens} prompt tokens) {went}: {why}.",
+        f"It holds {view.hits[slot]} tokens of the prompt at load {view.loads[slot]:g}.",
+    ]
+    if best != slot:
+        parts.append(
+            f"The longest match is {view.hits[best]} tokens at {view.names[best]!r}, load {view.loads[best]:g}."
+        )
+    if lightest not in (slot, best):
+        parts.append(f"The least loaded is {view.names[lightest]!r} at {view.loads[lightest]:g}.")
+    if len(view.slots) < sum(name is not None for name in view.names):
+        parts.append(f"{len(view.slots)} replicas were on offer.")
+    return " ".join([*parts, fate])

@@ -1,0 +1,226 @@
+"""The router's fleet as its host sees it: who joins, leaves, pauses, comes back, and what replicas report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefixroute.errors import ConfigError
+from prefixroute.router.book import LoadBook
+from prefixroute.router.fleet import ACTIVE, DRAINING, SUSPENDED, Fleet
+from prefixroute.router.loads import LOADS
+from prefixroute.router.trust import Trust
+from prefixroute.types import Replica, Report, Timing
+
+if TYPE_CHECKING:
+    from prefixroute.router.belief import Belief
+
+Capacity = int | Mapping[str, int]
+
+
+class Membership:
+    """Base of :class:`~prefixroute.router.Router`: the fleet, its loads, and the methods that change them.
+
+    A change is mirrored to every shadow router, so that they see the fleet that the live one sees.
+    """
+
+    def __init__(  # noqa: PLR0917  # one caller
+        self, index: Belief, capacity: Capacity, load: str, window: int, timing: Timing, clock: Callable[[], float]
+    ) -> None:
+        if load not in LOADS:
+            raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {load!r}")
+        self._index, self._capacity, self._timing, self._clock = index, capacity, timing, clock
+        self._signal, self._load_name = LOADS[load], load
+        self._lock = Lock()
+        self._fleet = Fleet(timing.slow_start_s)
+        self._book = LoadBook(window, timing.report_fresh_s, timing.window_s)
+        self._trust = Trust()
+        self._mirrors: list[Membership] = []
+        self._out = np.zeros(0, np.uint32)
+        self._epoch = 0
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Names of the replicas, in the order of their slots."""
+        return tuple(name for name in self._fleet.names if name is not None)
+
+    @property
+    def index(self) -> Belief:
+        """The belief; an engine's KV events are applied to it directly."""
+        return self._index
+
+    def __len__(self) -> int:
+        """Return the number of replicas."""
+        return len(self._fleet.members)
+
+    def __bool__(self) -> bool:
+        """Return true: a router without replicas is a router still."""
+        return True
+
+    def replica(self, name: str) -> Replica:
+        """Return what is known about a replica."""
+        return self._fleet[name].replica
+
+    def add_replica(self, name: str, replica: Replica | None = None, *, now: float | None = None) -> None:
+        """Add an empty replica; it starts slowly if there are others. Raise ``ConfigError`` if the name is taken."""
+        now = self._clock() if now is None else now
+        with self._lock:
+            if name in self._fleet.members:
+                raise ConfigError(f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets")
+            self._add(name, replica or Replica(), now)
+            for mirror in self._mirrors:
+                mirror.add_replica(name, replica, now=now)
+
+    def remove_replica(self, name: str) -> None:
+        """Forget a replica, what it held and its load. Its sessions move when they next come."""
+        with self._lock:
+            self._remove(name)
+            for mirror in self._mirrors:
+                mirror.remove_replica(name)
+
+    def drain(self, name: str, *, now: float | None = None) -> None:
+        """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on."""
+        self._set_state(name, DRAINING, now)
+
+    def suspend(self, name: str, *, now: float | None = None) -> None:
+        """Send nothing to a replica for a while (a failed health check); load, belief and bindings stay."""
+        self._set_state(name, SUSPENDED, now)
+
+    def resume(self, name: str, *, now: float | None = None) -> None:
+        """Let a drained or suspended replica take requests again; it starts slowly."""
+        self._set_state(name, ACTIVE, now)
+
+    def clear(self, name: str | None = None) -> None:
+        """Believe that a replica (or every one) holds nothing: its cache was reset."""
+        with self._lock:
+            if name is not None:
+                name = self._fleet[name].name
+            self._index.clear(name)
+            for mirror in self._mirrors:
+                mirror.clear(name)
+
+    def new_epoch(self) -> None:
+        """Void all belief: the weights have changed. What is in flight now is not believed when it finishes either."""
+        with self._lock:
+            self._epoch += 1
+            void = getattr(self._index, "new_epoch", None) or self._index.clear
+            void()
+            for mirror in self._mirrors:
+                mirror.new_epoch()
+
+    def sync(self, replicas: Mapping[str, Replica | None] | Iterable[str], *, now: float | None = None) -> None:
+        """Make the fleet equal to ``replicas``: add, remove, change. Doing it twice changes nothing more.
+
+        A replica whose ``incarnation`` has changed came back empty: belief, load and slow start begin anew. ``None``
+        leaves what is known of a replica as it is.
+
+        Raises:
+            ConfigError: a name or setting is not allowed; nothing has changed then.
+        """
+        now = self._clock() if now is None else now
+        wanted = named(replicas)
+        with self._lock:
+            for name, replica in wanted.items():
+                self._check(name, replica or Replica())
+            joined = now if self._fleet.members else None  # the first replicas have no one to start slowly beside
+            for name in [name for name in self._fleet.members if name not in wanted]:
+                self._remove(name)
+            for name, replica in wanted.items():
+                if name in self._fleet.members:
+                    self._change(name, replica, now)
+                else:
+                    self._add(name, replica or Replica(), joined)
+            for mirror in self._mirrors:
+                mirror.sync(wanted, now=now)
+
+    def update_load(self, name: str, *, at: float | None = None, **loads: float | None) -> bool:
+        """Keep a replica's own report of its load.
+
+        Args:
+            name: the replica.
+            at: time of the report on the router's clock; a report older than the one known is ignored.
+            loads: fields of :class:`~prefixroute.types.Report`: ``waiting``, ``running`` (requests),
+                ``waiting_tokens``, ``kv_use`` (0 to 1), ``tokens_per_s``.
+
+        Returns:
+            Whether the report was kept.
+        """
+        at = self._clock() if at is None else at
+        try:
+            report = Report(at, **loads)  # type: ignore[arg-type]
+        except TypeError as error:
+            fields = ", ".join(field for field in Report.__dataclass_fields__ if field != "at")
+            raise ConfigError(f"update_load takes {fields}; got {', '.join(loads)}") from error
+        with self._lock:
+            kept = self._book.report(self._fleet[name].slot, report)
+            for mirror in self._mirrors:
+                mirror.update_load(name, at=at, **loads)
+        return kept
+
+    def _add(self, name: str, replica: Replica, now: float | None) -> None:
+        self._check(name, replica)
+        slot = self._index.add_replica(name, self._capacity_of(name, replica))
+        self._book.reset(slot)
+        self._fleet.add(name, slot, replica, now)
+        if slot >= len(self._out):
+            self._out = np.zeros(slot + 1, np.uint32)
+
+    def _check(self, name: Any, replica: Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
+        if not isinstance(replica, Replica):
+            raise ConfigError(f"replica {name!r} must be described by a Replica or None, got {replica!r}")
+        self._capacity_of(name, replica)
+
+    def _remove(self, name: str) -> None:
+        member = self._fleet.remove(name)
+        self._index.remove_replica(name)
+        self._void(member.slot)
+
+    def _change(self, name: str, replica: Replica | None, now: float) -> None:
+        member = self._fleet[name]
+        if replica is None or replica == member.replica:
+            return
+        capacity = self._capacity_of(name, replica)
+        if capacity != self._capacity_of(name, member.replica):
+            self._index.set_capacity(name, capacity)
+        renewed = replica.incarnation != member.replica.incarnation
+        member.replica = replica
+        if renewed:
+            self._index.clear(name)
+            self._void(member.slot)
+            self._fleet.renew(member, now)
+        else:
+            self._fleet.refresh()
+
+    def _void(self, slot: int) -> None:
+        """Forget the load and the hit reports of a process that is gone."""
+        self._book.reset(slot)
+        self._trust.reset(slot)
+
+    def _set_state(self, name: str, state: str, now: float | None) -> None:
+        now = self._clock() if now is None else now
+        with self._lock:
+            self._fleet.set_state(name, state, now)
+            for mirror in self._mirrors:
+                mirror._set_state(name, state, now)
+
+    def _capacity_of(self, name: str, replica: Replica) -> int:
+        if replica.capacity_tokens is not None:
+            return replica.capacity_tokens
+        if isinstance(self._capacity, int):
+            return self._capacity
+        capacity = self._capacity.get(name)
+        if capacity is None:
+            raise ConfigError(f"capacity_tokens names no capacity for replica {name!r}")
+        return capacity
+
+
+def named(replicas: Mapping[str, Replica | None] | Iterable[str]) -> Mapping[str, Replica | None]:
+    """Return replicas by name, whichever way they were given; refuse a bare string."""
+    if isinstance(replicas, str):
+        raise ConfigError(f"replicas must be a collection of names, got the string {replicas!r}")
+    return replicas if isinstance(replicas, Mapping) else dict.fromkeys(replicas)

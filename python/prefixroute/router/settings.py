@@ -1,0 +1,54 @@
+"""What the belief is made of: the router's own arguments, or a preset's in their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prefixroute.errors import ConfigError
+from prefixroute.index import PrefixIndex
+from prefixroute.policies import presets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prefixroute.router.belief import Belief
+
+MAX_BLOCK = 1_024
+
+
+class Settings(NamedTuple):
+    """Block size in tokens, capacity of a replica in tokens, lifetime of unused blocks in seconds."""
+
+    block_size: int
+    capacity_tokens: int | Mapping[str, int]
+    ttl_s: float | None
+
+
+def apply_preset(
+    policy: Any, block_size: int, capacity_tokens: int | Mapping[str, int], ttl_s: float | None, *, given: bool
+) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings, and in words what a preset changed. ``given``: the caller brings an index of their own."""
+    own = Settings(block_size, capacity_tokens, ttl_s)
+    preset = presets().get(policy) if isinstance(policy, str) else None
+    if preset is None:
+        return own, ()
+    if given:
+        return own, (f"preset {policy!r}: the index was given, so the preset's belief settings are not applied",)
+    belief, notes = preset.belief, []
+    size = belief.block_size
+    if size is not None and size % block_size:
+        notes.append(
+            f"preset {policy!r}: block_size {size} does not fit prompts in blocks of {block_size}; kept {block_size}"
+        )
+        size = None
+    values: dict[str, Any] = {"block_size": size, "capacity_tokens": belief.capacity_tokens, "ttl_s": belief.ttl_s}
+    changed = {name: value for name, value in values.items() if value is not None and value != getattr(own, name)}
+    notes += [f"preset {policy!r}: {name} {getattr(own, name)} replaced by {value}" for name, value in changed.items()]
+    return own._replace(**changed), tuple(notes)
+
+
+def new_index(settings: Settings, max_bytes: int | None) -> Belief:
+    """Return a new index; raise :class:`ConfigError` for a block size that none can have."""
+    if not 1 <= settings.block_size <= MAX_BLOCK:
+        raise ConfigError(f"block size must be 1..={MAX_BLOCK}, got {settings.block_size}")
+    return PrefixIndex(block_size=settings.block_size, max_bytes=max_bytes, ttl_s=settings.ttl_s)

@@ -1,0 +1,135 @@
+"""Shadows: other policies on live traffic, each with its own index, load and bindings, and what they would have saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prefixroute.policies.base import Pick, Policy
+
+if TYPE_CHECKING:
+    from prefixroute.costmodel import CostModel
+    from prefixroute.policies.view import View
+    from prefixroute.router.decision import Decision
+    from prefixroute.router.router import Router
+    from prefixroute.router.tickets import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Follow(Policy):
+    """Take the one replica on offer: the belief-only copy of the live router, which goes where that one went."""
+
+    name: ClassVar[str] = "live"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        """Return the first slot on offer."""
+        return Pick(view.slots[0], "followed")
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What the live policy cost beyond a shadow, belief against belief. Negative: the shadow would have cost more.
+
+    Attributes:
+        policy: the shadow's.
+        requests: requests that both routed.
+        prompt_tokens: their tokens.
+        recomputed_tokens: tokens the shadow would have computed.
+        live_recomputed_tokens: tokens the live policy had computed, by a copy of its belief that knows no KV events.
+        tokens: the difference.
+        seconds: prefill seconds of the difference, by the cost model.
+        usd: their price.
+        skew: requests at the shadow's busiest replica over the mean.
+    """
+
+    policy: str
+    requests: int
+    prompt_tokens: int
+    recomputed_tokens: int
+    live_recomputed_tokens: int
+    tokens: int
+    seconds: float
+    usd: float
+    skew: float
+
+
+class Shadow:
+    """A router that follows another one's requests and does nothing else.
+
+    Not thread-safe: it is called with the live router's lock held.
+    """
+
+    def __init__(self, router: Router, cost: CostModel) -> None:
+        """Count from now on what ``router`` would have had computed."""
+        self.router, self._cost = router, cost
+        self.requests = self.prompt_tokens = self.recomputed_tokens = 0
+        self.seconds = 0.0
+        self.picks: dict[str, int] = {}
+        self.failures = 0
+
+    def follow(self, decision: Decision, replica: str | None, now: float) -> Ticket | None:
+        """Route the request of a live decision; ``replica`` = go where the live one went. ``None`` = it was refused."""
+        request = decision.view.request
+        candidates, exclude, _ = decision._limits if replica is None else ([replica], None, False)
+        try:
+            ticket = self.router.route(
+                decision._prompt,
+                session=request.session,
+                namespace=request.namespace,
+                candidates=candidates,
+                exclude=exclude,
+                priority=request.priority,
+                slo_ttft_s=request.slo_ttft_s,
+                max_tokens=request.max_tokens,
+                attrs=request.attrs,
+                now=now,
+            )
+        except RuntimeError:  # no replica, or all over their caps: the shadow's own state, never the live request's
+            self.failures += 1
+            return None
+        hit, length = ticket.hit_tokens, ticket.decision.prompt_tokens
+        self.requests += 1
+        self.prompt_tokens += length
+        self.recomputed_tokens += length - hit
+        self.seconds += self._cost.prefill_seconds(length - hit, hit)
+        self.picks[ticket.replica] = self.picks.get(ticket.replica, 0) + 1
+        return ticket
+
+    def regret(self, live: Shadow) -> Regret:
+        """Return the difference to the belief-only copy of the live router."""
+        seconds = live.seconds - self.seconds
+        mean = self.requests / len(self.router) if len(self.router) else 0.0
+        return Regret(
+            policy=self.router.policy.name,
+            requests=self.requests,
+            prompt_tokens=self.prompt_tokens,
+            recomputed_tokens=self.recomputed_tokens,
+            live_recomputed_tokens=live.recomputed_tokens,
+            tokens=live.recomputed_tokens - self.recomputed_tokens,
+            seconds=seconds,
+            usd=self._cost.usd(seconds),
+            skew=max(self.picks.values(), default=0) / mean if mean else 0.0,
+        )
+
+
+class Shadows:
+    """The shadows of one router, and its belief-only copy once there is one."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.live: Shadow | None = None
+        self.all: dict[str, Shadow] = {}
+
+    def follow(self, decision: Decision, replica: str, now: float) -> list[Ticket]:
+        """Let every shadow route the request of a live decision."""
+        if self.live is None:
+            return []
+        tickets = [self.live.follow(decision, replica, now)]
+        tickets += [shadow.follow(decision, None, now) for shadow in self.all.values()]
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def regret(self) -> dict[str, Regret]:
+        """Return each shadow's regret by name."""
+        live = self.live
+        return {} if live is None else {name: shadow.regret(live) for name, shadow in self.all.items()}

@@ -1,0 +1,363 @@
+"""Each rule on views made by hand: small tables of loads and hits with the slot that the rule must take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from prefixroute.errors import ConfigError, OverloadedError
+from prefixroute.policies import (
+    POLICIES,
+    Bounded,
+    CacheAware,
+    LeastLoaded,
+    LinearCost,
+    LMetric,
+    MinTtft,
+    Policy,
+    PowerOfTwo,
+    PrebleE2,
+    PrefixHash,
+    Random,
+    Rendezvous,
+    Request,
+    View,
+    Weighted,
+    as_policy,
+    describe,
+    draw,
+    presets,
+)
+from prefixroute.policies.base import settle
+from prefixroute.policies.keyed import text_hash
+from prefixroute.policies.preset import read_preset
+from prefixroute.types import Report
+
+LONG = 4_096
+
+
+def view(loads: Sequence[float], hits: Sequence[int] | None = None, **fields: Any) -> View:
+    """Return a view of so many replicas, with a prompt of 4,096 tokens."""
+    count = len(loads)
+    names = tuple(f"r{i}" for i in range(count))
+    defaults: dict[str, Any] = {
+        "slots": tuple(range(count)),
+        "names": names,
+        "hashes": tuple(text_hash(name) for name in names),
+        "weights": None,
+        "turn": 0,
+        "seed": 0,
+        "prompt_tokens": LONG,
+        "hits": list(hits or [0] * count),
+        "loads": list(loads),
+        "binding": None,
+        "request": Request(),
+        "in_flight": [int(load) for load in loads],
+        "queued": [0] * count,
+        "decoding": [0] * count,
+        "recent": [0] * count,
+        "reports": [None] * count,
+        "head": 7,
+        "held": [0] * count,
+        "last_miss": [-1] * count,
+        "window_s": [0.0] * count,
+        "rates": [None] * count,
+    }
+    return View(**{**defaults, **fields})
+
+
+def picks(policy: Policy, seen: View, turns: int = 200) -> set[int]:
+    """Return the slots that a policy takes over so many turns of the same view."""
+    views = (seen._replace(turn=turn) for turn in range(turns))
+    return {settle(policy.decide(v), v, policy.name)[0] for v in views}
+
+
+def reason(policy: Policy, seen: View) -> str:
+    return settle(policy.decide(seen), seen, policy.name)[1]
+
+
+def test_draws_are_uniform_and_apart() -> None:
+    values = [draw(0, turn, k) for turn in range(2_000) for k in range(3)]
+    assert all(0.0 <= value < 1.0 for value in values)
+    tenths = Counter(int(value * 10) for value in values)
+    assert all(480 <= tenths[tenth] <= 720 for tenth in range(10))
+    assert len(set(values)) == len(values)
+    assert draw(1, 2, 3) == draw(1, 2, 3) != draw(2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "loads", "hits", "expected"),
+    [
+        (CacheAware(), [5, 0, 0], [2_048, 0, 0], {0}),  # 5 - 0 is within the gap
+        (CacheAware(), [11, 0, 3], [2_048, 0, 0], {1}),  # over 2 x 0 and by more than 10
+        (CacheAware(), [25, 14, 14], [2_048, 0, 0], {0}),  # not over twice the other
+        (CacheAware(), [11, 1, 0], [2_048, 2_048, 0], {1}),  # another holder before an empty replica
+        (CacheAware(min_match_tokens=4_096), [0, 9], [2_048, 0], {0}),  # too short: the less loaded of two
+        (CacheAware(min_match_tokens=0, min_match_ratio=0.5), [9, 0], [2_048, 0], {1}),  # not more than half
+        (CacheAware(min_match_tokens=0, min_match_ratio=0.4), [9, 0], [2_048, 0], {0}),
+        (CacheAware(spill="never"), [1_000, 0], [2_048, 0], {0}),
+        (CacheAware(spill="mean", spill_gap=5), [12, 0, 0], [2_048, 0, 0], {1, 2}),
+        (CacheAware(spill="mean", spill_gap=5), [12, 9, 9], [2_048, 0, 0], {0}),
+        (CacheAware(spill="candidate", spill_gap=4), [6, 0, 5], [2_048, 0, 0], {1}),
+        (CacheAware(spill="spread", spill_ratio=1, shorter=True), [9, 0, 1], [2_048, 0, 1_024], {2}),
+        (CacheAware(spill="spread", spill_ratio=1), [9, 0, 1], [2_048, 0, 1_024], {1}),
+        (
+            CacheAware(gate_ratio=1.5, gate_gap=64),
+            [0, 1, 100],
+            [0, 2_048, 0],
+            {0},
+        ),  # one busy worker: all lose affinity
+        (CacheAware(gate_ratio=1.5, gate_gap=64), [0, 1, 60], [0, 2_048, 0], {1}),
+        (LeastLoaded(), [3, 1, 1], None, {1, 2}),
+        (PowerOfTwo(), [3, 1], None, {1}),
+        (PowerOfTwo(), [3, 1, 2], None, {1, 2}),  # the busiest never wins
+        (LinearCost(), [0, 0], [2_048, 0], {0}),
+        (LMetric(), [3, 0], [2_048, 0], {1}),  # 2048 x 4 against 4096 x 1
+        (LMetric(), [0, 0], [2_048, 0], {0}),
+        (PrebleE2(), [0, 0], [2_064, 0], {0}),
+    ],
+)
+def test_rules(policy: Policy, loads: list[float], hits: list[int] | None, expected: set[int]) -> None:
+    assert picks(policy, view(loads, hits)) == expected
+
+
+def test_linear_cost_weighs_queue_and_decode() -> None:
+    assert picks(LinearCost(), view([0, 0], [2_048, 0], queued=[3_000, 0])) == {1}
+    assert picks(LinearCost(queue=0.5), view([0, 0], [2_048, 0], queued=[3_000, 0])) == {0}
+    assert picks(LinearCost(), view([0, 0], [2_048, 0], decoding=[2_000, 0])) == {0}
+    assert picks(LinearCost(decode=2.0), view([0, 0], [2_048, 0], decoding=[2_000, 0])) == {1}
+    assert picks(LinearCost(temperature=4_096.0), view([0, 0], [2_048, 0])) == {0, 1}
+    assert picks(LinearCost(unit="seconds"), view([0, 0], [2_048, 0])) == {0}
+    assert picks(LinearCost(unit="seconds"), view([0, 0], [2_048, 0], queued=[9_000, 0])) == {1}
+
+
+def test_preble_explores_by_window_and_price() -> None:
+    assert reason(PrebleE2(), view([0, 0], [2_064, 0])) == "exploit"
+    assert reason(PrebleE2(), view([0, 0], [2_048, 0])) == "explore"
+    assert picks(PrebleE2(), view([0, 0], [2_048, 0], window_s=[5.0, 0.0])) == {1}
+    assert picks(PrebleE2(), view([0, 0], [2_064, 2_064], window_s=[5.0, 0.0])) == {1}
+
+
+def test_min_ttft_predicts_from_queue_match_and_rate() -> None:
+    assert picks(MinTtft(), view([0, 0], [2_048, 0])) == {0}
+    assert picks(MinTtft(), view([0, 0], [2_048, 0], queued=[9_000, 0])) == {1}
+    slow = view([0, 0], rates=[1_000.0, 50_000.0])
+    assert picks(MinTtft(), slow) == {1}
+    assert picks(MinTtft(learn=False), slow) == {0, 1}
+    times = MinTtft().predict(view([0, 0, 0], rates=[10_000.0, 30_000.0, None]))
+    assert times[1] < times[2] < times[0]  # an unknown replica counts as the mean of the known
+
+
+def test_min_ttft_may_fetch_and_may_refuse() -> None:
+    fetching = MinTtft(transfer_tokens_per_s=1e6)
+    busy_holder = view([0, 0], [4_080, 0], queued=[30_000, 0])
+    assert fetching.predict(busy_holder)[1] < MinTtft().predict(busy_holder)[1]
+    late = view([0], queued=[500_000], request=Request(slo_ttft_s=0.1))
+    with pytest.raises(OverloadedError) as caught:
+        MinTtft(reject=True).decide(late)
+    assert caught.value.retry_after_s > 0
+    assert picks(MinTtft(), late) == {0}
+
+
+def report(waiting: int | None = 0, running: int | None = 0, kv: float | None = 0.0) -> Report:
+    return Report(at=0.0, waiting=waiting, running=running, waiting_tokens=0, kv_use=kv, tokens_per_s=2_000.0)
+
+
+def test_unknown_load_is_never_zero() -> None:
+    half = view([0, 5], reports=[None, report(kv=0.9)])
+    for policy in (LeastLoaded(by="kv-use"), LeastLoaded(by="seconds"), PowerOfTwo(by="ranks")):
+        assert picks(policy, half) == {0}  # by the book: the one that has not reported is not taken for idle
+        assert picks(policy, view([5, 0], reports=[None, report(kv=0.9)])) == {1}
+    assert Weighted(scorers=(("kv-use", 1.0),)).decide(half).values == pytest.approx([0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("by", "fields", "expected"),
+    [
+        ("requests", {"in_flight": [2, 1]}, {1}),
+        ("uncached-tokens", {"queued": [10, 90]}, {0}),
+        ("held-tokens", {"held": [10, 90]}, {0}),
+        ("kv-use", {"reports": [report(kv=0.5), report(kv=0.4)]}, {1}),
+        ("seconds", {"reports": [report(kv=0.9), report(kv=0.1)]}, {1}),
+        ("seconds", {"reports": [report(), report()], "queued": [4_000, 0]}, {1}),
+    ],
+)
+def test_least_loaded_by_other_measures(by: str, fields: dict[str, Any], expected: set[int]) -> None:
+    assert picks(LeastLoaded(by=by), view([0, 0], **fields)) == expected
+
+
+def test_ranks_compare_in_order() -> None:
+    policy = PowerOfTwo(by="ranks")
+    assert picks(policy, view([9, 0], reports=[report(waiting=0), report(waiting=1)])) == {0}
+    assert picks(policy, view([9, 0], reports=[report(running=2), report(running=1)])) == {1}
+    assert picks(policy, view([9, 0], reports=[report(), report()])) == {1}
+    assert picks(policy, view([0, 9], reports=[report(waiting=None), report()])) == {1}
+
+
+@pytest.mark.parametrize(
+    "policy", [Rendezvous(), Bounded(key="session"), Bounded(), PrefixHash(), Rendezvous(key="document")]
+)
+def test_keys_spread_and_stay(policy: Policy) -> None:
+    def place(key: int) -> int:
+        request = Request(session=f"s{key}", attrs={"document": f"d{key}"})
+        seen = view([0] * 8, request=request, head=key)
+        return settle(policy.decide(seen), seen, policy.name)[0]
+
+    counts = Counter(place(key) for key in range(4_000))
+    assert all(400 <= counts[slot] <= 600 for slot in range(8))
+    assert [place(key) for key in range(50)] == [place(key) for key in range(50)]
+
+
+def test_rendezvous_honours_weights() -> None:
+    weighted = [view([0] * 3, weights=(1.0, 1.0, 2.0), request=Request(session=f"s{i}")) for i in range(4_000)]
+    counts = Counter(settle(Rendezvous().decide(v), v, "")[0] for v in weighted)
+    assert 1_850 <= counts[2] <= 2_150
+    assert 900 <= counts[0] <= 1_100
+
+
+def test_prefix_hash_leaves_an_overloaded_home() -> None:
+    home = picks(PrefixHash(), view([0] * 4)).pop()
+    loads = [0.0] * 4
+    loads[home] = 12
+    assert picks(PrefixHash(), view(loads)) == {home}  # above the mean of 3, but not by more than 10
+    loads[home] = 20
+    assert home not in picks(PrefixHash(), view(loads))
+
+
+def test_bounded_overflow_feeds_the_starving_first() -> None:
+    full = view([0] * 4)
+    order = [full.names.index(name) for name in ("r0", "r1", "r2", "r3")]
+    home = picks(Bounded(), full).pop()
+    loads = [10.0] * 4
+    loads[home] = 14
+    starved = next(slot for slot in order if slot != home)
+    loads[starved] = 0
+    assert picks(Bounded(), view(loads)) == {starved}
+    assert reason(Bounded(), view(loads)) == "overflow_starving"
+
+
+def test_weighted_scorers_and_filter() -> None:
+    seen = view([0, 4, 8], [0, 2_048, 4_080])
+    assert picks(Weighted((("prefix", 1.0),)), seen) == {2}
+    assert picks(Weighted((("load", 1.0),)), seen) == {0}
+    assert picks(Weighted((("queue", 2.0), ("prefix", 1.0))), seen) == {0}
+    assert picks(Weighted((("queue", 2.0), ("prefix", 1.0)), affinity=0.4), seen) == {1}
+    assert picks(Weighted((("prefix", 1.0),), temperature=5.0), seen) == {0, 1, 2}
+    assert picks(Weighted((("session", 1.0),)), seen._replace(binding=1)) == {1}
+    assert picks(Weighted(((lambda v: [float(s == 1) for s in v.slots], 9.0), ("prefix", 1.0))), seen) == {1}
+    assert Weighted((("length", 1.0),)).decide(seen).values == pytest.approx([0.0, 1 / 16, (4_080 / 8_192) ** 2])
+
+
+def test_no_hit_lru_spreads_cold_requests_only() -> None:
+    policy = Weighted((("no-hit-lru", 1.0), ("prefix", 1.0)))
+    assert picks(policy, view([0, 0, 0], last_miss=[5, 2, 9])) == {1}
+    assert picks(policy, view([0, 0, 0], last_miss=[5, -1, 2])) == {1}
+    assert picks(policy, view([0, 0, 0], [0, 0, 2_048], last_miss=[5, 2, 9])) == {2}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: as_policy("fastest"), "no policy 'fastest'"),
+        (lambda: as_policy(3), "a policy is a name"),  # type: ignore[arg-type]
+        (lambda: as_policy(CacheAware), "a policy is a name"),  # type: ignore[arg-type]
+        (lambda: CacheAware(spill="often"), "spill must be one of least, candidate"),
+        (lambda: CacheAware(spill_gap=-1), "spill_gap must be at least 0, got -1"),
+        (lambda: CacheAware(min_match_ratio=2), "min_match_ratio in 0..1"),
+        (lambda: LeastLoaded(by="mood"), "got 'mood'"),
+        (lambda: PowerOfTwo(by="mood"), "got 'mood'"),
+        (lambda: Bounded(factor=1.0), "factor must be above 1, got 1.0"),
+        (lambda: Bounded(key="ip"), "key must be one of session, head, document, got 'ip'"),
+        (lambda: Rendezvous(key="ip"), "got 'ip'"),
+        (lambda: LinearCost(unit="miles"), "got 'miles'"),
+        (lambda: LMetric(batch="miles"), "got 'miles'"),
+        (lambda: Weighted(()), "scorers must be functions or of prefix"),
+        (lambda: Weighted((("luck", 1.0),)), "luck"),
+        (lambda: Weighted(affinity=2.0), "affinity in 0..1"),
+        (lambda: describe("none"), "no policy 'none'"),
+    ],
+)
+def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda _: 99, "picked slot 99, on offer were"),
+        (lambda _: [1.0], "1 scores for 3 slots"),
+        (lambda _: [float("nan")] * 3, "not a number"),
+        (lambda _: None, "must return a slot"),
+        (lambda _: True, "must return a slot"),
+        (lambda _: "r0", "must return a slot"),
+    ],
+)
+def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
+    policy, seen = as_policy(answer), view([0, 0, 0])
+    with pytest.raises(ConfigError, match=message):
+        settle(policy.decide(seen), seen, policy.name)
+
+
+def test_answers_of_every_form() -> None:
+    seen = view([0, 0, 0])
+    assert picks(as_policy(lambda v: v.slots[1]), seen) == {1}
+    assert picks(as_policy(lambda _: (2, "because")), seen) == {2}
+    assert picks(as_policy(lambda _: [0.0, 5.0, 5.0]), seen) == {1, 2}
+
+    class Last(Policy):
+        name = "last"
+
+        def decide(self, view: View) -> int:  # type: ignore[override]  # the short form
+            return view.slots[-1]
+
+    assert picks(Last(), seen) == {2}
+
+
+def test_random_reaches_everyone() -> None:
+    assert picks(Random(), view([0] * 8)) == set(range(8))
+
+
+@pytest.mark.parametrize("name", presets())
+def test_presets_are_dated_and_say_how_they_differ(name: str) -> None:
+    preset = presets()[name]
+    assert preset.name == name
+    assert preset.date >= "2026"
+    assert preset.source
+    assert len(preset.differs) > 40
+    assert describe(name).differs == preset.differs
+    assert describe(name).parameters
+
+
+def test_presets_are_those_promised() -> None:
+    assert sorted(presets()) == sorted(
+        [
+            "sglang-balanced",
+            "sglang-prefer",
+            "smg-2026-08",
+            "production-stack-session",
+            "production-stack-prefix",
+            "aibrix",
+            "llmd-approx",
+            "dynamo",
+            "ray",
+            "kubeai",
+            "l7-header-hash",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\nhue=1\n[policy]\nname="random"', "unknown keys hue"),
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="best"', "no policy 'best'"),
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="bounded"\nload=2', "got load"),
+    ],
+)
+def test_a_wrong_preset_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_preset(text, POLICIES)

@@ -1,0 +1,297 @@
+"""The fleet: joining, leaving, pausing, coming back, and what replicas report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, UnknownReplicaError
+from prefixroute.router import Router
+from prefixroute.types import Caps, Namespace, Replica, Timing
+
+Make = Callable[..., Router]
+TOKENS = list(range(2_000))
+
+
+def picks(router: Router, count: int = 60, **ask: Any) -> set[str]:
+    return {router.choose(TOKENS, **ask).replica for _ in range(count)}
+
+
+def test_an_empty_fleet_is_allowed_and_refuses_requests(make_router: Make) -> None:
+    router = make_router(0)
+    assert router
+    with pytest.raises(NoReplicaError, match="the fleet is empty"):
+        router.choose(TOKENS)
+    router.add_replica("a")
+    assert router.route(TOKENS).replica == "a"
+
+
+def test_sync_is_idempotent(make_router: Make) -> None:
+    router = make_router(["a", "b"])
+    router.index.insert("a", TOKENS)
+    held = router.route(TOKENS)
+    wanted = {"a": Replica(), "c": Replica(capacity_tokens=1_600, weight=2.0)}
+    router.sync(wanted)
+    first = (router.stats(), router.replicas)
+    router.sync(wanted)
+    router.sync({"a": None, "c": None})
+    assert (router.stats(), router.replicas) == first
+    assert set(router.replicas) == {"a", "c"}
+    assert router.replica("c").weight == 2.0
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 1_984
+    assert held.open
+
+
+def test_a_new_incarnation_is_empty(make_router: Make, clock: Any) -> None:
+    router = make_router([])
+    router.sync({"a": Replica("1"), "b": Replica("1")})
+    tickets = [router.route(TOKENS, candidates=["a"], session="s") for _ in range(5)]
+    clock.now = 100.0
+    router.sync({"a": Replica("2"), "b": Replica("1")})
+    assert router.load() == {"a": 0, "b": 0}
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 0
+    assert router.choose(TOKENS, session="s").view.binding == -1
+    for ticket in tickets:
+        ticket.finish()
+    assert router.load() == {"a": 0, "b": 0}
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 0
+
+
+def test_a_wrong_sync_changes_nothing(make_router: Make) -> None:
+    router = make_router(["a"])
+    for wrong in ({"": None, "b": None}, {"b": "fast"}, {"b": None, 3: None}):
+        with pytest.raises(ConfigError):
+            router.sync(wrong)  # type: ignore[arg-type]
+        assert router.replicas == ("a",)
+    with pytest.raises(ConfigError, match="got the string 'ab'"):
+        router.sync("ab")
+
+
+def test_drain_suspend_and_resume(make_router: Make) -> None:
+    router = make_router(["a", "b"])
+    router.drain("a")
+    assert picks(router) == {"b"}
+    router.suspend("b")
+    with pytest.raises(NoReplicaError, match="0 active of 2"):
+        router.choose(TOKENS)
+    router.resume("a")
+    router.resume("b")
+    assert picks(router) == {"a", "b"}
+    with pytest.raises(UnknownReplicaError, match="no replica 'z'; known: a, b"):
+        router.drain("z")
+
+
+def test_candidates_and_exclude(make_router: Make) -> None:
+    router = make_router(4)
+    assert picks(router, candidates=["r1", "r2"]) == {"r1", "r2"}
+    assert picks(router, exclude={"r1", "gone"}) == {"r0", "r2", "r3"}
+    with pytest.raises(NoReplicaError, match="excluded"):
+        router.choose(TOKENS, candidates=["r1"], exclude=["r1"])
+    with pytest.raises(UnknownReplicaError):
+        router.choose(TOKENS, candidates=["gone"])
+    with pytest.raises(ConfigError, match="got the string 'r1'"):
+        router.choose(TOKENS, candidates="r1")
+
+
+def test_a_replica_only_gets_models_that_it_serves(make_router: Make) -> None:
+    router = make_router([])
+    router.sync({"a": Replica(models=frozenset({"base", "ad"})), "b": Replica(models=frozenset({"base"})), "c": None})
+    assert picks(router, namespace=Namespace(model="base")) == {"a", "b", "c"}
+    assert picks(router, namespace=Namespace(model="base", lora="ad")) == {"a", "c"}
+    assert picks(router, namespace=Namespace(model="other")) == {"c"}
+    router.remove_replica("c")
+    with pytest.raises(NoReplicaError, match="serving 'other'"):
+        router.choose(TOKENS, namespace=Namespace(model="other"))
+
+
+def test_weights_share_load_in_proportion(make_router: Make) -> None:
+    router = make_router([], policy="least-loaded")
+    router.sync({"a": Replica(weight=3.0), "b": Replica(weight=1.0)})
+    held = [router.route(TOKENS) for _ in range(400)]
+    assert 290 <= Counter(ticket.replica for ticket in held)["a"] <= 310
+
+
+def test_capacities_differ_and_change(make_router: Make) -> None:
+    router = make_router([], capacity_tokens={"a": 1_600, "b": 160})
+    router.sync(["a", "b"])
+    for name in router.replicas:
+        router.index.insert(name, TOKENS)
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 1_600
+    assert router.choose(TOKENS, candidates=["b"]).hit_tokens == 160
+    router.sync({"a": Replica(capacity_tokens=320), "b": None})
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 320
+    with pytest.raises(ConfigError, match="no capacity for replica 'c'"):
+        router.add_replica("c")
+
+
+def test_clear_and_new_epoch_void_belief(make_router: Make) -> None:
+    router = make_router(2)
+    for name in router.replicas:
+        router.index.insert(name, TOKENS)
+    router.clear("r0")
+    assert router.choose(TOKENS, candidates=["r0"]).hit_tokens == 0
+    assert router.choose(TOKENS).best_hit_tokens == 1_984
+    ticket = router.route(TOKENS)
+    router.new_epoch()
+    assert router.choose(TOKENS).best_hit_tokens == 0
+    ticket.finish(output=[1, 2, 3])  # computed with the old weights
+    assert router.choose(TOKENS).best_hit_tokens == 0
+    router.route(TOKENS).finish()
+    assert router.choose(TOKENS).best_hit_tokens == 1_984
+
+
+def test_caps_keep_full_replicas_out(make_router: Make) -> None:
+    router = make_router(2, caps=Caps(in_flight=2, retry_after_s=3.0))
+    held = [router.route(TOKENS) for _ in range(4)]
+    assert Counter(ticket.replica for ticket in held) == {"r0": 2, "r1": 2}
+    with pytest.raises(OverloadedError, match="all 2 replicas") as caught:
+        router.choose(TOKENS)
+    assert caught.value.retry_after_s == 3.0
+    held[0].finish()
+    assert router.choose(TOKENS).replica == held[0].replica
+
+
+@pytest.mark.parametrize(
+    ("caps", "report"),
+    [
+        (Caps(waiting=3), {"waiting": 3}),
+        (Caps(running=3), {"running": 5}),
+        (Caps(kv_use=0.9), {"kv_use": 0.95}),
+    ],
+)
+def test_caps_on_reports_pass_what_is_unknown(
+    make_router: Make, clock: Any, caps: Caps, report: dict[str, float]
+) -> None:
+    router = make_router(2, caps=caps)
+    assert picks(router) == {"r0", "r1"}
+    router.update_load("r0", **report)
+    assert picks(router) == {"r1"}
+    clock.now = 5.5  # the report is stale
+    assert picks(router) == {"r0", "r1"}
+
+
+def test_caps_on_uncached_tokens(make_router: Make) -> None:
+    router = make_router(2, caps=Caps(uncached_tokens=2_000))
+    held = router.route(TOKENS, candidates=["r0"])
+    assert picks(router) == {"r1"}
+    held.first_token()
+    assert picks(router) == {"r0"}  # it holds the prefix now, and nothing waits there
+
+
+@pytest.mark.parametrize("load", ["reported_requests", "reported_tokens", "kv_use", "seconds"])
+def test_reports_count_only_when_every_replica_has_a_fresh_one(make_router: Make, clock: Any, load: str) -> None:
+    router = make_router(2, load=load, policy="least-loaded")
+    busy = router.route(TOKENS, candidates=["r1"])
+    report = {"waiting": 9, "running": 9, "waiting_tokens": 90_000, "kv_use": 0.9, "tokens_per_s": 1_000}
+    router.update_load("r0", **report)
+    assert picks(router) == {"r0"}  # one report is no comparison: the book says r1 is busier
+    router.update_load("r1", **dict.fromkeys(report, 0) | {"tokens_per_s": 1_000})
+    assert picks(router) == {"r1"}
+    clock.now = 6.0
+    assert picks(router) == {"r0"}
+    assert busy.open
+
+
+def test_bookings_since_a_report_are_added_to_it(make_router: Make) -> None:
+    router = make_router(2, load="reported_requests", policy="least-loaded")
+    for name in router.replicas:
+        router.update_load(name, waiting=0, running=10)
+    held = [router.route(TOKENS, candidates=["r0"]) for _ in range(3)]
+    assert router.load() == {"r0": 13, "r1": 10}
+    router.update_load("r0", waiting=0, running=11)
+    assert router.load() == {"r0": 11, "r1": 10}
+    assert len(held) == 3
+
+
+def test_an_older_report_is_ignored_and_a_wrong_one_refused(make_router: Make, clock: Any) -> None:
+    router = make_router(1)
+    clock.now = 10.0
+    assert router.update_load("r0", at=9.0, waiting=1)
+    assert not router.update_load("r0", at=8.0, waiting=7)
+    with pytest.raises(ConfigError, match="update_load takes waiting, running"):
+        router.update_load("r0", mood=1)
+    with pytest.raises(UnknownReplicaError):
+        router.update_load("r9", waiting=1)
+
+
+@pytest.mark.parametrize("load", ["in_flight", "recent", "uncached_tokens", "tokens"])
+def test_own_load_signals(make_router: Make, load: str) -> None:
+    router = make_router(2, load=load, recent_window=3)
+    tickets = [router.route(TOKENS, candidates=["r0"]) for _ in range(2)]
+    tickets[0].first_token()
+    expected = {"in_flight": 2, "recent": 2, "uncached_tokens": 2_000 - 1_984, "tokens": 2_000 + 2_000 - 1_984}
+    expected = expected | {"uncached_tokens": 16, "tokens": 2_016}
+    assert router.load() == {"r0": expected[load], "r1": 0}
+    for ticket in tickets:
+        ticket.finish()
+    kept = [router.route(TOKENS, candidates=["r1"]) for _ in range(2)]
+    assert router.load()["r0"] == (1 if load == "recent" else 0)
+    assert len(kept) == 2
+
+
+def test_zero_reported_hits_take_a_replica_s_belief_away(make_router: Make, caplog: pytest.LogCaptureFixture) -> None:
+    router = make_router(["a", "b"])
+    for name in router.replicas:
+        router.index.insert(name, TOKENS)
+    for _ in range(20):
+        router.route(TOKENS, candidates=["a"]).finish(reported_hit_tokens=0)
+    assert router.stats()["replicas"]["a"]["distrusted"]
+    assert "belief ignored" in caplog.text
+    assert picks(router) == {"b"}
+    assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 0
+    router.route(TOKENS, candidates=["a"]).finish(reported_hit_tokens=1_984)
+    assert not router.stats()["replicas"]["a"]["distrusted"]
+    assert picks(router) == {"a", "b"}
+
+
+def test_absent_reports_are_unknown_not_zero(make_router: Make) -> None:
+    router = make_router(["a"])
+    router.index.insert("a", TOKENS)
+    for _ in range(50):
+        router.route(TOKENS).finish()
+    stats = router.stats()
+    assert (stats["reported_hit_tokens"], stats["unreported_requests"]) == (None, 50)
+    assert not stats["replicas"]["a"]["distrusted"]
+    router.route(TOKENS).finish(reported_hit_tokens=1_000)
+    stats = router.stats()
+    assert (stats["predicted_hit_tokens"], stats["reported_hit_tokens"]) == (1_984, 1_000)
+
+
+def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: Any) -> None:
+    router = make_router([])
+    router.sync({"fed": Replica(events=True), "own": None})
+    held = [router.route(TOKENS, candidates=[name]) for name in ("fed", "own")]
+    assert router.choose(TOKENS, candidates=["fed"]).hit_tokens == 1_984
+    clock.now = 4.0
+    assert router.choose(TOKENS, candidates=["fed"]).hit_tokens == 0
+    assert router.choose(TOKENS, candidates=["own"]).hit_tokens == 1_984
+    for ticket in held:
+        ticket.finish(output=[1, 2, 3])
+    assert router.choose(TOKENS, candidates=["fed"]).hit_tokens == 0  # its events will tell
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Replica(weight=0.0), "weight must be a positive number, got 0.0"),
+        (lambda: Replica(capacity_tokens=0), "capacity_tokens must be at least 1, got 0"),
+        (lambda: Replica(models="base"), "got the string 'base'"),  # type: ignore[arg-type]
+        (lambda: Caps(in_flight=0), "cap in_flight must be at least 1, got 0"),
+        (lambda: Caps(kv_use=1.5), "cap kv_use must be above 0 and at most 1, got 1.5"),
+        (lambda: Timing(ticket_s=0.0), "ticket_s must be above 0, got 0.0"),
+        (lambda: Timing(slow_start_s=-1.0), "slow_start_s must be at least 0, got -1.0"),
+        (lambda: Router(load="mood"), "load must be one of in_flight, recent"),
+        (lambda: Router(recent_window=0), "recent_window must be at least 1, got 0"),
+        (lambda: Router(session_capacity=0), "session_capacity must be at least 1, got 0"),
+        (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),
+        (lambda: Router(block_size=0), "block size must be 1..=1024, got 0"),
+        (lambda: Router("ab"), "got the string 'ab'"),
+        (lambda: Router(["a"]).add_replica("a"), "replica 'a' exists already"),
+    ],
+)
+def test_wrong_settings_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace("=", "=")):
+        make()

@@ -1,0 +1,182 @@
+"""What the router says of itself: counters, Prometheus text, explanations, records that replay."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fake_belief import FakeBelief
+from prefixroute.errors import ConfigError
+from prefixroute.policies import POLICIES, CacheAware, presets
+from prefixroute.router import Router, replay
+from prefixroute.types import Namespace, Replica
+
+Make = Callable[..., Router]
+TOKENS = list(range(2_000))
+
+
+def drive(router: Router, requests: int = 60) -> None:
+    """Route mixed traffic: sessions and none, namespaces, exclusions, some left in flight under keys."""
+    for i in range(requests):
+        tokens = [100_000 * (i % 7) + j for j in range(1_040 + 16 * (i % 3))]
+        router.update_load(f"r{i % 4}", waiting=i % 5, running=i % 3, waiting_tokens=100 * i, kv_use=(i % 10) / 10)
+        ticket = router.route(
+            tokens,
+            session=[None, "", f"s{i % 5}"][i % 3],
+            key=f"k{i}",
+            namespace=Namespace(lora="ad", extra=((3, b"\x00\xff"),)) if i % 4 == 0 else None,
+            exclude=["r1"] if i % 6 == 0 else None,
+            attrs={"document": f"d{i % 4}"} if i % 2 else {},
+            slo_ttft_s=1.0,
+        )
+        ticket.first_token()
+        if i % 5:
+            ticket.finish(reported_hit_tokens=16 if i % 2 else None)
+
+
+@pytest.mark.parametrize("name", [*sorted(POLICIES), *presets()])
+def test_every_decision_replays_from_its_record(make_router: Make, name: str) -> None:
+    sink = io.StringIO()
+    router = make_router(4, policy=name, record=sink, seed=3)
+    router.sync({"r0": Replica(weight=2.0), "r1": None, "r2": None, "r3": None})
+    drive(router)
+    records = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert len(records) == 60
+    for record in records:
+        assert replay(record) == (record["replica"], record["reason"])
+    assert [record["turn"] for record in records] == list(range(60))
+
+
+def test_a_record_can_go_to_a_function_and_name_its_own_policy(make_router: Make) -> None:
+    records: list[dict[str, Any]] = []
+    policy = CacheAware(min_match_tokens=16)
+    router = make_router(4, policy=policy, record=records.append)
+    drive(router)
+    assert [replay(record, policy) for record in records] == [(r["replica"], r["reason"]) for r in records]
+
+
+def test_decisions_are_logged_at_debug(make_router: Make, caplog: pytest.LogCaptureFixture) -> None:
+    router = make_router(2)
+    with caplog.at_level(logging.DEBUG, "prefixroute"):
+        router.choose(TOKENS)
+    assert "'reason': 'no_match'" in caplog.text
+
+
+def samples(text: str) -> dict[str, float]:
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def test_metrics_have_the_promised_names_and_parse(make_router: Make) -> None:
+    ticks = iter(range(10_000))
+    router = make_router(4, timer=lambda: next(ticks) * 1e-6)
+    router.shadow("random", index=FakeBelief())
+    drive(router)
+    text = router.metrics_text()
+    line = re.compile(r'^(# (HELP|TYPE) .+|prefixroute_\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? -?[\d.e+-]+)$')
+    assert all(line.match(row) for row in text.splitlines())
+    for name in [
+        "decisions_total",
+        "decision_seconds",
+        "prompt_tokens_total",
+        "hit_tokens_total",
+        "best_hit_tokens_total",
+        "index_blocks",
+        "sessions",
+        "session_moves_total",
+        "inflight",
+        "uncached_backlog_tokens",
+        "load_skew",
+        "shadow_regret_tokens_total",
+        "shadow_regret_seconds_total",
+        "shadow_regret_dollars_total",
+        "predicted_vs_reported_hit_tokens",
+    ]:
+        assert f"# TYPE prefixroute_{name} " in text
+    values = samples(text)
+    assert sum(v for k, v in values.items() if k.startswith("prefixroute_decisions_total")) == 60
+    assert (
+        values['prefixroute_decision_seconds_bucket{le="+Inf"}'] == 60 == values["prefixroute_decision_seconds_count"]
+    )
+    assert values['prefixroute_decision_seconds_bucket{le="5e-06"}'] == 60
+    assert sum(v for k, v in values.items() if k.startswith("prefixroute_inflight")) == 12
+    assert values["prefixroute_prompt_tokens_total"] == router.stats()["prompt_tokens"]
+
+
+def test_labels_are_escaped(make_router: Make) -> None:
+    router = make_router(['a"b\\c\nd'])
+    router.route(TOKENS).finish()
+    assert 'replica="a\\"b\\\\c\\nd"' in router.metrics_text()
+
+
+def test_explain_says_why_and_what_became_of_it(make_router: Make) -> None:
+    router = make_router(["a", "b"])
+    router.index.insert("a", TOKENS)
+    held = [router.route([1] * 3, candidates=["a"]) for _ in range(12)]
+    ticket = router.route(TOKENS, key="req-9", session="chat")
+    text = router.explain("req-9")
+    for part in (
+        "'req-9'",
+        "'chat'",
+        "2000 prompt tokens",
+        "'b'",
+        "too busy",
+        "1984 tokens at 'a', load 12",
+        "in flight",
+    ):
+        assert part in text
+    ticket.abort()
+    assert router.explain("req-9").endswith("It is aborted.")
+    assert router.explain(ticket) == router.explain("req-9")
+    assert "not been committed" in router.explain(router.choose(TOKENS))
+    with pytest.raises(ConfigError, match="no request with key 'never'"):
+        router.explain("never")
+    assert len(held) == 12
+
+
+def test_explain_names_the_host_s_own_choice_and_retries(make_router: Make) -> None:
+    router = make_router(["a", "b"])
+    decision = router.choose(TOKENS, key="k")
+    other = decision.ranked[1]
+    kept = router.commit(decision, replica=other)
+    assert f"The host took '{other}' instead." in router.explain("k")
+    again = kept.retry()
+    assert f"Tried before: {other}." in router.explain("k")
+    assert again.open
+
+
+def test_explanations_are_kept_for_the_last_requests_only(make_router: Make) -> None:
+    router = make_router(2)
+    for i in range(300):
+        router.route(TOKENS[:32], key=f"k{i}").finish()
+    assert "k299" in router.explain("k299")
+    with pytest.raises(ConfigError):
+        router.explain("k0")
+
+
+def test_scores_and_ranks_are_worked_out_when_asked_for(make_router: Make) -> None:
+    router = make_router(3, policy="linear-cost")
+    router.index.insert("r1", TOKENS)
+    decision = router.choose(TOKENS)
+    assert decision.replica == decision.ranked[0] == "r1"
+    assert decision.scores == {"r0": -4_000.0, "r1": -2_016.0, "r2": -4_000.0}
+    assert make_router(3, policy="random").choose(TOKENS).scores is None
+    assert "'r1' least_cost by linear-cost" in repr(decision)
+
+
+def test_presets_override_arguments_and_say_so() -> None:
+    router = Router(["a"], policy="llmd-approx", block_size=16, capacity_tokens=1_000)
+    assert router.index.block_size == 64
+    assert router.notes == (
+        "preset 'llmd-approx': block_size 16 replaced by 64",
+        "preset 'llmd-approx': capacity_tokens 1000 replaced by 2000000",
+    )
+    assert "kept 512" in Router(policy="llmd-approx", block_size=512).notes[0]
+    assert Router(policy="cache-aware").notes == ()
+    given = Router(policy="llmd-approx", index=FakeBelief())
+    assert (given.index.block_size, len(given.notes)) == (16, 1)
