@@ -40,6 +40,10 @@ class Interval:
         """Return this value with the wider ends of the two."""
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
+    def scaled(self, factor: float) -> Interval:
+        """Return the interval in another unit."""
+        return Interval(self.value * factor, self.low * factor, self.high * factor)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))

@@ -55,7 +55,7 @@ class Front:
                 seed=scenario.seed + number * 1_000_003,
                 clock=clock,
                 load=scenario.load_signal,
-                recent_window=scenario.recent_window,
+                recent_window=scenario.window,
                 index=belief,
             )
             for number, belief in enumerate(beliefs)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from prefixroute.workload import Request
+
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
@@ -27,7 +29,7 @@ PERCENTILES = (50, 90, 99)
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
-    ``number`` counts requests as the workload gives them, from 0. Ordered mode leaves the times empty. A request
+    ``number`` counts requests as the workload gives them, from 0. Ordered mode knows no times but arrivals. A request
     without a session counts as a session of its own, so that a bootstrap over sessions never joins strangers.
     """
 
@@ -46,18 +48,18 @@ class RequestLog:
         """Return the number of requests logged."""
         return len(self.replica)
 
-    def served(self, number: int, replica: int, session: str | None, prompt_tokens: int, hit_tokens: int) -> None:
+    def served(self, number: int, replica: int, request: Request, hit_tokens: int) -> None:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there."""
         self.number.append(number)
         self.replica.append(replica)
-        names = self._names
+        names, session = self._names, request.session
         self.session.append(names.setdefault(f"\0{number}" if session is None else session, len(names)))
-        self.prompt.append(prompt_tokens)
+        self.arrival.append(request.arrival_s)
+        self.prompt.append(request.prompt_tokens)
         self.hit.append(hit_tokens)
 
-    def timed(self, arrival: float, start: float, first_token: float, finish: float, output_tokens: int) -> None:
+    def timed(self, start: float, first_token: float, finish: float, output_tokens: int) -> None:
         """Log the times, in seconds, of the request just :meth:`served`."""
-        self.arrival.append(arrival)
         self.start.append(start)
         self.first_token.append(first_token)
         self.finish.append(finish)

@@ -37,7 +37,7 @@ class OrderedRun:
             hit = store.serve(request)
             ticket.finish(output=request.context, reported_hit_tokens=hit)
             front.observed(name, store, now)
-            log.served(count, numbers[name], request.session, request.prompt_tokens, hit)
+            log.served(count, numbers[name], request, hit)
             if progress is not None and count % PROGRESS_EVERY == 0:
                 progress(count)
 

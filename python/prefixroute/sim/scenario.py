@@ -18,7 +18,9 @@ Action = Literal["die", "return", "add", "drain"]
 ARTICLE_CAPACITY_TOKENS = 300_000
 """KV cache of one replica: the seed article's, 44.2 GB for Qwen3-8B in bf16."""
 ARTICLE_WINDOW = 200
-"""Decisions of the fleet that the load of ordered mode counts (seed article)."""
+"""Decisions of the fleet that the load of ordered mode counts (seed article, up to 8 replicas)."""
+WINDOW_PER_REPLICA = 25
+"""The same for each replica of a larger fleet: with 200 over 64, counts of 3 say nothing and policies herd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Scenario:
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
         observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
         load: the signal that policies balance; ``None`` = ``recent`` in ordered mode, ``in_flight`` in time mode.
-        recent_window: decisions that ``recent`` counts.
+        recent_window: decisions that ``recent`` counts; ``None`` = 200, or 25 for each replica if that is more.
         engine: ``None`` = ordered mode; an engine model = time mode, which needs cache ``blocks``.
         routers: routers that share nothing.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
@@ -74,7 +76,7 @@ class Scenario:
     capacity_tokens: int | None = ARTICLE_CAPACITY_TOKENS
     observe: Observation | None = None
     load: str | None = None
-    recent_window: int = ARTICLE_WINDOW
+    recent_window: int | None = None
     engine: EngineModel | None = None
     routers: int = 1
     front: FrontKind = "round-robin"
@@ -86,6 +88,8 @@ class Scenario:
         for name in ("replicas", "routers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.recent_window is not None and self.recent_window < 1:
+            raise ConfigError(f"recent_window must be at least 1, got {self.recent_window}")
         if self.capacity_tokens is not None and self.capacity_tokens < 1:
             raise ConfigError(f"capacity_tokens must be at least 1, or None for unlimited, got {self.capacity_tokens}")
         if self.cache not in ("blocks", "entries"):
@@ -106,6 +110,11 @@ class Scenario:
     def load_signal(self) -> str:
         """The signal that every policy of the run balances."""
         return self.load or ("in_flight" if self.engine else "recent")
+
+    @property
+    def window(self) -> int:
+        """Decisions that the load signal ``recent`` counts."""
+        return self.recent_window or max(ARTICLE_WINDOW, WINDOW_PER_REPLICA * self.replicas)
 
     @property
     def policy_name(self) -> str:

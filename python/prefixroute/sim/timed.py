@@ -42,8 +42,8 @@ class TimedReplica:
         request = job.request
         job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
         self._front.observed(self.name, self.store, self.events.now)
-        self._log.served(job.number, self.number, request.session, request.prompt_tokens, job.hit)
-        self._log.timed(job.arrival, job.started, job.first_token, job.finished, request.output_tokens)
+        self._log.served(job.number, self.number, request, job.hit)
+        self._log.timed(job.started, job.first_token, job.finished, request.output_tokens)
 
 
 class TimedRun:

@@ -1,0 +1,230 @@
+"""What a workload shares, and with whom: the facts that decide whether routing can matter, before any policy is run.
+
+Two passes. The first finds the *common head*, the longest prefix that at least half of the sessions begin with (a
+system prompt). The second serves every request from one unlimited cache and splits its hit tokens by who computed them:
+the common head, the request's own session, or another session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.sim.stores import BlockStore
+from prefixroute.workload import Request, Workload
+
+Hashes = NDArray[np.uint64]
+
+HEAD_SESSIONS = 2_000
+"""Sessions, the first of the workload, among which the common head is sought."""
+RECENT_CONTEXTS = 4
+"""Contexts of a session that its next request is compared with: sub-agents of one session take turns."""
+EARLY_SHARE = 0.5
+"""A prompt that leaves its session's history before this share of what the two could have in common left it early."""
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A place near the start of prompts where turns of one session stop being equal, as a date or an id there does.
+
+    Attributes:
+        tokens: prompt tokens before the block in which they differ.
+        block_size: size of that block: the place is known no better.
+        share: turns after a session's first that break there, of all such turns.
+        floor_if_fixed: the floor, were those turns to begin with the history before them.
+    """
+
+    tokens: int
+    block_size: int
+    share: float
+    floor_if_fixed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Facts of a workload. Ratios are of prompt tokens unless they say otherwise, and lie between 0 and 1.
+
+    Attributes:
+        name: the workload's.
+        block_size: tokens in a block.
+        requests: how many.
+        sessions: distinct session keys.
+        keyless: share of requests without a session key.
+        documents: distinct document keys.
+        prompt_tokens: of all requests.
+        span_s: seconds from the first arrival to the last.
+        head_tokens: length of the common head.
+        floor: recompute ratio of one unlimited cache.
+        shared_head: prompt tokens hit in the common head.
+        shared_session: further prompt tokens hit that the request's own session had computed.
+        shared_others: further prompt tokens hit that another session had computed.
+        short: share of requests shorter than one block.
+        reported: share of requests whose log says how many tokens were cached.
+        broken: where turns break near the start, if they do.
+    """
+
+    name: str
+    block_size: int
+    requests: int
+    sessions: int
+    keyless: float
+    documents: int
+    prompt_tokens: int
+    span_s: float
+    head_tokens: int
+    floor: float
+    shared_head: float
+    shared_session: float
+    shared_others: float
+    short: float
+    reported: float
+    broken: Break | None
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Mean rate of arrivals; None where the workload spans no time."""
+        return self.requests / self.span_s if self.span_s > 0 else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return asdict(self)
+
+
+def profile(workload: Workload) -> Profile:
+    """Measure a workload in two passes. Costs some microseconds a request and one context per session."""
+    head = _common_head(workload)
+    tally = _Tally(workload.block_size, head)
+    for request in workload.requests():
+        tally.add(request)
+    return tally.result(workload.name)
+
+
+def _common_head(workload: Workload) -> Hashes:
+    """Return the blocks that at least half of the first sessions begin with; a single session has none."""
+    firsts: dict[str, Hashes] = {}
+    for number, request in enumerate(workload.requests()):
+        firsts.setdefault(request.session or f"\0{number}", request.prompt.array)
+        if len(firsts) == HEAD_SESSIONS:
+            break
+    prompts = list(firsts.values())
+    if len(prompts) < 2:  # noqa: PLR2004 - one is not common
+        return np.empty(0, np.uint64)
+    low, high = 0, max(map(len, prompts))
+    best = prompts[0][:0]
+    while low < high:  # the share that agrees falls with depth
+        depth = (low + high + 1) // 2
+        at = Counter(int(prompt[depth - 1]) for prompt in prompts if len(prompt) >= depth)
+        block, count = at.most_common(1)[0] if at else (0, 0)
+        if 2 * count >= len(prompts):
+            low = depth
+            best = next(
+                prompt[:depth] for prompt in prompts if len(prompt) >= depth and int(prompt[depth - 1]) == block
+            )
+        else:
+            high = depth - 1
+    return best
+
+
+def common_blocks(one: Hashes, other: Hashes) -> int:
+    """Return the leading blocks that two chains have in common. Chained hashes: equal at one place, equal before it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[middle - 1] == other[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class _Tally:
+    """The second pass."""
+
+    def __init__(self, block_size: int, head: Hashes) -> None:
+        self.size, self.head = block_size, head
+        self.store = BlockStore(None, block_size)
+        self.contexts: dict[str, list[Hashes]] = {}
+        self.documents: set[str] = set()
+        self.requests = self.prompt = self.keyless = self.short = self.reported = self.turns = 0
+        self.hit = self.by_head = self.by_session = 0
+        self.first_s = self.last_s = 0.0
+        self.breaks: Counter[int] = Counter()
+        self.lost: Counter[int] = Counter()
+
+    def add(self, request: Request) -> None:
+        """Count one request."""
+        if not self.requests:
+            self.first_s = request.arrival_s
+        self.last_s = request.arrival_s
+        self.requests += 1
+        self.prompt += request.prompt_tokens
+        self.short += not len(request.prompt)
+        self.reported += request.reported_hit_tokens is not None
+        if request.document is not None:
+            self.documents.add(request.document)
+        hit = self.store.serve(request)
+        blocks = request.prompt.array
+        by_head = min(hit, common_blocks(blocks, self.head) * self.size)
+        self.hit += hit
+        self.by_head += by_head
+        if request.session is None:
+            self.keyless += 1
+            return
+        own = self._own(request, hit)
+        self.by_session += max(0, min(hit, own) - by_head)
+
+    def _own(self, request: Request, hit: int) -> int:
+        """Return the tokens that the session's own history had computed, and note where the turn left it."""
+        blocks, context = request.prompt.array, request.context.array
+        history = self.contexts.setdefault(request.session or "", [])
+        best = 0
+        if history:
+            shared = [common_blocks(blocks, earlier) for earlier in history]
+            best = max(shared)
+            possible = min(len(blocks), len(history[shared.index(best)]))
+            self.turns += 1
+            if best < EARLY_SHARE * possible:
+                self.breaks[best] += 1
+                self.lost[best] += max(0, possible * self.size - hit)
+            if best:
+                history.pop(shared.index(best))
+        history.append(context)
+        del history[:-RECENT_CONTEXTS]
+        return best * self.size
+
+    def result(self, name: str) -> Profile:
+        """Return the facts."""
+        prompt, requests = max(self.prompt, 1), max(self.requests, 1)
+        return Profile(
+            name=name,
+            block_size=self.size,
+            requests=self.requests,
+            sessions=len(self.contexts),
+            keyless=self.keyless / requests,
+            documents=len(self.documents),
+            prompt_tokens=self.prompt,
+            span_s=self.last_s - self.first_s,
+            head_tokens=len(self.head) * self.size,
+            floor=1.0 - self.hit / prompt,
+            shared_head=self.by_head / prompt,
+            shared_session=self.by_session / prompt,
+            shared_others=(self.hit - self.by_head - self.by_session) / prompt,
+            short=self.short / requests,
+            reported=self.reported / requests,
+            broken=self._broken(),
+        )
+
+    def _broken(self) -> Break | None:
+        """Return the place where at least half of the turns leave their history early, all at the same block."""
+        if not self.breaks:
+            return None
+        block, count = self.breaks.most_common(1)[0]
+        if 2 * count < self.turns:
+            return None
+        gained = self.hit + self.lost[block]
+        return Break(block * self.size, self.size, count / self.turns, 1.0 - gained / self.prompt)
