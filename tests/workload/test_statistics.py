@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload import Request, TraceStatistics, Workload, chat, floor, measure, read_trace
+from prefixroute.workload.order import requests_of
 from prefixroute.workload.readers import mooncake
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 
@@ -72,9 +73,11 @@ class DullCache:
         return hit
 
 
-@given(histories)
-def test_the_tree_knows_what_a_set_knows(history: list[tuple[tuple[int, ...], tuple[int, ...], float]]) -> None:
-    tree, dull = PrefixTree(), DullCache()
+@given(histories, st.integers(1, 4))
+def test_the_tree_knows_what_a_set_knows(
+    history: list[tuple[tuple[int, ...], tuple[int, ...], float]], long_walk: int
+) -> None:
+    tree, dull = PrefixTree(long_walk), DullCache()
     last: dict[int, int] = {}
     for number, request in enumerate(requests_of(history)):
         context = request.context.array.tolist()
@@ -85,6 +88,7 @@ def test_the_tree_knows_what_a_set_knows(history: list[tuple[tuple[int, ...], tu
         assert all(later.toucher < earlier.toucher for earlier, later in zip(known, known[1:], strict=False))  # noqa: RUF007
         last.update(dict.fromkeys(context, number))
         assert len(tree) == len(last)
+        assert tree.used() <= len(tree)
 
 
 @given(histories, st.integers(1, 30))
@@ -194,7 +198,7 @@ def test_statistics_of_mooncake_traces(name: str, traces_dir: Path) -> None:
     expected = PUBLISHED[name]
     path = traces_dir / f"mooncake_{name}.jsonl.gz"
     statistics = TraceStatistics(name, mooncake.BLOCK_SIZE)
-    for request in mooncake.read(path, keep_partial=True):
+    for request in requests_of(mooncake.read(path, keep_partial=True), None):
         statistics.add(request)
     inputs, outputs = statistics.prompt_lengths, statistics.output_lengths
     assert statistics.requests == expected["requests"]
@@ -225,9 +229,49 @@ def test_full_blocks_of_mooncake_traces(name: str, traces_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_round_robin_over_unlimited_caches(name: str, traces_dir: Path) -> None:
-    requests = list(mooncake.read(traces_dir / f"mooncake_{name}.jsonl.gz", keep_partial=True))
+    records = mooncake.read(traces_dir / f"mooncake_{name}.jsonl.gz", keep_partial=True)
+    requests = list(requests_of(records, None))
     for replicas, ratio in PUBLISHED[name]["round robin"].items():  # type: ignore[attr-defined]
         parts = [Workload(name, 512, lambda at=at, n=replicas: iter(requests[at::n])) for at in range(replicas)]  # type: ignore[misc]
         tokens = [sum(request.prompt_tokens for request in part.requests()) for part in parts]
         hits = sum((1 - floor(part)) * total for part, total in zip(parts, tokens, strict=True))
         assert hits / sum(tokens) * 100 == pytest.approx(ratio, abs=0.06)
+
+
+def test_statistics_of_the_coding_agent_trace(traces_dir: Path) -> None:
+    statistics = measure(read_trace(traces_dir / "claude_code_weka.jsonl.gz", check=False))
+    inputs, outputs, turns = statistics.prompt_lengths, statistics.output_lengths, statistics.turns
+    assert (statistics.requests, statistics.sessions) == (46_218, 692)
+    assert (inputs.mean, inputs.p50, inputs.p90, inputs.max) == pytest.approx(
+        (118_296, 100_446, 209_039, 894_371), abs=3
+    )
+    assert (outputs.mean, outputs.p50) == pytest.approx((440, 218), abs=0.5)
+    assert (turns.mean, turns.p50, turns.p90, turns.max) == pytest.approx((66.8, 44, 150, 561), abs=0.05)
+    assert statistics.session_lengths_s.p50 / 60 == pytest.approx(59, abs=0.5)
+    assert statistics.session_lengths_s.p90 / 3600 == pytest.approx(5.0, abs=0.05)
+    assert statistics.blocks / 1e6 == pytest.approx(85.4, abs=0.05)
+    assert statistics.unique_blocks / 1e6 == pytest.approx(3.20, abs=0.005)
+    assert statistics.ideal_hit_ratio * 100 == pytest.approx(96.23, abs=0.005)
+    assert statistics.previous_turn_hit_ratio * 100 == pytest.approx(96.17, abs=0.006)
+    assert statistics.hit_ratio_if_kept(300) * 100 == pytest.approx(91.6, abs=0.06)
+    assert statistics.rewritten_ratio * 100 == pytest.approx(1.67, abs=0.006)
+    gaps = statistics.gaps_s
+    assert (gaps.p50, gaps.p90, gaps.p99) == pytest.approx((17, 129, 1_900), abs=1.0)
+    assert statistics.gaps_over(300) * 100 == pytest.approx(4.9, abs=0.06)
+    assert statistics.gaps_over(3_600) * 100 == pytest.approx(0.35, abs=0.006)
+
+
+def test_statistics_of_the_agent_traces(traces_dir: Path) -> None:
+    workload = read_trace(traces_dir / "lmcache_agents.jsonl.gz")
+    for kind, sessions, requests in (("magagent", 25, 693), ("miniswe", 20, 402)):
+        statistics = TraceStatistics(kind, workload.block_size)
+        for request in workload.requests():
+            if (request.session or "").startswith(kind):
+                statistics.add(request)
+        assert (statistics.sessions, statistics.requests) == (sessions, requests)
+        # The published figures of this trace are weighted by blocks; its token counts are estimates.
+        by_blocks = statistics.prompt_tokens / (statistics.blocks * statistics.block_size)
+        if kind == "magagent":
+            assert statistics.ideal_hit_ratio * by_blocks * 100 == pytest.approx(84.1, abs=0.05)
+        else:
+            assert statistics.previous_turn_hit_ratio * by_blocks * 100 == pytest.approx(93.6, abs=0.05)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from prefixroute.hashing import BlockHashes
 
-_NO_ATTRS: Mapping[str, str] = MappingProxyType({})
+NO_ATTRS: Mapping[str, str] = MappingProxyType({})
+"""The attributes of a request that has none."""
 
 
 class Entry(NamedTuple):
@@ -60,4 +61,4 @@ class Request:
     model: str | None = None
     entry: Entry | None = None
     reported_hit_tokens: int | None = None
-    attrs: Mapping[str, str] = field(default_factory=lambda: _NO_ATTRS)
+    attrs: Mapping[str, str] = field(default_factory=lambda: NO_ATTRS)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from prefixroute.errors import TraceError
-from prefixroute.workload.readers import mooncake
-from prefixroute.workload.readers.lines import read_rows
+from prefixroute.errors import ConfigError, TraceError
+from prefixroute.workload.arrivals import Recorded
+from prefixroute.workload.order import SessionFinder, in_order, requests_of
+from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
+from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.readers.record import Format, Opened, Options, Sample
+from prefixroute.workload.request import Request
 from prefixroute.workload.workload import Workload
 
 CHECK_BYTES = 64 * 1024 * 1024
 """Files up to this size on disk are read once in full before the first request is handed out."""
 
+FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, gateway)
+"""Known formats. The first that recognises a file's first line reads it."""
 
-def read_trace(path: str | Path, *, check: bool | None = None) -> Workload:
-    """Open a trace as a workload.
+
+def read_trace(path: str | Path, options: Options | None = None, *, check: bool | None = None) -> Workload:
+    """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
 
     Reading streams: memory does not grow with the file. A file of up to 64 MiB is first read through to its end
     (``check``), so that a bad line is reported here and nothing is half-read; a larger one is read once, and its bad
@@ -22,21 +32,77 @@ def read_trace(path: str | Path, *, check: bool | None = None) -> Workload:
 
     Args:
         path: the file, plain or gzip.
+        options: what the file does not say of itself.
         check: read through first; decided by size unless given.
 
     Raises:
         TraceError: naming file and line.
+        ConfigError: if an option is impossible.
     """
     path = Path(path)
-    first = next(read_rows(path), None)
-    if first is None:
-        raise TraceError(f"{path}:1: the file holds no request")
-    if not mooncake.recognises(first.fields):
-        raise first.error(f"no known trace format has the fields {', '.join(sorted(first.fields))}")
-    workload = Workload(path.name, mooncake.BLOCK_SIZE, lambda: mooncake.read(path))
+    settings = options or Options()
+    sample = _sample(path)
+    opened = _format(sample, settings).open_file(sample, settings)
+    window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
+    if not 0 <= window_s < float("inf"):
+        raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
+    infer = settings.infer_sessions and not opened.has_sessions
+
+    def source() -> Iterator[Request]:
+        ordered = in_order(path, opened.records(), window_s)
+        return requests_of(ordered, SessionFinder() if infer else None)
+
+    workload = Workload(path.name, opened.block_size, source, None, opened.assumptions, _notes(opened, window_s, infer))
     if check is None:
         check = path.stat().st_size <= CHECK_BYTES
-    if not check:
-        return workload
-    count = sum(1 for _ in workload.requests())
-    return Workload(workload.name, workload.block_size, workload.source, count)
+    return replace(workload, request_count=sum(1 for _ in workload.requests())) if check else workload
+
+
+def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
+    notes = list(opened.notes)
+    if window_s:
+        notes.append(f"rows are put in order of arrival inside a window of {window_s:g} s")
+    if infer:
+        notes.append("no session key: sessions are inferred, a prompt that extends an earlier prompt continues it")
+    return tuple(notes)
+
+
+def _sample(path: Path) -> Sample:
+    first = next(read_lines(path), None)
+    if first is None:
+        raise TraceError(f"{path}:1: the file holds no request")
+    line, text = first
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    return Sample(path, line, text, fields if isinstance(fields, dict) else None)
+
+
+def _format(sample: Sample, options: Options) -> Format:
+    if options.format is not None:
+        for known in FORMATS:
+            if options.format == known.NAME:
+                return known
+        names = ", ".join(known.NAME for known in FORMATS)
+        raise ConfigError(f"trace format must be one of {names}, got {options.format!r}")
+    if options.fields is not None:
+        return gateway
+    for known in FORMATS:
+        if known.recognises(sample):
+            return known
+    if sample.fields is not None:
+        found = f"the fields {', '.join(sorted(sample.fields))[:200]}"
+        raise TraceError(f"{sample.path}:{sample.line}: no known trace format has {found}")
+    raise TraceError(f"{sample.path}:{sample.line}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
+
+
+def read_arrivals(path: str | Path, options: Options | None = None) -> Recorded:
+    """Return the arrival times of a trace, for a generator to use; all of them are held in memory.
+
+    Raises:
+        TraceError: naming file and line.
+        ConfigError: if there are fewer than two requests, or no time passes between them.
+    """
+    workload = read_trace(path, options, check=False)
+    return Recorded([request.arrival_s for request in workload.requests()])

@@ -17,10 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+LONG_WALK = 8
+"""Runs on one path from which on they are joined."""
+
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Blocks that have always been touched together; ``uses`` counts the prompts that contain them."""
+    """Blocks that were touched last by one request. ``uses`` counts the prompts that contain them: 0, 1 or more (2)."""
 
     hashes: NDArray[np.uint64]
     last: int
@@ -42,9 +45,10 @@ class PrefixTree:
     Not safe for use by several threads at once.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, long_walk: int = LONG_WALK) -> None:
+        """Start empty. ``long_walk`` changes speed and nothing else."""
         self._heads: dict[int, _Run] = {}
+        self._long_walk = long_walk
 
     def touch(
         self, number: int, prompt: NDArray[np.uint64], context: NDArray[np.uint64] | None = None
@@ -74,16 +78,30 @@ class PrefixTree:
 
     def _touch_known(self, number: int, path: NDArray[np.uint64], at: int, known: list[Stretch], *, uses: int) -> int:
         """Touch the runs on ``path`` from ``at`` on, append their stretches and return where they end."""
-        for run in self._walk(path, at):
+        runs = self._walk(path, at)
+        for run in runs:
             end = at + len(run.hashes)
             if known and known[-1].toucher == run.toucher:
                 known[-1] = Stretch(run.toucher, known[-1].first, end)
             else:
                 known.append(Stretch(run.toucher, at, end))
             run.toucher = number
-            run.uses += uses
+            run.uses = min(2, run.uses + uses)
             at = end
+        if len(runs) > self._long_walk:
+            self._join([run for run in runs if run.uses > 1])
         return at
+
+    def _join(self, runs: list[_Run]) -> None:
+        """Make one of runs that follow one another and have just been touched; a branch between them cuts it again.
+
+        Without this a conversation of n turns would be walked in n steps.
+        """
+        if len(runs) > 1:
+            for run in runs[1:]:
+                del self._heads[int(run.hashes[0])]
+            runs[0].hashes = np.concatenate([run.hashes for run in runs])
+            runs[0].last = runs[-1].last
 
     def _walk(self, path: NDArray[np.uint64], at: int) -> list[_Run]:
         """Return the runs that ``path`` contains whole from position ``at`` on; a run it leaves half-way is cut."""
@@ -96,10 +114,8 @@ class PrefixTree:
             end = at + len(run.hashes)
             if end > length or int(path[end - 1]) != run.last:
                 self._cut(run, _common(run.hashes, path[at:end]))
-                runs.append(run)
-                break
             runs.append(run)
-            at = end
+            at += len(run.hashes)
         return runs
 
     def _add(self, hashes: NDArray[np.uint64], number: int, uses: int) -> None:
@@ -107,9 +123,10 @@ class PrefixTree:
         self._heads[int(hashes[0])] = run
 
     def _cut(self, run: _Run, at: int) -> None:
-        rest = run.hashes[at:]
+        # Copies: a slice would keep the whole array alive.
+        rest = run.hashes[at:].copy()
         self._heads[int(rest[0])] = _Run(rest, run.last, run.toucher, run.uses)
-        run.hashes = run.hashes[:at]
+        run.hashes = run.hashes[:at].copy()
         run.last = int(run.hashes[-1])
 
     def forget(self, before: int) -> None:

@@ -7,24 +7,30 @@ prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from prefixroute.hashing import BlockHashes
+from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import Row, read_rows
-from prefixroute.workload.request import Request
-from prefixroute.workload.streams import mix
+from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
+NAME = "mooncake"
 BLOCK_SIZE = 512
 
 
-def recognises(fields: Mapping[str, Any]) -> bool:
-    """Return whether a file whose first object this is looks like a Mooncake trace."""
+def recognises(sample: Sample) -> bool:
+    """Return whether the first row has the fields of a Mooncake trace."""
+    fields = sample.fields or {}
     return {"timestamp", "input_length", "output_length", "hash_ids"} <= fields.keys() and "chat_id" not in fields
 
 
-def read(path: Path, block_size: int = BLOCK_SIZE, *, keep_partial: bool = False) -> Iterator[Request]:
+def open_file(sample: Sample, options: Options) -> Opened:
+    """Settle the block size: 512, unless the first row, or the caller, says otherwise."""
+    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
+    return Opened(size, lambda: read(sample.path, size), has_sessions=False)
+
+
+def read(path: Path, block_size: int = BLOCK_SIZE, *, keep_partial: bool = False) -> Iterator[Record]:
     """Yield the requests of a Mooncake trace, streaming.
 
     Args:
@@ -35,24 +41,8 @@ def read(path: Path, block_size: int = BLOCK_SIZE, *, keep_partial: bool = False
     Raises:
         TraceError: at the first row that is not what the format says.
     """
-    last = 0.0
     for row in read_rows(path):
         arrival = row.number("timestamp") / 1000
-        if arrival < last:
-            raise row.error(f"time goes back from {last * 1000:g} to {arrival * 1000:g} ms")
-        last = arrival
         tokens = row.integer("input_length", least=1)
         prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial)
-        yield Request(arrival, prompt, prompt, tokens, row.integer("output_length"))
-
-
-def full_blocks(row: Row, tokens: int, block_size: int, *, keep_partial: bool = False) -> BlockHashes:
-    """Return the full blocks of a row's ``hash_ids``, one id a block and perhaps one for a partial last block."""
-    ids = row.ids("hash_ids")
-    full = tokens // block_size
-    if not full <= len(ids) <= full + (tokens % block_size > 0):
-        raise row.error(
-            f"{tokens} tokens in blocks of {block_size} need {-(-tokens // block_size)} hash_ids, got {len(ids)}"
-        )
-    kept = ids if keep_partial else ids[:full]
-    return BlockHashes(mix(kept), token_count=max(tokens, len(kept) * block_size), block_size=block_size)
+        yield Record(row.line, arrival, prompt, prompt, tokens, row.integer("output_length"))

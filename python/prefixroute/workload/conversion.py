@@ -1,0 +1,164 @@
+"""Write a workload as a private trace: keyed hashes, lengths and times, so that it can leave the house."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.workload.readers.private import MARK, VERSION
+from prefixroute.workload.readers.siphash import siphash
+from prefixroute.workload.request import Request
+from prefixroute.workload.tree import PrefixTree, Stretch
+from prefixroute.workload.workload import Workload
+
+WINDOW = 8192
+"""Lines that a request may refer back over; a reader holds that many chains."""
+_BATCH = 512
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_GZIP_LEVEL = 1  # most of a line is the hashes, which no level makes smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written.
+
+    Attributes:
+        requests: how many.
+        prompt_tokens: of all of them.
+        blocks: hashes in the file; the other blocks refer to earlier lines.
+    """
+
+    requests: int
+    prompt_tokens: int
+    blocks: int
+
+
+def convert(
+    workload: Workload, path: str | Path, key: bytes, *, progress: Callable[[int], None] | None = None
+) -> Converted:
+    """Write ``workload`` to ``path`` as a private trace, gzip if the name ends in ``.gz``. Reads it once, streaming.
+
+    Same workload and key, same bytes. Traces written with one key can be told to share prefixes; with different keys,
+    and without the key, nothing can be learned from the hashes. Lengths, times and model names are plain. A file that
+    cannot be written whole is not left behind.
+
+    Args:
+        workload: what to write.
+        path: where to.
+        key: 16 secret bytes.
+        progress: called with the number of requests written so far, now and then.
+
+    Raises:
+        TraceError: at a bad line of the source.
+        ConfigError: if the key has another length.
+        OSError: if the file cannot be written.
+    """
+    siphash(np.empty(0, np.uint64), key)
+    with _written_whole(Path(path)) as stream:
+        return _Writer(stream, workload, key).write(progress or (lambda _: None))
+
+
+class _Writer:
+    """Writes requests in batches, since the keyed hash is fast on many numbers only."""
+
+    def __init__(self, stream: IO[bytes], workload: Workload, key: bytes) -> None:
+        self._stream = stream
+        self._workload = workload
+        self._key = key
+        self._tree = PrefixTree()
+        self._rows: list[dict[str, Any]] = []
+        self._fresh: list[NDArray[np.uint64]] = []
+
+    def write(self, progress: Callable[[int], None]) -> Converted:
+        number = tokens = blocks = 0
+        self._write_header()
+        for number, request in enumerate(self._workload.requests(), start=1):
+            self._take(number, request)
+            tokens += request.prompt_tokens
+            blocks += len(self._fresh[-1])
+            if number % _BATCH == 0:
+                self._flush()
+                progress(number)
+            if number % WINDOW == 0:
+                self._tree.forget(number - WINDOW)
+        self._flush()
+        return Converted(number, tokens, blocks)
+
+    def _write_header(self) -> None:
+        header = {
+            MARK: VERSION,
+            "block_size": self._workload.block_size,
+            "window": WINDOW,
+            "hash": "siphash-2-4",
+            "notes": list(self._workload.notes),
+        }
+        self._stream.write(_encode(header).encode() + b"\n")
+
+    def _take(self, number: int, request: Request) -> None:
+        chain = request.context.array
+        row: dict[str, Any] = {"t": round(request.arrival_s, 6), "in": request.prompt_tokens}
+        row["out"] = request.output_tokens
+        known = self._tree.touch(number, request.prompt.array, chain)
+        shared = _shared(known, number - WINDOW)
+        kept = 0
+        if shared is not None:
+            kept = shared.last
+            row["back"], row["keep"] = number - shared.toucher, kept
+        self._fresh.append(chain[kept:])
+        if len(request.prompt) != request.prompt_tokens // self._workload.block_size:
+            row["full"] = len(request.prompt)
+        for name, value in (("session", request.session), ("tenant", request.tenant)):
+            if value is not None:
+                row[name] = blake2b(value.encode(), key=self._key, digest_size=8).hexdigest()
+        if request.model is not None:
+            row["model"] = request.model
+        if request.reported_hit_tokens is not None:
+            row["cached"] = request.reported_hit_tokens
+        self._rows.append(row)
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        hashes = siphash(np.concatenate(self._fresh), self._key).astype("<u8").tobytes()
+        at = 0
+        lines = []
+        for row, fresh in zip(self._rows, self._fresh, strict=True):
+            end = at + 8 * len(fresh)
+            if end > at:
+                row["blocks"] = b64encode(hashes[at:end]).decode()
+            at = end
+            lines.append(_encode(row))
+        self._stream.write("\n".join([*lines, ""]).encode())
+        self._rows, self._fresh = [], []
+
+
+def _shared(known: list[Stretch], oldest: int) -> Stretch | None:
+    """Return the longest known prefix that one line of the window holds: its last toucher's chain has all of it."""
+    usable = [stretch for stretch in known if stretch.toucher >= oldest]
+    return usable[-1] if usable else None
+
+
+@contextmanager
+def _written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside ``path`` and move it there when all is written; gzip without name and time, so same bytes."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as zipped:
+                    yield cast("IO[bytes]", zipped)
+            else:
+                yield raw
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

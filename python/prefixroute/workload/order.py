@@ -1,0 +1,99 @@
+"""From records to requests: in order of time, from second zero, with a session where one can be told."""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.errors import TraceError
+from prefixroute.workload.readers.record import Record
+from prefixroute.workload.request import NO_ATTRS, Entry, Request
+
+_OPEN_SESSIONS = 1_000_000
+_LEAST_BLOCKS = 2
+
+
+def in_order(path: Path, records: Iterator[Record], window_s: float) -> Iterator[Record]:
+    """Yield records by arrival, holding those of the last ``window_s`` seconds.
+
+    Raises:
+        TraceError: at a record that is older than one already handed out.
+    """
+    waiting: list[tuple[float, int, Record]] = []
+    latest = given = float("-inf")
+    for number, record in enumerate(records):
+        arrival = record.arrival_s
+        if arrival < given:
+            held = f"; rows may be {window_s:g} s out of order" if window_s else ""
+            raise TraceError(f"{path}:{record.line}: time goes back from {given:.3f} to {arrival:.3f} s{held}")
+        if not window_s:
+            given = arrival
+            yield record
+            continue
+        heapq.heappush(waiting, (arrival, number, record))
+        latest = max(latest, arrival)
+        while waiting[0][0] < latest - window_s:
+            given, _, ready = heapq.heappop(waiting)
+            yield ready
+    while waiting:
+        yield heapq.heappop(waiting)[2]
+
+
+class SessionFinder:
+    """Tells conversations apart where no key does: a prompt that extends an earlier prompt continues its session.
+
+    The earlier prompt must have two full blocks or more, and is extended once: the next prompt that extends it too is
+    a session of its own (two chats behind one system prompt are not one chat). The last million sessions are held.
+    """
+
+    def __init__(self) -> None:
+        """Start with no session."""
+        self._open: OrderedDict[int, str] = OrderedDict()
+        self._count = 0
+
+    def session_of(self, prompt: NDArray[np.uint64]) -> str | None:
+        """Return the session of the next request, or None where its prompt is too short to tell."""
+        if len(prompt) < _LEAST_BLOCKS:
+            return None
+        hashes = prompt.tolist()
+        session = None
+        for block in reversed(hashes[_LEAST_BLOCKS - 1 :]):
+            session = self._open.pop(block, None)
+            if session is not None:
+                break
+        if session is None:
+            self._count += 1
+            session = f"inferred-{self._count}"
+        self._open[hashes[-1]] = session
+        if len(self._open) > _OPEN_SESSIONS:
+            self._open.popitem(last=False)
+        return session
+
+
+def requests_of(records: Iterator[Record], sessions: SessionFinder | None) -> Iterator[Request]:
+    """Yield requests; the first arrives at 0. With ``sessions``, requests without a session get an inferred one."""
+    start: float | None = None
+    for record in records:
+        start = record.arrival_s if start is None else start
+        session = record.session
+        if session is None and sessions is not None:
+            session = sessions.session_of(record.prompt.array)
+        held = record.prompt_tokens + record.output_tokens
+        yield Request(
+            record.arrival_s - start,
+            record.prompt,
+            record.context,
+            record.prompt_tokens,
+            record.output_tokens,
+            session=session,
+            tenant=record.tenant,
+            model=record.model,
+            entry=None if session is None else Entry(session, held),
+            reported_hit_tokens=record.reported_hit_tokens,
+            attrs=record.attrs or NO_ATTRS,
+        )

@@ -1,0 +1,63 @@
+"""Bailian traces (Qwen, Alibaba Cloud): Mooncake's idea with 16-token blocks, seconds, and turns that name their parent.
+
+Special tokens of an answer are stripped on the next turn, and an answer replaces the padding of the last block, so the
+last block of a turn often does not match the next one. That is in the data, as it is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from prefixroute.workload.readers.ids import block_size_of, full_blocks
+from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+
+NAME = "bailian"
+BLOCK_SIZE = 16
+_OPEN_CHATS = 1_000_000
+
+
+def recognises(sample: Sample) -> bool:
+    """Return whether the first row has the fields of a Bailian trace."""
+    needed = {"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids"}
+    return needed <= (sample.fields or {}).keys()
+
+
+def open_file(sample: Sample, options: Options) -> Opened:
+    """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
+    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
+    return Opened(size, lambda: read(sample.path, size), has_sessions=True)
+
+
+def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
+    """Yield the requests of a Bailian trace; a session is named by the ``chat_id`` of its first turn.
+
+    The last million chats are remembered; a turn whose parent is not among them begins a session.
+
+    Raises:
+        TraceError: at the first row that is not what the format says.
+    """
+    roots: OrderedDict[int, int] = OrderedDict()
+    for row in read_rows(path):
+        tokens = row.integer("input_length", least=1)
+        chat, parent = row.integer("chat_id", least=-1), row.integer("parent_chat_id", least=-1)
+        root = roots.pop(parent, chat)
+        if parent in roots or root != chat:
+            roots[parent] = root
+        roots[chat] = root
+        if len(roots) > _OPEN_CHATS:
+            roots.popitem(last=False)
+        prompt = full_blocks(row, tokens, block_size)
+        kind = row.text("type")
+        yield Record(
+            row.line,
+            row.number("timestamp"),
+            prompt,
+            prompt,
+            tokens,
+            row.integer("output_length"),
+            session=str(root),
+            attrs={"type": kind} if kind else None,
+        )

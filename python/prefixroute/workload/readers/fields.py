@@ -1,0 +1,204 @@
+"""Where a gateway log has what: paths into its rows, read from TOML, with defaults for the usual layouts.
+
+A path is names joined by dots; a number is a place in a list. A text on the way is parsed as JSON, so that bodies
+logged as strings are read through. A key that itself has dots (``gen_ai.usage.input_tokens``) is found too.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefixroute.errors import ConfigError
+
+_BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
+_ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
+_TIMES = ("timestamp", "time", "ts", "start_time", "startTime", "request_time", "created_at", "@timestamp", "created")
+_SESSIONS = ("session", "session_id", "sessionId", "conversation_id", "thread_id", "x-session-id")
+
+
+def _in(places: tuple[str, ...], *names: str) -> tuple[str, ...]:
+    return tuple(place + name for place in places for name in names)
+
+
+DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
+    "time": _TIMES,
+    "end_time": (),
+    "duration": (),
+    "messages": _in(_BODIES, "messages"),
+    "system": _in(_BODIES, "system"),
+    "tools": _in(_BODIES, "tools"),
+    "prompt": _in(_BODIES, "prompt"),
+    "token_ids": _in(_BODIES, "prompt_token_ids", "token_ids", "input_ids"),
+    "output": _in(_ANSWERS, "choices.0.message", "choices.0.text", "content", "output_text", "completion"),
+    "output_token_ids": _in(_ANSWERS, "output_token_ids", "completion_token_ids", "output_ids"),
+    "session": _in(
+        ("", "headers.", "request.headers.", "metadata.", "request.metadata.", "body.metadata."), *_SESSIONS
+    ),
+    "tenant": ("tenant", "tenant_id", "organization", "user_id", "user", *_in(_BODIES[1:], "user")),
+    "model": _in(_BODIES, "model"),
+    "prompt_tokens": _in(_ANSWERS, "usage.prompt_tokens", "usage.input_tokens", "prompt_tokens", "input_tokens"),
+    "output_tokens": _in(
+        _ANSWERS, "usage.completion_tokens", "usage.output_tokens", "completion_tokens", "output_tokens"
+    ),
+    "cached_tokens": _in(
+        _ANSWERS,
+        "usage.prompt_tokens_details.cached_tokens",
+        "usage.input_tokens_details.cached_tokens",
+        "usage.cache_read_input_tokens",
+        "cached_tokens",
+    ),
+}
+"""Paths that are tried for each field, the first that is there wins."""
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "fields"}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMap:
+    """Paths and units of a gateway log.
+
+    Attributes:
+        paths: for each field the paths that are tried, in order.
+        block_size: tokens a block, or None for 16.
+        bytes_per_token: of text; measured from reported prompt tokens, else 4, unless given.
+        time_unit: ``s``, ``ms``, ``us`` or ``ns``; guessed from the size of the number unless given.
+        duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival.
+        reorder_s: how far rows may be out of order, or None for 10 minutes.
+    """
+
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATHS)
+    block_size: int | None = None
+    bytes_per_token: float | None = None
+    time_unit: str | None = None
+    duration_unit: str = "s"
+    reorder_s: float | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> FieldMap:
+        """Read a map from TOML: settings at the top, paths under ``[fields]`` (one, or a list to try in order).
+
+        Raises:
+            ConfigError: naming the file and the key that is wrong.
+        """
+        try:
+            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read a field map from {path}: {error}") from error
+        return cls.from_table(table, str(path))
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], where: str = "field map") -> FieldMap:
+        """Return the map that a parsed TOML table describes; fields that it does not name keep their defaults."""
+        unknown = table.keys() - _SETTINGS
+        if unknown:
+            raise ConfigError(
+                f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_SETTINGS))}"
+            )
+        fields = table.get("fields", {})
+        if not isinstance(fields, Mapping) or fields.keys() - DEFAULT_PATHS.keys():
+            raise ConfigError(f"{where}: [fields] may name {', '.join(DEFAULT_PATHS)}, got {fields}")
+        paths = {**DEFAULT_PATHS, **{name: _paths(where, name, value) for name, value in fields.items()}}
+        for name in ("time_unit", "duration_unit"):
+            if table.get(name, "s") not in _UNITS:
+                raise ConfigError(f"{where}: {name} must be one of {', '.join(_UNITS)}, got {table[name]!r}")
+        for name, least in (("block_size", 1), ("bytes_per_token", 0.25), ("reorder_s", 0)):
+            value = table.get(name)
+            whole = name == "block_size"
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= least
+            ):
+                raise ConfigError(f"{where}: {name} must be {least} or more, got {value!r}")
+        return cls(
+            paths,
+            table.get("block_size"),
+            table.get("bytes_per_token"),
+            table.get("time_unit"),
+            table.get("duration_unit", "s"),
+            table.get("reorder_s"),
+        )
+
+
+def _paths(where: str, name: str, value: object) -> tuple[str, ...]:
+    paths = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise ConfigError(f"{where}: fields.{name} must be a path or a list of paths, got {value!r}")
+    return paths
+
+
+def seconds_of(number: float, unit: str | None) -> float:
+    """Return a time or duration in seconds; without a unit, an epoch time's unit is guessed from its size."""
+    if unit is not None:
+        return number * _UNITS[unit]
+    size = abs(number)
+    for least, scale in ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3)):
+        if size >= least:
+            return number * scale
+    return number
+
+
+class Finder:
+    """Finds fields in one row after another; the path that worked for a field last is tried first.
+
+    Texts that are parsed on the way are parsed once a row.
+    """
+
+    __slots__ = ("_parsed", "_paths", "_row")
+
+    def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
+        """Take the paths to try."""
+        self._paths = {name: [tuple(path.split(".")) for path in tried] for name, tried in paths.items()}
+        self._row: dict[str, Any] = {}
+        self._parsed: dict[int, Any] = {}
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Look at this row from now on."""
+        self._row = row
+        self._parsed = {}
+
+    def find(self, name: str) -> Any:
+        """Return the field's value, or None where no path leads to one."""
+        paths = self._paths[name]
+        for at, path in enumerate(paths):
+            value = self._follow(self._row, path)
+            if value is not None:
+                if at:
+                    paths.insert(0, paths.pop(at))
+                return value
+        return None
+
+    def path_of(self, name: str) -> str:
+        """Return the path that found the field last."""
+        return ".".join(self._paths[name][0])
+
+    def _follow(self, value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, str):
+            value = self._parse(value)
+        if isinstance(value, list):
+            place = path[0]
+            value = value[int(place)] if place.isdecimal() and int(place) < len(value) else None
+            return value if len(path) == 1 or value is None else self._follow(value, path[1:])
+        if not isinstance(value, dict):
+            return None
+        for length in range(1, len(path) + 1):
+            key = path[0] if length == 1 else ".".join(path[:length])
+            if key in value:
+                found = value[key]
+                if length < len(path):
+                    found = self._follow(found, path[length:])
+                if found is not None:
+                    return found
+        return None
+
+    def _parse(self, text: str) -> Any:
+        if id(text) not in self._parsed:
+            try:
+                self._parsed[id(text)] = json.loads(text) if text.lstrip()[:1] in {"{", "["} else None
+            except (ValueError, RecursionError):
+                self._parsed[id(text)] = None
+        return self._parsed[id(text)]

@@ -1,0 +1,258 @@
+"""Logs of a gateway or an engine, one request a line: OpenAI-style messages, a prompt's text, or its token ids.
+
+Where each field is says a :class:`FieldMap`. Text is cut into blocks of bytes that stand for ``block_size`` tokens:
+4 bytes a token, or as many as the log's own ``prompt_tokens`` tell. Prompts of different models share nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import TokensError
+from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.types import Namespace
+from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
+from prefixroute.workload.readers.lines import Row, read_rows, shown
+from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text
+from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+
+NAME = "gateway"
+BLOCK_SIZE = 16
+BYTES_PER_TOKEN = 4.0
+REORDER_S = 600.0
+"""Logs are written when a request ends; few take longer than this."""
+_CALIBRATION_ROWS = 500
+_PROMPTS = ("token_ids", "messages", "prompt")
+
+
+def recognises(sample: Sample) -> bool:
+    """Return whether the first row has a time and a prompt of any kind where the usual layouts have them."""
+    if sample.fields is None:
+        return False
+    finder = Finder(DEFAULT_PATHS)
+    finder.take(sample.fields)
+    return finder.find("time") is not None and any(finder.find(name) is not None for name in _PROMPTS)
+
+
+def open_file(sample: Sample, options: Options) -> Opened:
+    """Settle how many bytes a token has, and whether there are session keys, from the first 500 rows."""
+    layout = options.fields or FieldMap()
+    size = options.block_size or layout.block_size or BLOCK_SIZE
+    survey = _survey(sample, layout)
+    per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
+    unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
+
+    def records() -> Iterator[Record]:
+        return _Reader(layout, size, unit).records(sample)
+
+    assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
+    reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
+    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes)
+
+
+class _Survey(NamedTuple):
+    """What the first rows tell."""
+
+    text: bool
+    sessions: bool
+    bytes_per_token: float | None
+
+
+def _survey(sample: Sample, layout: FieldMap) -> _Survey:
+    reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
+    text = sessions = False
+    bytes_seen = tokens_seen = 0
+    for row in itertools.islice(read_rows(sample.path), _CALIBRATION_ROWS):
+        reader.finder.take(row.fields)
+        sessions = sessions or reader.finder.find("session") is not None
+        prompt = reader.prompt_of(row)
+        if not isinstance(prompt, str):
+            continue
+        text = True
+        reported = reader.reported_prompt_tokens(row)
+        if reported:
+            bytes_seen += len(prompt.encode())
+            tokens_seen += reported
+    return _Survey(text, sessions, bytes_seen / tokens_seen if tokens_seen else None)
+
+
+def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
+    if not survey.text:
+        return (), ()
+    if layout.bytes_per_token:
+        source, assumed = "given by the user", False
+    elif survey.bytes_per_token:
+        source, assumed = f"the log's own prompt tokens, first {_CALIBRATION_ROWS} rows", False
+    else:
+        source, assumed = "4 bytes a token, no prompt tokens in the log", True
+    return (
+        Assumption("bytes_per_token", per_token, "bytes", source, assumed),
+        Assumption("media_tokens", MEDIA_TOKENS, "tokens", "flat figure for an image, sound or file", assumed=True),
+    ), ("prompts are text: blocks are cut by bytes, not by a tokenizer",)
+
+
+class _Reader:
+    """Turns rows into records."""
+
+    def __init__(self, layout: FieldMap, block_size: int, unit: int) -> None:
+        """Cut text into blocks of ``4 * unit`` bytes, which stand for ``block_size`` tokens."""
+        self.layout = layout
+        self.block_size = block_size
+        self.unit = unit
+        self.finder = Finder(layout.paths)
+        self._namespaces: dict[str | None, Namespace | None] = {None: None}
+
+    def records(self, sample: Sample) -> Iterator[Record]:
+        """Yield the records of a file."""
+        for row in read_rows(sample.path):
+            self.finder.take(row.fields)
+            yield self._record(row)
+
+    def _record(self, row: Row) -> Record:
+        model = self._text(row, "model")
+        prompt = self.prompt_of(row)
+        if prompt is None:
+            raise row.error(f"no prompt: looked for {', '.join(_PROMPTS)} at {self.layout.paths['messages']}")
+        reported = self.reported_prompt_tokens(row)
+        cached = self._count(row, "cached_tokens")
+        output_tokens = self._count(row, "output_tokens")
+        if isinstance(prompt, str):
+            answer = answer_text(self.finder.find("output"))
+            blocks, context = self._cut_text(prompt, answer or "", model)
+            tokens = blocks.token_count
+            if output_tokens is None:
+                output_tokens = context.token_count - tokens
+            if cached is not None and reported:
+                cached = min(tokens, round(cached * tokens / reported))
+        else:
+            answer_ids = self.finder.find("output_token_ids")
+            blocks, context = self._cut_ids(row, prompt, [] if answer_ids is None else answer_ids, model)
+            tokens = blocks.token_count
+            output_tokens = context.token_count - tokens if output_tokens is None else output_tokens
+        if not tokens:
+            raise row.error("the prompt is empty")
+        return Record(
+            row.line,
+            self._arrival(row),
+            blocks,
+            context,
+            tokens,
+            output_tokens,
+            self._text(row, "session"),
+            self._text(row, "tenant"),
+            model,
+            cached,
+        )
+
+    def prompt_of(self, row: Row) -> str | list[Any] | None:
+        """Return the prompt: text, or a list of token ids, or None."""
+        ids = self.finder.find("token_ids")
+        if ids is not None:
+            if not isinstance(ids, list):
+                raise row.error(f"token ids must be a list, got {shown(ids)}")
+            return ids
+        messages = self.finder.find("messages")
+        if messages is None:
+            prompt = self.finder.find("prompt")
+            if isinstance(prompt, list) and prompt and type(prompt[0]) is int:
+                return prompt
+            if prompt is not None and not isinstance(prompt, str):
+                raise row.error(f"prompt must be text or a list of token ids, got {shown(prompt)}")
+            return prompt
+        if not isinstance(messages, list):
+            raise row.error(f"messages must be a list, got {shown(messages)}")
+        try:
+            return conversation_text(messages, tools=self.finder.find("tools"), system=self.finder.find("system"))
+        except ValueError as error:
+            raise row.error(str(error)) from error
+
+    def reported_prompt_tokens(self, row: Row) -> int | None:
+        """Return the prompt tokens the log reports; where it counts cached ones apart, with those."""
+        tokens = self._count(row, "prompt_tokens")
+        if tokens is None:
+            return None
+        apart = self._count(row, "cached_tokens") or 0
+        if apart and self.finder.path_of("cached_tokens").endswith("cache_read_input_tokens"):
+            return tokens + apart
+        return tokens
+
+    def _cut_text(self, prompt: str, answer: str, model: str | None) -> tuple[BlockHashes, BlockHashes]:
+        data = prompt.encode("utf-8", "surrogatepass")
+        whole = data + answer.encode("utf-8", "surrogatepass")
+        hashes = hash_blocks(whole, self.unit, self._namespace(model))
+        bytes_per_block = int(BYTES_PER_TOKEN) * self.unit
+
+        def tokens(size: int) -> int:
+            return math.ceil(size * self.block_size / bytes_per_block)
+
+        context = BlockHashes(hashes.array, token_count=tokens(len(whole)), block_size=self.block_size)
+        prompt_blocks = context.head(len(data) // bytes_per_block, tokens(len(data)))
+        return prompt_blocks, context if answer else prompt_blocks
+
+    def _cut_ids(self, row: Row, prompt: list[Any], answer: Any, model: str | None) -> tuple[BlockHashes, BlockHashes]:
+        if not isinstance(answer, list):
+            raise row.error(f"output token ids must be a list, got {shown(answer)}")
+        try:
+            context = hash_blocks(prompt + answer, self.block_size, self._namespace(model))
+        except (TokensError, TypeError, OverflowError) as error:
+            raise row.error(str(error)) from error
+        blocks = context.head(len(prompt) // self.block_size, len(prompt))
+        return blocks, context if answer else blocks
+
+    def _namespace(self, model: str | None) -> Namespace | None:
+        if model not in self._namespaces:
+            self._namespaces[model] = Namespace(model=model or "")
+        return self._namespaces[model]
+
+    def _text(self, row: Row, name: str) -> str | None:
+        value = self.finder.find(name)
+        if value is None or value == "" or isinstance(value, str):
+            return value or None
+        if type(value) is int:
+            return str(value)
+        raise row.error(f"{name} must be text, got {shown(value)}")
+
+    def _count(self, row: Row, name: str) -> int | None:
+        value = self.finder.find(name)
+        if value is None:
+            return None
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or value < 0:
+            raise row.error(f"{name} must be a whole number, 0 or more, got {shown(value)}")
+        return value
+
+    def _arrival(self, row: Row) -> float:
+        ended = self.finder.find("end_time")
+        if ended is not None:
+            duration = self.finder.find("duration")
+            return self._time(row, ended) - (0 if duration is None else self._duration(row, duration))
+        started = self.finder.find("time")
+        if started is None:
+            raise row.error(f"no time: looked for {', '.join(self.layout.paths['time'])}")
+        return self._time(row, started)
+
+    def _time(self, row: Row, value: Any) -> float:
+        if isinstance(value, str):
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                try:
+                    value = float(value)
+                except ValueError:
+                    raise row.error(f"time must be a number or ISO 8601, got {shown(value)}") from None
+            else:
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if type(value) not in {int, float} or not math.isfinite(value):
+            raise row.error(f"time must be a finite number or ISO 8601, got {shown(value)}")
+        return seconds_of(value, self.layout.time_unit)
+
+    def _duration(self, row: Row, value: Any) -> float:
+        if type(value) not in {int, float} or not 0 <= value < math.inf:
+            raise row.error(f"duration must be a finite number, 0 or more, got {shown(value)}")
+        return seconds_of(value, self.layout.duration_unit)

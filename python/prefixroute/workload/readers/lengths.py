@@ -1,0 +1,102 @@
+"""CSV files of arrivals and lengths: the Azure LLM traces and BurstGPT. They say nothing about prefixes.
+
+Every prompt is taken to be unlike any other. Use such a file for its bursts and lengths, or lend its arrivals to a
+generator with :func:`prefixroute.workload.read_arrivals`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from prefixroute.hashing import BlockHashes
+from prefixroute.workload.readers.lines import Row, read_lines, shown
+from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.streams import chain, chain_key
+
+NAME = "lengths"
+BLOCK_SIZE = 16
+
+
+class _Columns(NamedTuple):
+    time: str
+    prompt: str
+    output: str
+    model: str | None = None
+    session: str | None = None
+
+
+_LAYOUTS = (
+    _Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    _Columns("Timestamp", "Request tokens", "Response tokens", "Model", "Session ID"),
+)
+
+
+def _layout(header: str) -> _Columns | None:
+    names = set(next(csv.reader([header.strip().lstrip("\ufeff")]), []))
+    return next((layout for layout in _LAYOUTS if {layout.time, layout.prompt, layout.output} <= names), None)
+
+
+def recognises(sample: Sample) -> bool:
+    """Return whether the first line is the header of one of the layouts."""
+    return sample.fields is None and _layout(sample.text) is not None
+
+
+def open_file(sample: Sample, options: Options) -> Opened:
+    """Settle the layout."""
+    layout = _layout(sample.text)
+    if layout is None:
+        known = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
+        raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
+    size = options.block_size or BLOCK_SIZE
+    note = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
+    return Opened(size, lambda: _read(sample, layout, size), has_sessions=True, notes=(note,))
+
+
+def _read(sample: Sample, layout: _Columns, block_size: int) -> Iterator[Record]:
+    header: list[str] | None = None
+    for line, text in read_lines(sample.path):
+        cells = next(csv.reader([text.strip().lstrip("\ufeff")]))
+        if header is None:
+            header = cells
+            continue
+        row = Row(dict(zip(header, cells, strict=False)), sample.path, line)
+        tokens = _count(row, layout.prompt, least=1)
+        # Named by its line: two requests of equal length stay different, and each reading makes the same blocks.
+        hashes = chain(chain_key(line, "lengths"), 0, tokens // block_size)
+        prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
+        yield Record(
+            line,
+            _seconds(row, layout.time),
+            prompt,
+            prompt,
+            tokens,
+            _count(row, layout.output, least=0),
+            session=row.text(layout.session) if layout.session else None,
+            model=row.text(layout.model) if layout.model else None,
+        )
+
+
+def _count(row: Row, name: str, least: int) -> int:
+    text = row.text(name)
+    try:
+        value = int(text or "")
+    except ValueError:
+        value = -1
+    if value < least:
+        raise row.error(f"{name} must be a whole number, {least} or more, got {shown(text)}")
+    return value
+
+
+def _seconds(row: Row, name: str) -> float:
+    text = row.text(name) or ""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise row.error(f"{name} must be seconds or a date with a time, got {shown(text)}") from None

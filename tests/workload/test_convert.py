@@ -1,0 +1,193 @@
+"""A private trace says the same of prefixes, lengths and times as its source, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefixroute.errors import ConfigError, TraceError
+from prefixroute.hashing import BlockHashes
+from prefixroute.workload import Request, Workload, chat, convert, documents, measure, read_trace
+from prefixroute.workload.readers.siphash import siphash
+
+KEY = bytes(range(16))
+OTHER_KEY = bytes(range(1, 17))
+
+
+def test_siphash_is_the_published_function() -> None:
+    # The reference vector of eight bytes 00..07 under the key 00..0f (Aumasson and Bernstein).
+    assert int(siphash(np.array([0x0706050403020100], np.uint64), KEY)[0]) == 0x93F5F5799A932462
+    assert len(siphash(np.empty(0, np.uint64), KEY)) == 0
+    with pytest.raises(ConfigError, match="key of a private trace must have 16 bytes, got 3"):
+        siphash(np.empty(0, np.uint64), b"abc")
+
+
+def outline(workload: Workload) -> list[tuple[Any, ...]]:
+    """Everything of a workload but the values of its hashes, which become numbers in order of appearance."""
+    numbers: dict[int, int] = {}
+
+    def named(blocks: BlockHashes) -> list[int]:
+        return [numbers.setdefault(block, len(numbers)) for block in blocks.array.tolist()]
+
+    sessions: dict[str | None, int] = {None: -1}
+    return [
+        (
+            round(request.arrival_s, 6),
+            named(request.prompt),
+            named(request.context),
+            request.prompt_tokens,
+            request.output_tokens,
+            sessions.setdefault(request.session, len(sessions)),
+            request.reported_hit_tokens,
+            request.model,
+        )
+        for request in workload.requests()
+    ]
+
+
+@pytest.mark.parametrize("make", [chat, documents], ids=["chat", "documents"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_outline_is_kept(make: Callable[..., Workload], name: str, tmp_path: Path) -> None:
+    workload = make(2, requests=700)
+    written = convert(workload, tmp_path / name, KEY)
+    back = read_trace(tmp_path / name)
+    assert outline(back) == outline(workload)
+    assert (back.block_size, back.request_count, written.requests) == (16, 700, 700)
+    assert written.blocks == len({block for request in workload.requests() for block in request.context.array.tolist()})
+    assert measure(back).floor == measure(workload).floor
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_same_key_same_bytes_and_joinable_another_key_nothing_in_common(tmp_path: Path) -> None:
+    for name, key in (("a", KEY), ("b", KEY), ("c", OTHER_KEY)):
+        convert(chat(1, requests=50), tmp_path / f"{name}.jsonl.gz", key)
+    data = {name: (tmp_path / f"{name}.jsonl.gz").read_bytes() for name in "abc"}
+    assert data["a"] == data["b"]
+    blocks = {name: set(hashes_of(tmp_path / f"{name}.jsonl.gz")) for name in "ac"}
+    assert not blocks["a"] & blocks["c"]
+
+
+def hashes_of(path: Path) -> list[int]:
+    return [block for request in read_trace(path).requests() for block in request.context.array.tolist()]
+
+
+def test_nothing_of_the_source_is_in_the_file(tmp_path: Path) -> None:
+    said = "the merger closes on friday"
+    row = {
+        "time": 1,
+        "session": "alice@example.org",
+        "user": "alice",
+        "messages": [{"role": "user", "content": said * 9}],
+    }
+    (tmp_path / "log.jsonl").write_text(json.dumps(row))
+    workload = read_trace(tmp_path / "log.jsonl")
+    convert(workload, tmp_path / "p.jsonl", KEY)
+    text = (tmp_path / "p.jsonl").read_text()
+    assert "alice" not in text
+    assert "merger" not in text
+    (request,) = workload.requests()
+    raw = b64decode(json.loads(text.splitlines()[1])["blocks"])
+    assert not set(np.frombuffer(raw, "<u8").tolist()) & set(request.prompt.array.tolist())
+
+
+def test_a_workload_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"time": 1, "token_ids": [1]}\n{"time": 0')
+    with pytest.raises(TraceError, match=":2: not JSON"):
+        convert(read_trace(tmp_path / "bad.jsonl", check=False), tmp_path / "p.jsonl.gz", KEY)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+words = st.lists(st.integers(0, 1), max_size=12).map(tuple)
+
+
+@given(history=st.lists(st.tuples(words, words, st.integers(0, 3)), min_size=1, max_size=30), window=st.integers(1, 6))
+def test_any_history_through_any_window(
+    *,
+    history: list[tuple[tuple[int, ...], tuple[int, ...], int]],
+    window: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("convert") / "p.jsonl"
+    requests = []
+    for number, (prompt, answer, rest) in enumerate(history):
+        chained = np.array(
+            [hash((prompt + answer)[: end + 1]) & (2**64 - 1) for end in range(len(prompt + answer))], np.uint64
+        )
+        tokens = 4 * len(prompt) + max(rest, not prompt)
+        context = BlockHashes(chained, token_count=max(tokens + 4 * len(answer), 4 * len(chained)), block_size=4)
+        whole = context.head(len(prompt), tokens)
+        requests.append(Request(float(number), whole, context, tokens, 4 * len(answer)))
+    workload = Workload("random", 4, lambda: iter(requests))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefixroute.workload.conversion.WINDOW", window)
+        convert(workload, path, KEY)
+    assert outline(read_trace(path)) == outline(workload)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"back": 3}, "goes back 3 lines where 1 are held"),
+        ({"keep": 900}, "keeps 900 blocks of a chain of"),
+        ({"back": 0}, "back must be a whole number, 1 or more, got 0"),
+        ({"blocks": "%%"}, "blocks must be base64"),
+        ({"blocks": b64encode(b"123").decode()}, "blocks must be 64-bit numbers, got 3 bytes"),
+        ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
+        ({"full": 10**6}, "has 1000000 full blocks of"),
+        ({"cached": -1}, "cached must be a whole number, 0 or more, got -1"),
+        ({"t": -5}, "time goes back"),
+    ],
+)
+def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    convert(chat(1, requests=2), tmp_path / "p.jsonl", KEY)
+    header, first, second = (tmp_path / "p.jsonl").read_text().splitlines()
+    (tmp_path / "p.jsonl").write_text("\n".join([header, first, json.dumps({**json.loads(second), **change})]))
+    with pytest.raises(TraceError, match=rf"p\.jsonl:3: .*{message}"):
+        read_trace(tmp_path / "p.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"prefixroute_trace": 2}, "version of a private trace must be 1, got 2"),
+        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 or more, got 0"),
+        ({"prefixroute_trace": 1, "block_size": 16}, "field 'window' is missing"),
+    ],
+)
+def test_damaged_headers_are_refused(tmp_path: Path, header: dict[str, Any], message: str) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps(header))
+    with pytest.raises(TraceError, match=rf"p\.jsonl:1: {message}"):
+        read_trace(tmp_path / "p.jsonl")
+
+
+mutations = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+@given(mutations=mutations, cut=st.none() | st.integers(0, 10**6))
+def test_damaged_bytes_raise_trace_errors_or_read_as_a_trace(
+    *, zipped: bool, mutations: list[tuple[int, int]], cut: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    convert(chat(1, requests=6), folder / "p.jsonl", KEY)
+    data = bytearray((folder / "p.jsonl").read_bytes())
+    if zipped:
+        data = bytearray(gzip.compress(bytes(data), mtime=0))
+    for at, value in mutations:
+        data[at % len(data)] = value
+    (folder / "p.jsonl").write_bytes(data if cut is None else data[: cut % len(data)])
+    message = ""
+    try:
+        workload = read_trace(folder / "p.jsonl")
+    except TraceError as error:
+        message = str(error)
+    assert f"{folder / 'p.jsonl'}:" in message or all(request.prompt_tokens >= 1 for request in workload.requests())

@@ -1,0 +1,399 @@
+"""Every format by a file of its own making: what is read, what is inferred and said, what is refused and where."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError, TraceError
+from prefixroute.hashing import hash_blocks
+from prefixroute.types import Namespace
+from prefixroute.workload import FieldMap, Options, Request, floor, read_arrivals, read_trace
+
+Rows = list[dict[str, Any]]
+
+
+def write(path: Path, rows: Rows) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read(path: Path, options: Options | None = None) -> list[Request]:
+    return list(read_trace(path, options).requests())
+
+
+BAILIAN: Rows = [
+    {"chat_id": 7, "parent_chat_id": -1, "timestamp": 61.5, "input_length": 40, "output_length": 8, "type": "text",
+     "turn": 1, "hash_ids": [1, 2, 3]},
+    {"chat_id": 8, "parent_chat_id": -1, "timestamp": 61.5, "input_length": 32, "output_length": 8, "type": "search",
+     "turn": 1, "hash_ids": [1, 4]},
+    {"chat_id": 9, "parent_chat_id": 7, "timestamp": 70, "input_length": 64, "output_length": 8, "type": "text",
+     "turn": 2, "hash_ids": [1, 2, 5, 6]},
+    {"chat_id": 11, "parent_chat_id": 9, "timestamp": 90, "input_length": 64, "output_length": 8, "type": "text",
+     "turn": 3, "hash_ids": [1, 2, 5, 6]},
+]  # fmt: skip
+
+
+def test_bailian_turns_share_the_session_of_their_root(tmp_path: Path) -> None:
+    workload = read_trace(write(tmp_path / "qwen_traceA_blksz_16.jsonl", BAILIAN))
+    requests = list(workload.requests())
+    assert workload.block_size == 16
+    assert [request.session for request in requests] == ["7", "8", "7", "7"]
+    assert [request.arrival_s for request in requests] == [0, 0, 8.5, 28.5]
+    assert [len(request.prompt) for request in requests] == [2, 2, 4, 4]
+    assert requests[1].attrs == {"type": "search"}
+    assert requests[3].prompt == requests[2].prompt
+    assert workload.notes == ()
+
+
+def test_block_size_follows_the_ids(tmp_path: Path) -> None:
+    rows = [{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": list(range(16))}]
+    assert read_trace(write(tmp_path / "t.jsonl", rows)).block_size == 64
+    rows[0]["hash_ids"] = list(range(17))
+    with pytest.raises(TraceError, match=r"t\.jsonl:1: 17 hash_ids for 1000 tokens fit no block size"):
+        read_trace(write(tmp_path / "t.jsonl", rows))
+    assert read_trace(tmp_path / "t.jsonl", Options(block_size=60)).block_size == 60
+
+
+WEKA: Rows = [
+    {"session": "a", "tool_tokens": 100, "system_tokens": 60, "requests": [
+        {"t": 0, "m": 0, "in": 200, "out": 5, "keep": 0, "add": [[1, 3]]},
+        {"t": 5000, "m": 0, "in": 400, "out": 5, "keep": 2, "add": [[9, 2], [30, 2]]},
+        {"t": 2000, "m": 1, "in": 130, "out": 5, "keep": 0, "add": [[50, 2]], "agent": 1},
+        {"t": 3000, "m": 1, "in": 260, "out": 5, "keep": 2, "add": [[52, 2]], "agent": 1}]},
+    {"session": "b", "tool_tokens": 100, "system_tokens": 60, "requests": [
+        {"t": 0, "m": 0, "in": 200, "out": 5, "keep": 0, "add": [[1, 3]]}]},
+]  # fmt: skip
+
+
+def test_recorded_sessions_expand_by_agent_and_merge_in_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "weka.jsonl", WEKA)
+    workload = read_trace(path, Options(sessions_per_hour=1e-3))
+    first, sub, sub_next, second, other = workload.requests()
+    assert workload.block_size == 64
+    assert [len(request.prompt) for request in (first, sub, sub_next, second, other)] == [3, 2, 4, 6, 3]
+    assert (second.prompt.array[:2] == first.prompt.array[:2]).all()
+    assert (sub_next.prompt.array[:2] == sub.prompt.array).all()
+    assert [first.attrs, sub.attrs] == [{}, {"agent": "1"}]
+    assert [sub.model, first.model] == ["haiku-4-5", "opus-4-5"]
+    assert [sub.arrival_s - first.arrival_s, second.arrival_s - first.arrival_s] == pytest.approx([2, 5])
+    assert first.session == sub.session == "a"
+    assert not set(first.prompt.array.tolist()) & set(other.prompt.array.tolist())
+    assert any("nothing is shared between sessions" in note for note in workload.notes)
+    assert [item.assumed for item in workload.assumptions] == [False]
+
+
+def test_sharing_of_system_prompts_is_an_assumption_and_said(tmp_path: Path) -> None:
+    workload = read_trace(write(tmp_path / "weka.jsonl", WEKA), Options(share_system=True, sessions_per_hour=1e-3))
+    requests = list(workload.requests())
+    assert (requests[0].prompt.array[:2] == requests[-1].prompt.array[:2]).all()
+    assert requests[0].prompt.array[2] != requests[-1].prompt.array[2]
+    assert any("an assumption" in note for note in workload.notes)
+
+
+def test_starts_of_sessions_are_drawn_by_seed(tmp_path: Path) -> None:
+    path = write(tmp_path / "weka.jsonl", [{**WEKA[1], "session": str(at)} for at in range(200)])
+    times = {seed: [request.arrival_s for request in read(path, Options(seed=seed))] for seed in (1, 2)}
+    assert times[1] == [request.arrival_s for request in read(path, Options(seed=1))]
+    assert times[1] != times[2]
+    assert times[1][-1] == pytest.approx(200 * 60, rel=0.25)
+
+
+def test_lmcache_ids_are_global(tmp_path: Path) -> None:
+    session = {"agent_kind": "x", "requests": [{"t": 0, "in": 40, "out": 1, "keep": 0, "add": [[4, 2]]}]}
+    first, second = read(write(tmp_path / "l.jsonl", [{"session": "a", **session}, {"session": "b", **session}]))
+    assert first.prompt == second.prompt
+    assert first.prompt.block_size == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keep": 9}, r"requests\[0\] keeps 9 blocks of the 0 before"),
+        ({"add": [[1]]}, r"requests\[0\].add must hold \[first id, count\] pairs, got \[1\]"),
+        ({"add": [[-1, 2]]}, r"got \[-1, 2\]"),
+        ({"add": [[1, 10**12]]}, r"got \[1, 1000000000000\]"),
+        ({"add": [[1, 9]]}, "9 blocks of 16 for 40 tokens"),
+        ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
+        ({"t": "now"}, "t must be a finite number, got 'now'"),
+    ],
+)
+def test_bad_sessions_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    good = {"t": 0, "in": 40, "out": 1, "keep": 0, "add": [[4, 2]]}
+    rows = [{"session": "a", "requests": [good]}, {"session": "b", "requests": [{**good, **change}]}]
+    with pytest.raises(TraceError, match=rf"s\.jsonl:2: .*{message}"):
+        read_trace(write(tmp_path / "s.jsonl", rows))
+
+
+def test_lengths_only(tmp_path: Path) -> None:
+    path = tmp_path / "azure.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"
+    )
+    workload = read_trace(path)
+    first, second = workload.requests()
+    assert (first.prompt_tokens, first.output_tokens, len(first.prompt)) == (4808, 10, 300)
+    assert second.arrival_s == pytest.approx(0.052, abs=1e-6)
+    assert floor(workload) == 1
+    assert first.session is None
+    assert "says nothing about prefixes" in workload.notes[0]
+    assert [request.prompt for request in workload.requests()] == [first.prompt, second.prompt]
+    assert read_arrivals(path).recorded_s == pytest.approx([0, 0.052], abs=1e-6)
+
+
+def test_burstgpt_columns(tmp_path: Path) -> None:
+    header = ["Timestamp", "Session ID", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type"]
+    with (tmp_path / "burst.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, [5, 3, "ChatGPT", 472, 18, 490, "Conversation log"]])
+    (request,) = read(tmp_path / "burst.csv")
+    assert (request.prompt_tokens, request.output_tokens, request.model, request.session) == (472, 18, "ChatGPT", "3")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("2023-11-16 18:17:04,x,8", "ContextTokens must be a whole number, 1 or more, got 'x'"),
+        ("2023-11-16 18:17:04,-4,8", "ContextTokens must be a whole number, 1 or more, got '-4'"),
+        ("soon,4,8", "TIMESTAMP must be seconds or a date with a time, got 'soon'"),
+        ("2023-11-16 18:17:04,4", "GeneratedTokens must be a whole number"),
+        ("2023-11-16 18:17:01,4,8", "time goes back"),
+    ],
+)
+def test_bad_cells_name_their_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,2\n{line}\n")
+    with pytest.raises(TraceError, match=rf"a\.csv:3: .*{message}"):
+        read_trace(path)
+
+
+def chat_rows() -> Rows:
+    """Two conversations behind one system prompt, the second turn of the first extending the first turn."""
+    system = {"role": "system", "content": "You answer in one sentence. " * 40}
+    hello = {"role": "user", "content": "What is a prefix cache? " * 20}
+    answer = {"role": "assistant", "content": "A memory of computed keys and values. " * 10}
+    more = {"role": "user", "content": "And where is it kept? " * 20}
+    return [
+        {"timestamp": 1_760_000_000, "model": "m", "messages": [system, hello],
+         "response": {"choices": [{"message": answer}], "usage": {"prompt_tokens": 400, "completion_tokens": 90,
+                                                                   "prompt_tokens_details": {"cached_tokens": 0}}}},
+        {"timestamp": 1_760_000_002, "model": "m", "messages": [system, more], "response": {}},
+        {"timestamp": 1_760_000_009.5, "model": "m", "messages": [system, hello, answer, more], "response": {
+            "usage": {"prompt_tokens": 600, "prompt_tokens_details": {"cached_tokens": 480}}}},
+    ]  # fmt: skip
+
+
+def test_messages_share_their_prefix_and_the_answer(tmp_path: Path) -> None:
+    workload = read_trace(write(tmp_path / "gateway.jsonl", chat_rows()))
+    first, other, second = workload.requests()
+    assert [first.arrival_s, other.arrival_s, second.arrival_s] == [0, 2, 9.5]
+    assert (second.prompt.array[: len(first.context)] == first.context.array).all()
+    assert len(first.context) > len(first.prompt)
+    shared = int((first.prompt.array[: len(other.prompt)] == other.prompt.array[: len(first.prompt)]).sum())
+    assert shared * 16 == pytest.approx(1_120 / 4, abs=30)
+    assert first.session == second.session != other.session
+    assert any("sessions are inferred" in note for note in workload.notes)
+    assert any("window of 600 s" in note for note in workload.notes)
+
+
+def test_bytes_a_token_are_measured_and_reported_hits_scaled(tmp_path: Path) -> None:
+    workload = read_trace(write(tmp_path / "gateway.jsonl", chat_rows()))
+    assumed = {item.name: item for item in workload.assumptions}
+    assert not assumed["bytes_per_token"].assumed
+    requests = list(workload.requests())
+    assert sum(request.prompt_tokens for request in (requests[0], requests[2])) == pytest.approx(1_000, rel=0.04)
+    assert [request.reported_hit_tokens for request in requests][:2] == [0, None]
+    assert requests[2].reported_hit_tokens == round(480 * requests[2].prompt_tokens / 600)
+    rows = [{key: value for key, value in row.items() if key != "response"} for row in chat_rows()]
+    unknown = read_trace(write(tmp_path / "bare.jsonl", rows))
+    assert {item.name: (item.value, item.assumed) for item in unknown.assumptions}["bytes_per_token"] == (4.0, True)
+
+
+FIELDS = """
+time_unit = "ms"
+reorder_s = 30
+
+[fields]
+time = "ts"
+messages = "http.request.body.messages"
+model = ["http.request.body.model", "model"]
+session = "http.request.headers.x-chat"
+output = "http.response.body.choices.0.message"
+prompt_tokens = "billing.gen_ai.usage.input_tokens"
+cached_tokens = "billing.cached"
+"""
+
+
+def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
+    rows = [
+        {
+            "ts": row["timestamp"] * 1_000,
+            "billing": {"gen_ai.usage.input_tokens": 300 + 200 * at, "cached": 16 * at},
+            "http": {
+                "request": {
+                    "headers": {"x-chat": f"chat-{at % 2}"},
+                    "body": json.dumps({"model": "m", "messages": row["messages"]}),
+                },
+                "response": {"body": json.dumps({"choices": row["response"].get("choices", [])})},
+            },
+        }
+        for at, row in enumerate(chat_rows())
+    ]
+    (tmp_path / "map.toml").write_text(FIELDS)
+    options = Options(fields=FieldMap.read(tmp_path / "map.toml"))
+    mapped = read(write(tmp_path / "log.jsonl", rows), options)
+    plain = read(write(tmp_path / "plain.jsonl", chat_rows()))
+    assert [request.session for request in mapped] == ["chat-0", "chat-1", "chat-0"]
+    assert [request.arrival_s for request in mapped] == [0, 2, 9.5]
+    assert mapped[0].reported_hit_tokens == 0
+    assert (mapped[2].prompt.array[: len(mapped[0].context)] == mapped[0].context.array).all()
+    assert len(plain) == len(mapped)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour = 1", "unknown colour; known are block_size"),
+        ("[fields]\nprice = 'x'", r"\[fields\] may name time, "),
+        ("[fields]\ntime = 3", "fields.time must be a path or a list of paths, got 3"),
+        ("time_unit = 'days'", "time_unit must be one of s, ms, us, ns, got 'days'"),
+        ("block_size = 0", "block_size must be 1 or more, got 0"),
+        ("bytes_per_token = true", "bytes_per_token must be 0.25 or more, got True"),
+        ("= 3", "cannot read a field map"),
+    ],
+)
+def test_bad_field_maps_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "map.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        FieldMap.read(tmp_path / "map.toml")
+
+
+def test_models_share_nothing(tmp_path: Path) -> None:
+    rows = [{**chat_rows()[0], "model": name} for name in ("a", "b")]
+    first, second = read(write(tmp_path / "g.jsonl", rows))
+    assert not set(first.prompt.array.tolist()) & set(second.prompt.array.tolist())
+    assert [first.model, second.model] == ["a", "b"]
+
+
+def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
+    row = chat_rows()[1]
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 200_000}}]}
+    other = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 199_999 + "B"}}]}
+    rows = [
+        {**row, "tools": [{"name": "search"}]},
+        {**row, "messages": [image]},
+        {**row, "messages": [image]},
+        {**row, "messages": [other]},
+    ]
+    tools, first, same, changed = read(write(tmp_path / "g.jsonl", rows))
+    assert tools.prompt.array[0] != read(write(tmp_path / "p.jsonl", [row]))[0].prompt.array[0]
+    assert first.prompt_tokens == pytest.approx(1_000, abs=10)
+    assert first.prompt == same.prompt != changed.prompt
+
+
+def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
+    row = {
+        "time": "2026-11-29T10:00:00Z",
+        "body": {"model": "c", "system": "Be brief. " * 100, "messages": [{"role": "user", "content": "Hello there"}]},
+        "response": {"content": [{"type": "text", "text": "Hi"}], "usage": {
+            "input_tokens": 50, "cache_read_input_tokens": 200, "output_tokens": 3}},
+    }  # fmt: skip
+    (request,) = read(write(tmp_path / "g.jsonl", [row]))
+    assert request.reported_hit_tokens == round(200 * request.prompt_tokens / 250)
+    assert request.output_tokens == 3
+
+
+def test_token_ids_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:
+    ids, answer = list(range(100)), list(range(500, 540))
+    row = {"timestamp": 3.0, "model": "m", "token_ids": ids, "output_token_ids": answer, "session_id": "s"}
+    (request,) = read(write(tmp_path / "t.jsonl", [row]), Options(block_size=8))
+    namespace = Namespace(model="m")
+    assert request.prompt == hash_blocks(np.array(ids), 8, namespace)
+    assert request.context == hash_blocks(np.array(ids + answer), 8, namespace)
+    assert (request.prompt_tokens, request.output_tokens, request.session) == (100, 40, "s")
+
+
+def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
+    ends = [(40, 30.0), (41, 1.0), (45, 44.0), (50, 2.0)]
+    rows = [{"end": end, "took": took, "token_ids": [1] * 40, "session": str(end)} for end, took in ends]
+    layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}, "reorder_s": 60})
+    requests = read(write(tmp_path / "done.jsonl", rows), Options(fields=layout))
+    assert [request.arrival_s for request in requests] == [0, 9, 39, 47]
+    assert [request.session for request in requests] == ["45", "40", "41", "50"]
+    with pytest.raises(TraceError, match=r"done\.jsonl:3: time goes back .*; rows may be 5 s out of order"):
+        read_trace(tmp_path / "done.jsonl", Options(fields=layout, reorder_s=5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"messages": "hello"}, "messages must be a list, got 'hello'"),
+        ({"messages": ["hello"]}, "message 0 must be an object, got 'hello'"),
+        ({"messages": None}, "no prompt: looked for token_ids, messages, prompt"),
+        ({"messages": []}, "the prompt is empty"),
+        ({"timestamp": None}, "no time: looked for timestamp, time"),
+        ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),
+        ({"timestamp": [1]}, r"time must be a finite number or ISO 8601, got \[1\]"),
+        ({"response": {"usage": {"prompt_tokens": -4}}}, "prompt_tokens must be a whole number, 0 or more, got -4"),
+        ({"model": {"name": "m"}}, "model must be text, got {'name': 'm'}"),
+        ({"token_ids": [1, 2, -3]}, "2"),
+        ({"token_ids": "abc"}, "token ids must be a list, got 'abc'"),
+        ({"token_ids": [1, "b"]}, ""),
+        ({"token_ids": [1] * 20, "output_token_ids": {}}, "output token ids must be a list"),
+        ({"messages": None, "prompt": {"a": 1}}, "prompt must be text or a list of token ids"),
+    ],
+)
+def test_bad_gateway_rows_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows = [*chat_rows(), {**chat_rows()[2], **change}]
+    with pytest.raises(TraceError, match=rf"g\.jsonl:4: .*{message}"):
+        read_trace(write(tmp_path / "g.jsonl", rows))
+
+
+def test_sessions_are_inferred_by_extension_and_only_once_each(tmp_path: Path) -> None:
+    def row(*ids: int) -> dict[str, Any]:
+        return {"timestamp": 0, "input_length": 512 * len(ids), "output_length": 1, "hash_ids": list(ids)}
+
+    path = write(tmp_path / "m.jsonl", [row(0), row(0, 1), row(0, 1, 2), row(0, 1, 3), row(0, 9), row(0, 1, 2, 4)])
+    workload = read_trace(path)
+    sessions = [request.session for request in workload.requests()]
+    assert sessions[0] is None
+    assert sessions[1] == sessions[2] == sessions[5]
+    assert len({*sessions}) == 4
+    assert "sessions are inferred" in workload.notes[-1]
+    assert {request.session for request in read(path, Options(infer_sessions=False))} == {None}
+
+
+def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
+    path = write(tmp_path / "b.jsonl", BAILIAN)
+    assert read_trace(path, Options(format="mooncake")).block_size == 16
+    with pytest.raises(ConfigError, match=r"trace format must be one of private, bailian, .* got 'csv'"):
+        read_trace(path, Options(format="csv"))
+    with pytest.raises(TraceError, match=r"b\.jsonl:1: .*columns of no known layout"):
+        read_trace(path, Options(format="lengths"))
+
+
+def test_nothing_known(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TraceError, match=r"x\.csv:1: neither JSON nor a known CSV header: 'a,b'"):
+        read_trace(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("name", ["gateway", "tokens", "bailian", "azure"])
+def test_gzip_of_every_format(tmp_path: Path, name: str) -> None:
+    texts: dict[str, Callable[[], str]] = {
+        "gateway": lambda: write(tmp_path / "x", chat_rows()).read_text(),
+        "tokens": lambda: '{"time": 1, "token_ids": [1, 2, 3]}\n',
+        "bailian": lambda: write(tmp_path / "x", BAILIAN).read_text(),
+        "azure": lambda: "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,2\n",
+    }
+    text = texts[name]()
+    (tmp_path / "plain").write_text(text)
+    (tmp_path / "zipped").write_bytes(gzip.compress(text.encode()))
+    assert read(tmp_path / "plain") == read(tmp_path / "zipped")
