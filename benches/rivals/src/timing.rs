@@ -1,0 +1,50 @@
+//! Calls by the monotonic clock, its own cost taken off. The clock of a virtual machine may step by 10 ns, so medians come
+//! from batches and the tail from single calls.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Calls of a batch.
+pub const BATCH: usize = 8;
+
+/// Nanoseconds a call.
+#[derive(Default)]
+pub struct Samples {
+    /// Means of batches.
+    pub batches: Vec<f64>,
+    pub singles: Vec<f64>,
+}
+
+impl Samples {
+    pub fn timing(self) -> Timing {
+        Timing { p50: Timing::of(self.batches).p50, p99: Timing::of(self.singles).p99 }
+    }
+}
+
+/// Nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub p50: f64,
+    pub p99: f64,
+}
+
+impl Timing {
+    pub fn of(mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        let at = |share: f64| samples[((samples.len() - 1) as f64 * share).round() as usize];
+        Timing { p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+/// Median cost of reading the clock twice.
+pub fn clock_cost() -> f64 {
+    let samples: Vec<f64> = (0..10_001).map(|_| nanoseconds(|| {}, 0.0)).collect();
+    Timing::of(samples).p50
+}
+
+/// Time of one call, less the clock's cost.
+pub fn nanoseconds(call: impl FnOnce(), clock: f64) -> f64 {
+    let start = Instant::now();
+    black_box(call());
+    start.elapsed().as_nanos() as f64 - clock
+}
