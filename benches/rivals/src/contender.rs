@@ -3,17 +3,17 @@
 
 use crate::workload::{Blocks, Chain};
 
+#[cfg(feature = "dynamo")]
+mod dynamo;
 mod ours;
 #[cfg(feature = "smg")]
 mod smg;
-#[cfg(feature = "dynamo")]
-mod dynamo;
 
+#[cfg(feature = "dynamo")]
+pub use dynamo::{DynamoConcurrent, DynamoRadix};
 pub use ours::{Belief, Ours};
 #[cfg(feature = "smg")]
 pub use smg::{SmgChain, SmgTokenTree};
-#[cfg(feature = "dynamo")]
-pub use dynamo::{DynamoConcurrent, DynamoRadix};
 
 /// An index that is fed by engines' events.
 pub trait Contender {

@@ -1,5 +1,7 @@
 //! A contender with a fleet in it, behind one type, so that all of them can take turns.
 
+use std::hint::black_box;
+
 use crate::contender::Contender;
 use crate::timing::{BATCH, Samples, nanoseconds};
 use crate::workload::{Fleet, Oracle};
@@ -52,11 +54,14 @@ impl<C: Contender> Lane for Filled<C> {
     fn sample(&mut self, first: usize, count: usize, clock: f64, samples: &mut Samples) {
         for turn in (first..first + count).step_by(2 * BATCH) {
             let mut batch: [C::Query; BATCH] = std::array::from_fn(|at| self.at(turn + at));
-            let all = nanoseconds(|| batch.iter_mut().for_each(|query| self.index.lookup(query, &mut self.out)), clock);
+            let all = nanoseconds(
+                || batch.iter_mut().for_each(|query| self.index.lookup(query, black_box(&mut self.out))),
+                clock,
+            );
             samples.batches.push(all / BATCH as f64);
             for at in BATCH..2 * BATCH {
                 let mut query = self.at(turn + at);
-                samples.singles.push(nanoseconds(|| self.index.lookup(&mut query, &mut self.out), clock));
+                samples.singles.push(nanoseconds(|| self.index.lookup(&mut query, black_box(&mut self.out)), clock));
             }
         }
     }

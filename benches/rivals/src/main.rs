@@ -66,11 +66,11 @@ fn main() -> ExitCode {
             });
         }
     }
-    if let Some(path) = arguments.json {
-        if let Err(error) = std::fs::write(&path, format!("{:#}\n", report::json(&rows, clock))) {
-            eprintln!("cannot write {path}: {error}");
-            return ExitCode::FAILURE;
-        }
+    let written =
+        arguments.json.map_or(Ok(()), |path| std::fs::write(path, format!("{:#}\n", report::json(&rows, clock))));
+    if let Err(error) = written {
+        eprintln!("cannot write the figures: {error}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

@@ -1,7 +1,6 @@
 //! Calls by the monotonic clock, its own cost taken off. The clock of a virtual machine may step by 10 ns, so medians come
 //! from batches and the tail from single calls.
 
-use std::hint::black_box;
 use std::time::Instant;
 
 /// Calls of a batch.
@@ -45,6 +44,6 @@ pub fn clock_cost() -> f64 {
 /// Time of one call, less the clock's cost.
 pub fn nanoseconds(call: impl FnOnce(), clock: f64) -> f64 {
     let start = Instant::now();
-    black_box(call());
+    call();
     start.elapsed().as_nanos() as f64 - clock
 }

@@ -72,14 +72,13 @@ impl<B: Believer> Full for Steady<B> {
 
     fn turn(&mut self) -> f64 {
         let new = W1.blocks - SYSTEM;
-        let prompts: Vec<B::Prompt> = (0..TURN)
-            .map(|_| B::prompt(&[self.system.clone(), tokens(new, &mut self.numbers)].concat()))
-            .collect();
+        let prompts: Vec<B::Prompt> =
+            (0..TURN).map(|_| B::prompt(&[self.system.clone(), tokens(new, &mut self.numbers)].concat())).collect();
         let start = Instant::now();
         for prompt in &prompts {
             self.index.insert(self.inserted % W1.replicas, prompt);
             self.inserted += 1;
-            if self.inserted % SWEEP == 0 {
+            if self.inserted.is_multiple_of(SWEEP) {
                 self.index.evict();
             }
         }

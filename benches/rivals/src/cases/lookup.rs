@@ -36,7 +36,8 @@ pub fn cold(effort: Effort, clock: f64, emit: &mut dyn FnMut(Row)) {
 pub fn growth(effort: Effort, clock: f64, emit: &mut dyn FnMut(Row)) {
     for count in [32, 320, 3_200, 16_384] {
         let mut fleet = conversations(count, 16, 64, 8);
-        fleet.name = format!("growth, {} k blocks held, the same 16 prompts", (count * 300 + 64.min(count) * 128) / 1_000);
+        fleet.name =
+            format!("growth, {} k blocks held, the same 16 prompts", (count * 300 + 64.min(count) * 128) / 1_000);
         emit(compare(&fleet, WARM, effort, clock));
     }
     for blocks in [64, 256, 1_024, 4_096, 8_000] {

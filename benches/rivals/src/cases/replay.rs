@@ -72,9 +72,20 @@ fn read(path: &Path) -> Result<Vec<Vec<u64>>, Box<dyn std::error::Error>> {
 
 enum Operation {
     /// `held` leading blocks lie at the replica that the request goes to.
-    Query { chain: Chain, replica: usize, held: usize },
-    Stored { replica: usize, chain: Chain, from: usize },
-    Removed { replica: usize, names: Vec<u64> },
+    Query {
+        chain: Chain,
+        replica: usize,
+        held: usize,
+    },
+    Stored {
+        replica: usize,
+        chain: Chain,
+        from: usize,
+    },
+    Removed {
+        replica: usize,
+        names: Vec<u64>,
+    },
 }
 
 impl Operation {

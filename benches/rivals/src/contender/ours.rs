@@ -49,7 +49,12 @@ impl Contender for Ours {
 
     fn stored(replica: usize, parent: Option<u64>, blocks: Blocks<'_>) -> Event {
         let contents = blocks.contents.to_vec();
-        Event::Stored { slot: Slot(replica as u16), engine: engine(blocks.names), parent: parent.map(EngineHash), contents }
+        Event::Stored {
+            slot: Slot(replica as u16),
+            engine: engine(blocks.names),
+            parent: parent.map(EngineHash),
+            contents,
+        }
     }
 
     fn removed(replica: usize, names: &[u64]) -> Event {
