@@ -33,7 +33,7 @@ def chained(path: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.uint64]
     return np.array(numbers, np.uint64)
 
 
-def requests_of(history: list[tuple[tuple[int, ...], tuple[int, ...], float]]) -> list[Request]:
+def random_requests(history: list[tuple[tuple[int, ...], tuple[int, ...], float]]) -> list[Request]:
     requests = []
     now = 0.0
     for prompt, answer, gap in history:
@@ -79,7 +79,7 @@ def test_the_tree_knows_what_a_set_knows(
 ) -> None:
     tree, dull = PrefixTree(long_walk), DullCache()
     last: dict[int, int] = {}
-    for number, request in enumerate(requests_of(history)):
+    for number, request in enumerate(random_requests(history)):
         context = request.context.array.tolist()
         known = tree.touch(number, request.prompt.array, request.context.array)
         assert min(known[-1].last if known else 0, len(request.prompt)) == dull.serve(request)
@@ -95,7 +95,7 @@ def test_the_tree_knows_what_a_set_knows(
 def test_the_curve_is_what_an_lru_cache_of_that_size_does(
     history: list[tuple[tuple[int, ...], tuple[int, ...], float]], capacity: int
 ) -> None:
-    requests = requests_of(history)
+    requests = random_requests(history)
     statistics = TraceStatistics("random", BLOCK)
     for request in requests:
         statistics.add(request)
@@ -109,7 +109,7 @@ def test_the_curve_is_what_an_lru_cache_of_that_size_does(
 
 @given(histories, st.sampled_from([0.0, 1.0, 29.0, 31.0, 1e9]))
 def test_reuse_by_time_kept(history: list[tuple[tuple[int, ...], tuple[int, ...], float]], kept_s: float) -> None:
-    requests = requests_of(history)
+    requests = random_requests(history)
     statistics = TraceStatistics("random", BLOCK)
     dull = DullCache(kept_s=kept_s)
     hits = total = 0
@@ -122,7 +122,7 @@ def test_reuse_by_time_kept(history: list[tuple[tuple[int, ...], tuple[int, ...]
 
 @given(histories)
 def test_blocks_and_groups(history: list[tuple[tuple[int, ...], tuple[int, ...], float]]) -> None:
-    requests = requests_of(history)
+    requests = random_requests(history)
     statistics = TraceStatistics("random", BLOCK)
     for request in requests:
         statistics.add(request)
