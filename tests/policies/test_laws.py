@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_belief import FakeBelief, FakeBlocks
 from prefixroute.errors import NoReplicaError
+from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.policies import POLICIES, Policy, View, as_policy, describe, presets
 from prefixroute.policies.base import settle
 from prefixroute.router import Router
@@ -23,13 +23,12 @@ KEYED = {"session", "rendezvous", "document", "bounded", "prefix-hash"}
 
 
 def make(name: str | Policy | Callable[[View], Any], replicas: int = 5, **options: Any) -> Router:
-    options.setdefault("index", FakeBelief())
     return Router([f"r{i}" for i in range(replicas)], policy=name, clock=lambda: 0.0, **options)
 
 
 @cache
-def prompt(number: int, tokens: int = 1_040) -> FakeBlocks:
-    return FakeBelief().hash(np.arange(tokens) + 100_000 * number)
+def prompt(number: int, tokens: int = 1_040) -> BlockHashes:
+    return hash_blocks(np.arange(tokens) + 100_000 * number)
 
 
 @every_policy

@@ -14,11 +14,8 @@ TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
 
 
-class Pick(NamedTuple):
-    """One slot, and why."""
-
-    slot: int
-    reason: str
+Pick: TypeAlias = tuple[int, str]
+"""One slot, and why."""
 
 
 class Scores(NamedTuple):
@@ -35,8 +32,8 @@ class Scores(NamedTuple):
 class Policy:
     """Decides where a request goes. Subclass it, give it a name, and write :meth:`decide`.
 
-    A policy is stateless and pure: it sees one frozen :class:`~prefixroute.policies.View` and returns a
-    :class:`Pick` or :class:`Scores`. Everything it may want to remember is a signal of the view, kept by the router.
+    A policy is stateless and pure: it sees one frozen :class:`~prefixroute.policies.View` and returns a slot with a
+    reason, or :class:`Scores`. Everything it may want to remember is a signal of the view, kept by the router.
     It need not care for caps, ranking or excluded replicas: the router asks again with fewer slots on offer.
     """
 
@@ -57,7 +54,7 @@ class Policy:
         raise NotImplementedError
 
 
-Answer: TypeAlias = int | tuple[int, str] | Sequence[float] | Pick | Scores
+Answer: TypeAlias = int | Pick | Sequence[float] | Scores
 """What a user's function may return: a slot, a slot and a reason, or one score per slot on offer."""
 
 
@@ -74,28 +71,27 @@ class FunctionPolicy(Policy):
 
 
 def as_choice(answer: Answer, name: str) -> Pick | Scores:
-    """Return ``answer`` as a :class:`Pick` or :class:`Scores`; raise :class:`ConfigError` if it is neither."""
-    if isinstance(answer, Pick | Scores):
+    """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
+    if isinstance(answer, Scores):
         return answer
     if isinstance(answer, int) and not isinstance(answer, bool):
-        return Pick(answer, name)
+        return answer, name
     if isinstance(answer, Sequence) and not isinstance(answer, str):
         if len(answer) == 2 and isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
-            return Pick(int(answer[0]), answer[1])
-        return Scores(answer, name)  # type: ignore[arg-type]
+            return int(answer[0]), answer[1]
+        return Scores(answer, name)  # type: ignore[arg-type]  # a sequence of numbers, as far as types can tell
     raise ConfigError(
         f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
     )
 
 
-def settle(choice: Pick | Scores, view: View, name: str) -> tuple[int, str]:
+def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
     """Return (slot, reason) of a policy's answer: ties of scores are broken by draw, a foreign slot is refused."""
-    if type(choice) is Pick:
+    choice = as_choice(answer, name)
+    if type(choice) is not Scores:
         if choice[0] in view.slots:
             return choice
         raise ConfigError(f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}")
-    if type(choice) is not Scores:
-        return settle(as_choice(choice, name), view, name)
     values, slots = choice[0], view.slots
     if len(values) != len(slots):
         raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")

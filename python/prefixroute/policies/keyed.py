@@ -94,12 +94,12 @@ class Session(Policy):
         """Return the bound slot, or the rendezvous choice of the session."""
         session = view.request.session
         if not session:
-            return Pick(_fallback(self.fallback, view), "no_session")
+            return _fallback(self.fallback, view), "no_session"
         bound = view.binding
         if bound is not None and bound in view.slots:
-            return Pick(bound, "primary")
+            return bound, "primary"
         reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
-        return Pick(rendezvous(view, mix64(text_hash(session))), reason)
+        return rendezvous(view, mix64(text_hash(session))), reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Rendezvous(Policy):
         """Return the first choice of the key."""
         key = _KEYS[self.key](view)
         if key is None:
-            return Pick(_fallback(self.fallback, view), "no_key")
-        return Pick(rendezvous(view, mix64(key)), "hashed")
+            return _fallback(self.fallback, view), "no_key"
+        return rendezvous(view, mix64(key)), "hashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ class Document(Policy):
         """Return the first choice of the document."""
         key = _document(view)
         if key is None:
-            return Pick(_fallback(self.fallback, view), "no_key")
-        return Pick(rendezvous(view, mix64(key)), "hashed")
+            return _fallback(self.fallback, view), "no_key"
+        return rendezvous(view, mix64(key)), "hashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,22 +202,22 @@ class Bounded(Policy):
         """Return the first slot in the key's order that has room."""
         key = _KEYS[self.key](view)
         if key is None:
-            return Pick(_fallback(self.fallback, view), "no_key")
+            return _fallback(self.fallback, view), "no_key"
         loads, count = view.loads, len(view.slots)
         total = sum(view.offered(loads))
         bound = ceil(self.factor * (total + 1) / count)
         home = rendezvous(view, mix64(key))
         if loads[home] + 1 <= bound:
-            return Pick(home, "hashed")
+            return home, "hashed"
         order = rendezvous_order(view, mix64(key))
         starving = total // (count * self.factor) if self.rescue else 0
         for slot in order:
             if loads[slot] < starving:
-                return Pick(slot, "overflow_starving")
+                return slot, "overflow_starving"
         for slot in order:
             if loads[slot] + 1 <= bound:
-                return Pick(slot, "overflow")
-        return Pick(least(view, loads, 2), "full")
+                return slot, "overflow"
+        return least(view, loads, 2), "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,14 +251,14 @@ class PrefixHash(Policy):
     def decide(self, view: View) -> Pick:
         """Return the head's first choice, unless it is overloaded."""
         if view.head is None:
-            return Pick(_fallback(self.fallback, view), "no_key")
+            return _fallback(self.fallback, view), "no_key"
         home = rendezvous(view, mix64(view.head))
         offered = view.offered(view.loads)
         mean = sum(offered) / len(offered)
         load = view.loads[home]
         if load > self.factor * mean and load > mean + self.gap:
-            return Pick(least(view, view.loads, 2), "overflow")
-        return Pick(home, "hashed")
+            return least(view, view.loads, 2), "overflow"
+        return home, "hashed"
 
 
 def _fallback(policy: Policy, view: View) -> int:

@@ -75,10 +75,10 @@ class CacheAware(Policy):
         hits, loads = view.offered(view.hits), view.offered(view.loads)
         low = min(loads)
         if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
-            return Pick(least(view, view.loads, 4), "imbalanced")
+            return least(view, view.loads, 4), "imbalanced"
         best = max(hits)
         if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
-            return Pick(settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match")
+            return settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
         count = hits.count(best)
         if count == 1:
             at = hits.index(best)
@@ -88,7 +88,7 @@ class CacheAware(Policy):
             if loads[other] < loads[at]:
                 at = other
         if loads[at] == low or self.spill == "never":
-            return Pick(view.slots[at], "match")
+            return view.slots[at], "match"
         return self._spill(view, hits, loads, at)
 
     def _spill(self, view: View, hits: Sequence[int], loads: Sequence[float], at: int) -> Pick:
@@ -97,20 +97,20 @@ class CacheAware(Policy):
         if self.spill == "candidate":
             other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
             over = loads[at] > self._bound(view.loads[other])
-            return Pick(other, "spill") if over else Pick(slots[at], "match")
+            return (other, "spill") if over else (slots[at], "match")
         if self.spill == "least":
             bound = self._bound(min(loads))
         else:
             mean = sum(loads) / len(loads)
             bound = self._bound(mean) if self.spill == "mean" else mean + self.spill_ratio * pstdev(loads)
         if loads[at] <= bound:
-            return Pick(slots[at], "match")
+            return slots[at], "match"
         floor = max(1, self.min_match_tokens) if self.shorter else hits[at]
         holders = [at for at, hit in enumerate(hits) if hit >= floor and loads[at] <= bound]
         if not holders:
-            return Pick(least(view, view.loads, 4), "spill")
+            return least(view, view.loads, 4), "spill"
         first = min((-hits[at], loads[at]) for at in holders)
-        return Pick(one_of(view, [slots[at] for at in holders if (-hits[at], loads[at]) == first], 4), "match")
+        return one_of(view, [slots[at] for at in holders if (-hits[at], loads[at]) == first], 4), "match"
 
     def _bound(self, other: float) -> float:
         """Return the load up to which a holder is kept beside another load."""

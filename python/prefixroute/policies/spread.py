@@ -28,7 +28,7 @@ class RoundRobin(Policy):
 
     def decide(self, view: View) -> Pick:
         """Return the slot whose turn it is."""
-        return Pick(view.slots[view.turn % len(view.slots)], "turn")
+        return view.slots[view.turn % len(view.slots)], "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Random(Policy):
 
     def decide(self, view: View) -> Pick:
         """Return a slot drawn at random."""
-        return Pick(one_of(view, view.slots, 0), "drawn")
+        return one_of(view, view.slots, 0), "drawn"
 
 
 _MEASURES = {
@@ -80,11 +80,11 @@ class LeastLoaded(Policy):
     def decide(self, view: View) -> Pick:
         """Return the slot where the measure is smallest."""
         if self.by == "load":
-            return Pick(least(view, view.loads, 0), "least")
+            return least(view, view.loads, 0), "least"
         values = self._measure(view)
         if values is None:
-            return Pick(least(view, view.loads, 0), "unreported")
-        return Pick(least(view, values, 0), "least")
+            return least(view, view.loads, 0), "unreported"
+        return least(view, values, 0), "least"
 
     def _measure(self, view: View) -> Sequence[float] | None:
         if self.by == "requests":
@@ -140,7 +140,7 @@ class PowerOfTwo(Policy):
 
     def decide(self, view: View) -> Pick:
         """Return the better of two drawn slots."""
-        return Pick(self.among(view, view.slots), "power_of_two")
+        return self.among(view, view.slots), "power_of_two"
 
     def among(self, view: View, slots: Sequence[int]) -> int:
         """Return the better of two slots drawn from ``slots``."""

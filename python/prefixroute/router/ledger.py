@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.router.fleet import DRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prefixroute.router.belief import Belief, Booked
     from prefixroute.router.book import LoadBook
     from prefixroute.router.decision import Decision
@@ -60,7 +62,7 @@ class Entry:
         self.booked: Booked | None = None
         self.open, self.started, self.fate = True, False, "in flight"
         self.epoch = 0
-        self.followers: list[Ticket] = []
+        self.followers: Sequence[Ticket] = ()
         self.tried: frozenset[str] = frozenset()
         self.group: list[Entry] | None = None
 

@@ -47,20 +47,21 @@ class Prompts:
         self.kind, self.block_size, self._render = kind, block_size, render
         self._encode = encoder(tokenizer)
         self._bytes = self._tokens = 0
-
-    @property
-    def scale(self) -> float:
-        """Tokens for one estimated token: 1 for token ids and until lengths of texts were reported."""
-        return BYTES_PER_TOKEN * self._tokens / self._bytes if self._tokens >= _FEW_TOKENS else 1.0
+        self.scale = 1.0
+        """Tokens for one estimated token: 1 for token ids, and until enough lengths of texts were reported."""
 
     def calibrate(self, estimated_tokens: int, reported_tokens: int) -> None:
         """Learn from a prompt's reported length how many bytes a token has."""
         if self.kind != "tokens" and self._encode is None and estimated_tokens > 0 and reported_tokens > 0:
             self._bytes += round(BYTES_PER_TOKEN * estimated_tokens)
             self._tokens += reported_tokens
+            if self._tokens >= _FEW_TOKENS:
+                self.scale = BYTES_PER_TOKEN * self._tokens / self._bytes
 
     def prepare(self, prompt: Any) -> Any:
         """Return what the index hashes; raise :class:`TokensError` if the prompt is of another kind."""
+        if type(prompt) is np.ndarray and self.kind == "tokens":
+            return prompt
         if type(prompt) is BlockHashes:
             return prompt if prompt.block_size == self.block_size else self._coarse(prompt)
         if self.kind == "tokens":

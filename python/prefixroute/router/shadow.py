@@ -24,7 +24,7 @@ class Follow(Policy):
 
     def decide(self, view: View) -> Pick:
         """Return the first slot on offer."""
-        return Pick(view.slots[0], "followed")
+        return view.slots[0], "followed"
 
 
 @dataclass(frozen=True, slots=True)
