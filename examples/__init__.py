@@ -1,0 +1,1 @@
+"""Examples that run, see the README in each folder."""

@@ -1,0 +1,1 @@
+"""A proxy for OpenAI-compatible engines that routes with prefixroute, see README.md."""

@@ -1,0 +1,60 @@
+"""Fixtures of the proxy's tests: parts that run, and end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from examples.proxy.fake_engine import Behaviour
+from loopback import Engine, Proxy, Scripted
+
+
+@pytest.fixture
+def make_engines() -> Iterator[Callable[..., list[Engine]]]:
+    """Return a maker of engine processes that differ in nothing: ``make_engines(2, decode_s=0.01)``."""
+    with ExitStack() as stack:
+
+        def make(count: int, **behaviour: float) -> list[Engine]:
+            engines = [stack.enter_context(closing(Engine(**behaviour))) for _ in range(count)]
+            return [engine.wait() for engine in engines]
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shared_engines() -> Iterator[list[Engine]]:
+    """Return two engine processes for all tests that kill none."""
+    with ExitStack() as stack:
+        engines = [stack.enter_context(closing(Engine())) for _ in range(2)]
+        yield [engine.wait() for engine in engines]
+
+
+@pytest.fixture
+def pair(shared_engines: list[Engine]) -> Iterator[list[Engine]]:
+    """Return two engines, as fast as they can be until the test says otherwise."""
+    for engine in shared_engines:
+        engine.control(prefill_s_per_1k=0, decode_s=0)
+    yield shared_engines
+    for engine in shared_engines:
+        engine.control(**asdict(Behaviour()))
+
+
+@pytest.fixture
+def make_scripted() -> Iterator[Callable[[list[bytes]], Scripted]]:
+    """Return a maker of engines that answer with given bytes."""
+    with ExitStack() as stack:
+        yield lambda pieces: stack.enter_context(closing(Scripted(pieces)))
+
+
+@pytest.fixture
+def make_proxy() -> Iterator[Callable[..., Proxy]]:
+    """Return a maker of running proxies: ``make_proxy(urls, retries=0)``."""
+    with ExitStack() as stack:
+
+        def make(replicas: list[str], **settings: Any) -> Proxy:
+            return stack.enter_context(Proxy(replicas, **settings))
+
+        yield make

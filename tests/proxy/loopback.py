@@ -1,0 +1,201 @@
+"""Real parts for the proxy's tests: engine processes that can be killed, a scripted engine, a proxy in a thread."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import uvicorn
+from examples.proxy.app import Settings, create_app
+
+from prefixroute import Decision, Namespace
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak plain HTTP: reading the certificates of the system takes longer than most of these tests."""
+DEADLINE_S = 30.0
+"""Longest wait for something that must happen; how long it takes is not judged."""
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Poll until ``happened()`` is true; fail at the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Engine:
+    """A fake engine in a process of its own, on one port for life: it can be killed and started again."""
+
+    def __init__(self, **behaviour: float) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, trust_env=False, verify=PLAIN)
+        self.behaviour = behaviour
+        self.start()
+
+    def start(self) -> None:
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.behaviour.items()]
+        command = [sys.executable, "-m", "examples.proxy.fake_engine", f"--port={self.port}", *flags]
+        self.process = subprocess.Popen(command, cwd=ROOT)
+
+    def wait(self) -> Self:
+        wait_until(self.alive)
+        return self
+
+    def alive(self) -> bool:
+        try:
+            return self.client.get("/health").is_success
+        except httpx.TransportError:
+            assert self.process.poll() is None, "the engine has exited"
+            return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        self.client.close()
+
+    def control(self, **behaviour: float) -> None:
+        self.client.post("/control", json=behaviour).raise_for_status()
+
+    def stats(self) -> dict[str, int]:
+        counters: dict[str, int] = self.client.get("/stats").json()
+        return counters
+
+
+class Scripted:
+    """An engine of bytes: answers every completion with the given pieces, one write each, and keeps what it was sent."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(65_536)
+            if not data:
+                return
+        head, body = data.split(b"\r\n\r\n", 1)
+        if head.startswith(b"GET /health"):
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            return
+        lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+        while len(body) < int(lengths[0]):
+            body += connection.recv(65_536)
+        self.heads.append(head)
+        self.bodies.append(body)
+        for piece in self.pieces:
+            connection.sendall(piece)
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+class Proxy:
+    """The proxy on a loopback port, in a thread; ``router`` is its Router, which is safe to look at from here."""
+
+    def __init__(self, replicas: list[str], **settings: Any) -> None:
+        settings.setdefault("health_interval_s", 0.05)
+        settings.setdefault("breaker_reset_s", 0.1)
+        # A machine that is slow for a moment is no dead engine.
+        settings = {"connect_timeout_s": DEADLINE_S, "health_timeout_s": DEADLINE_S, **settings}
+        app = create_app(Settings(tuple(replicas), **settings))
+        self.router = app.state.router
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, trust_env=False, verify=PLAIN, timeout=DEADLINE_S)
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: self._server.started)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def load(self) -> dict[str, int]:
+        return {name: replica["in_flight"] for name, replica in self.router.stats()["replicas"].items()}
+
+    def state(self, name: str) -> str:
+        return str(self.router.stats()["replicas"][name]["state"])
+
+    def idle(self) -> bool:
+        """Return whether all load has been given back."""
+        replicas = self.router.stats()["replicas"].values()
+        return not any(r["in_flight"] or r["uncached_tokens"] or r["decode_tokens"] for r in replicas)
+
+    def decide(self, content: str, **limits: Any) -> Decision:
+        """Return what the router would do with a chat request of one message."""
+        decision: Decision = self.router.choose(f"<|user|>{content}", namespace=Namespace(model="fake"), **limits)
+        return decision
+
+    def chat(self, content: str = "hello", **fields: Any) -> httpx.Response:
+        return self.client.post("/v1/chat/completions", json=chat_body(content, **fields))
+
+    @contextmanager
+    def opened(self, body: dict[str, Any]) -> Iterator[socket.socket]:
+        """Send a chat request by hand and hold the connection; leaving closes it at once, as a client that goes away."""
+        content = json.dumps(body).encode()
+        length = f"content-length: {len(content)}"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\n{length}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S) as connection:
+            connection.sendall(head.encode() + content)
+            yield connection
+
+
+def chat_body(content: str = "hello", **fields: Any) -> dict[str, Any]:
+    return {"model": "fake", "messages": [{"role": "user", "content": content}], **fields}
+
+
+def events(stream: bytes) -> list[dict[str, Any]]:
+    """Return the JSON of a stream's events."""
+    data = [line[5:] for line in stream.splitlines() if line.startswith(b"data:")]
+    return [json.loads(line) for line in data if line.strip() != b"[DONE]"]

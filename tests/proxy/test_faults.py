@@ -1,0 +1,223 @@
+"""Clients that leave and engines that die, at every moment: load comes back, and only what is safe is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from loopback import Engine, Proxy, chat_body, events, wait_until
+
+NEVER_S = 3_600.0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_before_the_first_byte(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], stream: bool
+) -> None:
+    engine = pair[0]
+    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url])
+    with proxy.opened(chat_body(stream=stream)):
+        wait_until(lambda: engine.stats()["running"] == 1)
+        assert proxy.load() == {engine.url: 1}
+    wait_until(proxy.idle)
+    wait_until(lambda: engine.stats()["running"] == 0)  # the engine has heard of it too
+    assert proxy.router.stats()["counts"]["aborted"] == 1
+    assert proxy.state(engine.url) == "active"  # it is no fault of the engine
+
+
+def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    engine.control(decode_s=0.05)
+    proxy = make_proxy([engine.url])
+    with proxy.opened(chat_body(stream=True, max_tokens=1_000_000)) as connection:
+        received = b""
+        while b" w2" not in received:
+            received += connection.recv(65_536)
+        assert proxy.load() == {engine.url: 1}
+    wait_until(proxy.idle)
+    wait_until(lambda: engine.stats()["running"] == 0)
+    assert proxy.router.stats()["counts"]["aborted"] == 1
+
+
+def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    for engine in pair:
+        engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url for engine in pair])
+    for _ in range(20):
+        left = [proxy.opened(chat_body(f"{number} " * 20, stream=True)) for number in range(20)]
+        for connection in left:
+            connection.__enter__()
+        wait_until(lambda: sum(proxy.load().values()) == 20)
+        assert all(load >= 5 for load in proxy.load().values())
+        for connection in left:
+            connection.__exit__(None, None, None)
+        wait_until(proxy.idle)
+    assert proxy.router.stats()["counts"]["aborted"] == 400
+
+
+def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine, other = pair
+    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url, other.url])
+    proxy.router.drain(other.url)
+    opened = [proxy.opened(chat_body()) for _ in range(10)]
+    for connection in opened:
+        connection.__enter__()
+    wait_until(lambda: proxy.load()[engine.url] == 10)
+    engine.control(healthy=0)
+    wait_until(lambda: proxy.state(engine.url) == "suspended")
+    assert proxy.load()[engine.url] == 10
+    engine.control(healthy=1)
+    wait_until(lambda: proxy.state(engine.url) == "active")
+    assert proxy.load()[engine.url] == 10
+    for connection in opened:
+        connection.__exit__(None, None, None)
+    wait_until(proxy.idle)
+
+
+def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+) -> None:
+    engines = make_engines(2, prefill_s_per_1k=0, decode_s=0)
+    # No health check in time: requests alone find out.
+    proxy = make_proxy([engine.url for engine in engines], health_interval_s=0.5, breaker_failures=2)
+    prompt = "a long prompt " * 1_000
+    home = proxy.chat(prompt, max_tokens=1).headers["x-replica"]
+    engine, other = sorted(engines, key=lambda engine: engine.url != home)
+    assert proxy.decide(prompt).replica == home
+    engine.kill()
+    for _ in range(4):
+        response = proxy.chat(prompt, max_tokens=1)
+        assert response.status_code == 200
+        assert response.headers["x-replica"] == other.url
+    wait_until(lambda: proxy.state(home) == "suspended")
+    assert proxy.router.stats()["counts"]["retried"] >= 1
+    assert proxy.client.get("/healthz").json()["replicas"] == {home: "suspended", other.url: "active"}
+    engine.start()
+    wait_until(lambda: proxy.state(home) == "active")
+    assert proxy.decide(prompt, candidates=[home]).hit_tokens == 0  # its cache went with its process
+    assert proxy.idle()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_engine_that_dies_before_the_first_byte_is_replaced(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy], stream: bool
+) -> None:
+    sick, sound = make_engines(2, prefill_s_per_1k=0, decode_s=0)
+    sick.control(die_after=0 if stream else 3)  # a whole body has no first byte before its last
+    proxy = make_proxy([sick.url, sound.url], policy="round-robin")
+    responses = [proxy.chat(stream=stream, max_tokens=5) for _ in range(2)]
+    assert {response.headers["x-replica"] for response in responses} == {sound.url}
+    for response in responses:
+        said = events(response.content) if stream else [response.json()]
+        assert len(said) == (6 if stream else 1)
+    assert sick.process.wait() == 1
+    assert proxy.router.stats()["counts"]["retried"] >= 1
+    assert proxy.idle()
+
+
+def test_an_engine_that_dies_in_the_middle_breaks_the_stream_and_nothing_is_asked_twice(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+) -> None:
+    engines = make_engines(2, prefill_s_per_1k=0, decode_s=0.01)
+    proxy = make_proxy([engine.url for engine in engines])
+    for engine in engines:
+        engine.control(die_after=3)
+    received: list[bytes] = []
+    with proxy.client.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as response:
+        assert response.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            received.extend(response.iter_raw())
+    said = events(b"".join(received))
+    assert [event["choices"][0]["delta"]["content"] for event in said] == [" w0", " w1", " w2"]
+    wait_until(proxy.idle)
+    counts = proxy.router.stats()["counts"]
+    assert counts["aborted"] == 1
+    assert "retried" not in counts
+    dead, alive = sorted(engines, key=lambda engine: engine.url != response.headers["x-replica"])
+    assert dead.process.wait() == 1
+    assert alive.stats()["requests"] == 0
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_an_engine_that_will_not_is_passed_over(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], status: int
+) -> None:
+    busy, free = pair
+    proxy = make_proxy([busy.url, free.url], policy="round-robin", breaker_failures=100)
+    busy.control(status=status)
+    for _ in range(4):
+        assert proxy.chat(max_tokens=1).headers["x-replica"] == free.url
+    free.control(status=status)
+    response = proxy.chat(max_tokens=1)
+    assert response.status_code == status  # the engine's own answer, with its wait
+    assert response.json()["error"]["type"] == "fake_engine"
+    assert response.headers.get("retry-after") == ("1" if status in {429, 503} else None)
+    assert proxy.idle()
+
+
+def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([engine.url for engine in pair], breaker_reset_s=NEVER_S)
+    for engine in pair:
+        engine.control(status=500)
+    assert proxy.chat().status_code == 500
+    counts = proxy.router.stats()["counts"]
+    assert "retried" not in counts
+    assert counts["aborted"] == 1
+    while proxy.client.get("/healthz").status_code == 200:  # but an engine that only fails is suspended
+        assert proxy.chat().status_code == 500
+    response = proxy.chat()
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert proxy.idle()
+
+
+def test_a_fault_of_the_client_is_no_fault_of_the_engine(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    proxy, prompt = make_proxy([engine.url], breaker_failures=1), "hello " * 100
+    for status in (400, 429):
+        engine.control(status=status)
+        assert [proxy.chat(prompt).status_code for _ in range(3)] == [status] * 3
+    assert proxy.state(engine.url) == "active"
+    assert proxy.decide(prompt).hit_tokens == 0
+    engine.control(status=-1)
+    assert proxy.chat(prompt).is_success
+    assert proxy.decide(prompt).hit_tokens > 0
+    assert proxy.idle()
+
+
+def test_a_fleet_that_is_gone_is_a_502_then_a_503(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+) -> None:
+    engines = make_engines(2)
+    proxy = make_proxy([engine.url for engine in engines], health_interval_s=0.5, breaker_failures=4)
+    for engine in engines:
+        engine.kill()
+    assert proxy.chat().status_code == 502
+    wait_until(lambda: proxy.client.get("/healthz").status_code == 503)
+    response = proxy.chat()
+    assert response.status_code == 503
+    assert "suspended" in response.json()["error"]["message"]
+    assert proxy.idle()
+
+
+def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url], max_in_flight=1)
+    with proxy.opened(chat_body()):
+        wait_until(lambda: proxy.load() == {engine.url: 1})
+        response = proxy.chat()
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "1"
+    wait_until(proxy.idle)
+
+
+def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url], read_timeout_s=0.2)
+    assert proxy.chat().status_code == 504
+    assert proxy.idle()

@@ -1,0 +1,225 @@
+"""What passes through the proxy, and what it learns from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from loopback import Engine, Proxy, Scripted, chat_body, events
+
+from prefixroute.router import Ticket
+
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":7}}}\r\n\r\n'
+STREAM = (
+    b": warming up\n\n"
+    + 'event: message\r\ndata: {"choices":[{"index":0,"delta":{"content":"h\u00e9 \U0001f600"}}],"usage":null}\r\n\r\n'.encode()
+    + b'data: not json\n\ndata: {"choices":[{"index":0,"delta":{"content":" there"}}]}\n\n'
+    + USAGE
+    + b"data: [DONE]\n\n: no blank line at the end"
+)
+
+
+def http(body: bytes, kind: str, status: str = "200 OK") -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def pieces(message: bytes, size: int) -> list[bytes]:
+    return [message[start : start + size] for start in range(0, len(message), size)]
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return what tickets were finished with."""
+    calls: list[dict[str, Any]] = []
+    finish = Ticket.finish
+
+    def spy(ticket: Ticket, **report: Any) -> None:
+        calls.append(report)
+        finish(ticket, **report)
+
+    monkeypatch.setattr(Ticket, "finish", spy)
+    return calls
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_stream_passes_byte_for_byte(
+    make_scripted: Callable[[list[bytes]], Scripted],
+    make_proxy: Callable[..., Proxy],
+    finished: list[dict[str, Any]],
+    size: int,
+    asked: bool,
+) -> None:
+    engine = make_scripted(pieces(http(STREAM, "text/event-stream"), size))
+    proxy = make_proxy([engine.url])
+    fields = {"stream_options": {"include_usage": True}} if asked else {}
+    response = proxy.chat(stream=True, seed=7, **fields)
+    assert response.headers["content-type"] == "text/event-stream"
+    assert response.content == (STREAM if asked else STREAM.replace(USAGE, b""))
+    assert finished == [{"output": "<|assistant|>h\u00e9 \U0001f600 there", "reported_hit_tokens": 7}]
+    assert json.loads(engine.bodies[0]) == chat_body(stream=True, seed=7, stream_options={"include_usage": True})
+    assert proxy.idle()
+
+
+def test_other_stream_options_stay(
+    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = make_scripted([http(b"data: [DONE]\n\n", "text/event-stream")])
+    make_proxy([engine.url]).chat(stream=True, stream_options={"continuous_usage_stats": True})
+    options = {"continuous_usage_stats": True, "include_usage": True}
+    assert json.loads(engine.bodies[0])["stream_options"] == options
+
+
+def test_without_streaming_both_bodies_pass_untouched(
+    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
+) -> None:
+    answer = b'{ "choices": [{"index": 0, "text": " w0"}], "usage": {"prompt_tokens": 1},  "more": 1.0 }'
+    engine = make_scripted(pieces(http(answer, "application/json"), 20))
+    question = b'{ "prompt": "hello",   "temperature": 0.10 }'
+    headers = {"authorization": "Bearer key", "accept-encoding": "gzip", "x-name": "caf\u00e9".encode()}
+    response = make_proxy([engine.url]).client.post("/v1/completions", content=question, headers=headers)
+    assert response.content == answer
+    assert engine.bodies == [question]
+    head = engine.heads[0].lower()
+    assert b"authorization: bearer key\r\n" in head
+    assert b"x-name: caf\xc3\xa9" in head
+    assert b"accept-encoding: identity" in head
+    assert b"gzip" not in head
+    assert finished == [{"output": " w0", "reported_hit_tokens": None}]  # not reported is not zero
+
+
+def test_tool_calls_and_several_choices_are_relayed_and_not_taken_for_the_next_prompt(
+    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
+) -> None:
+    for said in (
+        [{"index": 0, "message": {"tool_calls": [{"id": "call-1"}]}}],
+        [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}],
+    ):
+        answer = json.dumps({"choices": said}).encode()
+        engine = make_scripted([http(answer, "application/json")])
+        assert make_proxy([engine.url]).chat().content == answer
+    assert [report["output"] for report in finished] == [None, None]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_proxy_says_what_the_engine_says(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], path: str, stream: bool
+) -> None:
+    body = {**chat_body(path), "prompt": path, "stream": stream, "max_tokens": 5}
+    direct = pair[0].client.post(path, json=body)
+    relayed = make_proxy([pair[0].url]).client.post(path, json=body)
+    assert relayed.headers["x-replica"] == pair[0].url
+
+    def said(response: httpx.Response) -> list[Any]:
+        bodies = events(response.content) if stream else [response.json()]
+        return [{name: value for name, value in body.items() if name not in {"id", "usage"}} for body in bodies]
+
+    assert said(relayed) == said(direct)
+    assert len(said(relayed)) == (6 if stream else 1)
+
+
+def test_a_conversation_stays_where_its_prefix_is_and_its_answers_count(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
+) -> None:
+    proxy = make_proxy([engine.url for engine in pair], policy="cache-aware")
+    messages = [{"role": "system", "content": "You are the one of this test. " * 300}]
+    replicas, cached = set(), []
+    for turn in range(4):
+        messages.append({"role": "user", "content": f"Question {turn}"})
+        response = proxy.client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 400})
+        replicas.add(response.headers["x-replica"])
+        messages.append(response.json()["choices"][0]["message"])
+        cached.append(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert len(replicas) == 1
+    assert [report["reported_hit_tokens"] for report in finished] == cached
+    assert cached[0] == 0
+    # An answer of 400 words is about 500 tokens: were answers not indexed, hits would stay 500 a turn behind.
+    last = "".join(f"<|{message['role']}|>{message['content']}" for message in messages)
+    decision = proxy.router.choose(last)
+    assert decision.hit_tokens > decision.prompt_tokens - 2 * 16
+    assert cached[3] > cached[2] + 400 > cached[1] + 800
+
+
+def test_a_session_stays_by_its_header(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([engine.url for engine in pair], policy="session")
+    seen: dict[str, set[str]] = {}
+    for turn in range(3):
+        for session in map(str, range(12)):
+            body = chat_body(f"unrelated {turn} {session}", max_tokens=1)
+            response = proxy.client.post("/v1/chat/completions", json=body, headers={"x-session-id": session})
+            seen.setdefault(session, set()).add(response.headers["x-replica"])
+    assert all(len(replicas) == 1 for replicas in seen.values())
+    assert len(set.union(*seen.values())) == 2
+
+
+def test_two_hundred_at_once_are_spread(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+) -> None:
+    engines = make_engines(3, prefill_s_per_1k=0, decode_s=0.1)
+    proxy = make_proxy([engine.url for engine in engines])
+    with ExitStack() as stack:
+        bodies = [chat_body(f"{number} " * 50, max_tokens=4, stream=number % 2 == 0) for number in range(200)]
+        connections = [stack.enter_context(proxy.opened(body)) for body in bodies]
+        answers = [connection.makefile("rb").read() for connection in connections]
+    assert all(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\r\n0\r\n\r\n") for answer in answers)
+    assert min(engine.stats()["requests"] for engine in engines) >= 40
+    assert proxy.router.stats()["counts"]["finished"] == 200
+    assert proxy.idle()
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "named"),
+    [
+        ("/v1/chat/completions", b'{"messages": [', "Expecting value"),
+        ("/v1/chat/completions", b"\xff", "utf-8"),
+        ("/v1/chat/completions", b"[1]", "JSON object, got list"),
+        ("/v1/chat/completions", b"[" * 200_000, "nested"),
+        ("/v1/chat/completions", b'{"model": "m"}', "messages must be a list"),
+        ("/v1/chat/completions", b'{"messages": ["hello"]}', "messages must be a list of objects"),
+        ("/v1/chat/completions", b'{"messages": [], "stream": true, "stream_options": "all"}', "stream_options"),
+        ("/v1/completions", b'{"prompt": 7}', "prompt must be a string or a list, got int"),
+    ],
+)
+def test_what_is_no_request_is_a_400(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], path: str, content: bytes, named: str
+) -> None:
+    proxy = make_proxy([pair[0].url])
+    response = proxy.client.post(path, content=content)
+    assert response.status_code == 400
+    assert named in response.json()["error"]["message"]
+    assert proxy.router.stats()["counts"] == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chat_body("half a pair: \ud83d"),
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, "text", 7]}]},
+        {"messages": [{"content": None, "tool_calls": [{"id": "call-1"}]}, {"role": ["odd"], "content": {"k": 1}}]},
+        {"messages": [], "tools": {"odd": True}, "model": 7, "cache_salt": ["odd"], "prompt_cache_key": {"k": 1}},
+    ],
+)
+def test_odd_requests_are_routed_and_left_to_the_engine(
+    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], body: dict[str, Any]
+) -> None:
+    engine = make_scripted([http(b'{"choices": [{"text": "\\ud83d"}]}', "application/json")])
+    response = make_proxy([engine.url]).client.post("/v1/chat/completions", content=json.dumps(body).encode())
+    assert response.status_code == 200
+    assert json.loads(engine.bodies[0]) == body
+
+
+def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([engine.url for engine in pair])
+    assert proxy.chat(max_tokens=1).is_success
+    health = proxy.client.get("/healthz")
+    assert health.status_code == 200
+    assert health.json() == {"replicas": {engine.url: "active" for engine in pair}}
+    metrics = proxy.client.get("/metrics").text
+    assert all(f'{{replica="{engine.url}"}} 0\n' in metrics for engine in pair)
+    assert proxy.client.get("/v1/chat/completions").status_code == 405
