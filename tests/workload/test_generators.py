@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from prefixroute.errors import ConfigError
+from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload import (
+    AgentsShape,
     Arrivals,
     Bursty,
     ChatShape,
     DocumentsShape,
     Even,
+    FanOutShape,
+    FewShotShape,
     Poisson,
     Recorded,
     Request,
+    TenantsShape,
     Workload,
+    agents,
     chat,
     documents,
+    fan_out,
+    few_shot,
+    floor,
+    read_shares,
+    tenants,
 )
 
-GENERATORS: list[Callable[..., Workload]] = [chat, documents]
+GENERATORS: list[Callable[..., Workload]] = [chat, documents, agents, few_shot, tenants, fan_out]
 every_generator = pytest.mark.parametrize("generator", GENERATORS, ids=lambda generator: generator.__name__)
 
 
@@ -40,18 +50,6 @@ def fingerprint(request: Request) -> tuple[object, ...]:
         request.document,
         request.entry,
     )
-
-
-def floor(workload: Workload) -> float:
-    seen: set[int] = set()
-    hit = total = 0
-    for request in workload.requests():
-        hashes = request.prompt.array.tolist()
-        known = bisect_left(hashes, x=True, key=lambda block: block not in seen)
-        hit += known * workload.block_size
-        total += request.prompt_tokens
-        seen.update(request.context.array.tolist())
-    return 1 - hit / total
 
 
 @every_generator
@@ -74,7 +72,12 @@ def test_a_longer_run_begins_with_the_shorter_one(generator: Callable[..., Workl
 @pytest.mark.parametrize("block_size", [1, 16, 512])
 def test_every_request_is_well_formed(generator: Callable[..., Workload], block_size: int) -> None:
     last = 0.0
-    for request in generator(3, requests=500, block_size=block_size).requests():
+    served: set[int] = set()
+    for request in generator(3, requests=60 if block_size == 1 else 500, block_size=block_size).requests():
+        hashes = request.prompt.array.tolist()
+        known = [block in served for block in hashes]
+        assert known == sorted(known, reverse=True), "a block is known, the one before it is not"
+        served.update(request.context.array.tolist())
         assert request.arrival_s >= last
         last = request.arrival_s
         assert len(request.prompt) == request.prompt_tokens // block_size
@@ -193,7 +196,12 @@ def test_own_shapes_are_not_marked_assumed() -> None:
         (lambda: ChatShape(turns=0), "chat turns must be 1 or more, got 0"),
         (lambda: ChatShape(system_tokens=-1), "chat system_tokens must be 0 or more, got -1"),
         (lambda: DocumentsShape(documents=0), "documents documents must be 1 or more, got 0"),
-        (lambda: DocumentsShape(zipf=-1), "zipf exponent must be 0 or more, got -1"),
+        (lambda: DocumentsShape(zipf=-1), "documents zipf must be 0 or more, got -1"),
+        (lambda: DocumentsShape(documents=1.5), "documents documents must be a whole number, got 1.5"),  # type: ignore[arg-type]
+        (lambda: AgentsShape(spawn=1.5), "agents spawn must be a chance, 0 to 1, got 1.5"),
+        (lambda: FewShotShape(levels=0), "few_shot levels must be 1 or more, got 0"),
+        (lambda: FanOutShape(copies=0), "fan_out copies must be 1 or more, got 0"),
+        (lambda: TenantsShape(shares=(1.0, -1.0)), "tenants shares must be 0 or more, finite, and not all 0"),
         (lambda: next(chat(-1).requests()), "seed must be 0 or more, got -1"),
         (lambda: Poisson(0), "rate_per_s must be a finite number above 0, got 0"),
         (lambda: Bursty(1, cv=float("inf")), "cv must be a finite number above 0, got inf"),
@@ -207,3 +215,87 @@ def test_own_shapes_are_not_marked_assumed() -> None:
 def test_impossible_settings_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_agents_fork_a_tree_that_one_session_key_does_not_describe() -> None:
+    requests = list(agents(1, requests=6_000).requests())
+    by_task: dict[str | None, list[Request]] = {}
+    for request in requests:
+        by_task.setdefault(request.session, []).append(request)
+    contexts = {request.context.array.tobytes() for request in requests}
+    subs = [request for request in requests if request.attrs["agent"] != "0"]
+    assert 0.2 < len(subs) / len(requests) < 0.6
+    # Every agent's first step goes on from a context that another agent of the task has just left.
+    system_and_group = (4_000 + 6_000) // 16
+    for request in subs[:200]:
+        step = (request.prompt_tokens - 800) // 16
+        assert step > system_and_group
+        assert any(
+            before.context.array.tobytes() == request.prompt.array[: len(before.context)].tobytes()
+            for before in by_task[request.session]
+            if before.context.token_count == request.prompt_tokens - 800
+        )
+    heads = {request.prompt.array[:system_and_group].tobytes() for request in requests}
+    assert len(heads) == 8
+    assert len({head[: 8 * 250] for head in heads}) == 1
+    assert len(contexts) == len(requests)
+
+
+def test_few_shot_prompts_share_paths_of_a_tree() -> None:
+    requests = list(few_shot(1, requests=4_000).requests())
+    per_level = [len({request.prompt.array[:depth].tobytes() for request in requests}) for depth in (62, 156, 250, 343)]
+    assert per_level[0] == 1
+    assert per_level[1] == 20
+    assert 20 < per_level[2] <= 80
+    assert 80 < per_level[3] <= 320
+    assert {request.session for request in requests} == {None}
+
+
+def test_tenants_have_their_shares_and_share_nothing() -> None:
+    requests = list(tenants(1, requests=20_000, shape=TenantsShape(shares=(70, 20, 10))).requests())
+    counts = Counter(request.tenant for request in requests)
+    assert [counts[f"tenant-{at}"] / 20_000 for at in range(3)] == pytest.approx([0.7, 0.2, 0.1], abs=0.02)
+    blocks = {name: {b for r in requests if r.tenant == name for b in r.prompt.array.tolist()} for name in counts}
+    assert not blocks["tenant-0"] & blocks["tenant-1"]
+    zipf = Counter(request.tenant for request in tenants(1, requests=20_000).requests())
+    assert zipf["tenant-0"] / zipf["tenant-9"] == pytest.approx(10, rel=0.3)
+
+
+def test_fan_out_sends_identical_prompts_at_one_instant() -> None:
+    requests = list(fan_out(1, requests=803).requests())
+    groups: dict[str | None, list[Request]] = {}
+    for request in requests:
+        groups.setdefault(request.document, []).append(request)
+    assert sorted({len(group) for group in groups.values()}) == [3, 8]
+    for group in groups.values():
+        assert len({(request.arrival_s, request.prompt) for request in group}) == 1
+        assert len({request.context for request in group}) == len(group)
+    assert requests[-1].arrival_s == pytest.approx(100 * 8 / (1e6 / 86_400))
+
+
+@pytest.mark.parametrize(
+    ("model", "clients", "busiest", "top_5", "for_90"),
+    [
+        ("m-large", 162, 16, 43, 39), ("m-mid", 109, 52, 67, 22), ("m-small", 43, 30, 77, 9),
+        ("deepseek-r1", 73, 29, 53, 25), ("mm-image", 35, 14, 56, 15),
+    ],
+)  # fmt: skip
+def test_tenant_skew_of_servegen(
+    *, model: str, clients: int, busiest: int, top_5: int, for_90: int, traces_dir: Path
+) -> None:
+    rates = np.array(read_shares(traces_dir / "servegen_client_rates.csv.gz", model))
+    shares = np.cumsum(rates) / rates.sum() * 100
+    assert len(rates) == clients
+    assert shares[0] == pytest.approx(busiest, abs=0.5)
+    assert shares[4] == pytest.approx(top_5, abs=0.6)
+    assert int(np.searchsorted(shares, 90)) + 1 == for_90
+    assert len(TenantsShape(shares=tuple(rates.tolist())).assumptions) == 8
+
+
+def test_a_model_that_is_not_in_the_table(tmp_path: Path) -> None:
+    (tmp_path / "rates.csv").write_text("model,mean_rate\na,1\nb,x\n")
+    assert read_shares(tmp_path / "rates.csv", "a") == (1.0,)
+    with pytest.raises(TraceError, match=r"rates\.csv: no client of model 'c'"):
+        read_shares(tmp_path / "rates.csv", "c")
+    with pytest.raises(TraceError, match=r"rates\.csv:3: mean_rate must be a number, got 'x'"):
+        read_shares(tmp_path / "rates.csv", "b")

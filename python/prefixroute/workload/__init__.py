@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from prefixroute.workload.agents import AgentsShape, agents
 from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson, Recorded
 from prefixroute.workload.chat import ChatShape, chat
 from prefixroute.workload.conversion import Converted, convert
 from prefixroute.workload.documents import DocumentsShape, documents
+from prefixroute.workload.fan_out import FanOutShape, fan_out
+from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
+from prefixroute.workload.tenants import TenantsShape, read_shares, tenants
 from prefixroute.workload.trace import read_arrivals, read_trace
 from prefixroute.workload.workload import Workload
 
 __all__ = [
+    "AgentsShape",
     "Arrivals",
     "Bursty",
     "ChatShape",
@@ -21,18 +26,26 @@ __all__ = [
     "DocumentsShape",
     "Entry",
     "Even",
+    "FanOutShape",
+    "FewShotShape",
     "FieldMap",
     "Options",
     "Poisson",
     "Recorded",
     "Request",
+    "TenantsShape",
     "TraceStatistics",
     "Workload",
+    "agents",
     "chat",
     "convert",
     "documents",
+    "fan_out",
+    "few_shot",
     "floor",
     "measure",
     "read_arrivals",
+    "read_shares",
     "read_trace",
+    "tenants",
 ]

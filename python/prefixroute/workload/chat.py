@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import assumptions_of, check_sizes
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
 
-_ARTICLE = "seed article's chat scenario, 2026-11"
 _BATCH = 4096
 
 
@@ -34,10 +33,7 @@ class ChatShape:
 
     def __post_init__(self) -> None:
         """Check that every size can be used."""
-        for size in fields(self):
-            least = 0 if size.name in {"system_tokens", "answer_tokens"} else 1
-            if getattr(self, size.name) < least:
-                raise ConfigError(f"chat {size.name} must be {least} or more, got {getattr(self, size.name)}")
+        check_sizes("chat", self, may_be_zero={"system_tokens", "answer_tokens"})
 
     def prompt_tokens(self, turn: int) -> int:
         """Return the prompt's length at the given turn, counted from 0."""
@@ -46,12 +42,7 @@ class ChatShape:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """The sizes, for the assumptions of a result."""
-        article = ChatShape()
-        return tuple(
-            Assumption(f"chat_{size.name}", value, "tokens" if size.name.endswith("tokens") else "", _ARTICLE, assumed)
-            for size in fields(self)
-            for value, assumed in [(getattr(self, size.name), getattr(self, size.name) == getattr(article, size.name))]
-        )
+        return assumptions_of("chat", self, "seed article's chat scenario, 2026-11")
 
 
 @dataclass(slots=True)

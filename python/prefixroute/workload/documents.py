@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
-
-_ARTICLE = "seed article's document scenario, 2026-11"
-_BATCH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +36,18 @@ class DocumentsShape:
 
     def __post_init__(self) -> None:
         """Check that every size can be used."""
-        for name, least in (("documents", 1), ("document_tokens", 1), ("question_tokens", 1), ("answer_tokens", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"documents {name} must be {least} or more, got {getattr(self, name)}")
-        if not 0 <= self.zipf < float("inf"):
-            raise ConfigError(f"documents zipf exponent must be 0 or more, got {self.zipf}")
+        check_sizes("documents", self, may_be_zero={"answer_tokens"})
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """The sizes, for the assumptions of a result."""
-        article = DocumentsShape()
-        return tuple(
-            Assumption(
-                f"documents_{size.name.removeprefix('document_')}",
-                getattr(self, size.name),
-                "tokens" if size.name.endswith("tokens") else "",
-                "not in the article; of no effect on a cache of kind entries"
-                if size.name == "answer_tokens"
-                else _ARTICLE,
-                getattr(self, size.name) == getattr(article, size.name),
-            )
-            for size in fields(self)
+        return assumptions_of(
+            "documents",
+            self,
+            "seed article's document scenario, 2026-11",
+            other="not in the article; of no effect on a cache of kind entries",
+            of_other={"answer_tokens"},
         )
-
-
-def zipf_shares(count: int, exponent: float) -> NDArray[np.float64]:
-    """Return the shares of ``count`` things whose popularity falls as rank to the power ``-exponent``; sum 1."""
-    weights: NDArray[np.float64] = np.arange(1, count + 1, dtype=float) ** -exponent
-    weights /= weights.sum()
-    return weights
 
 
 def documents(
@@ -100,13 +79,14 @@ def documents(
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: DocumentsShape) -> Iterator[Request]:
-    picks = _picks(stream(seed, "documents.picks"), shape, count)
+    picks = Popularity(stream(seed, "documents.picks"), zipf_shares(shape.documents, shape.zipf))
     times = arrivals.times(stream(seed, "documents.arrivals"))
     full = shape.document_tokens // block_size
     prompt = shape.document_tokens + shape.question_tokens
     context = prompt + shape.answer_tokens
     texts = [chain(chain_key(seed, "documents.text", number), 0, full) for number in range(shape.documents)]
-    for number, (pick, time) in enumerate(zip(picks, times, strict=False)):
+    for number, time in zip(range(count), times, strict=False):
+        pick = picks.draw()
         name = f"doc-{seed}-{pick}"
         own = chain(chain_key(seed, "documents.question", number), full, context // block_size)
         text = BlockHashes(np.concatenate([texts[pick], own]), token_count=context, block_size=block_size)
@@ -119,10 +99,3 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             document=name,
             entry=Entry(name, shape.document_tokens),
         )
-
-
-def _picks(rng: np.random.Generator, shape: DocumentsShape, count: int) -> Iterator[int]:
-    upper = np.cumsum(zipf_shares(shape.documents, shape.zipf))
-    for first in range(0, count, _BATCH):
-        draws = rng.random(min(_BATCH, count - first))
-        yield from np.minimum(np.searchsorted(upper, draws, side="right"), shape.documents - 1).tolist()

@@ -1,0 +1,167 @@
+"""Agents at work on tasks: one system layer, a layer for each group, one for each task, and steps that fork.
+
+A task's contexts form a tree: a step may spawn a sub-agent, which goes on from the whole context so far. One session
+key for the task therefore does not describe what its requests share.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import ConfigError
+from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.streams import chain_key, stream
+from prefixroute.workload.text import Text
+from prefixroute.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsShape:
+    """Sizes of the agents workload. Planning figures: measure your own with a trace.
+
+    Attributes:
+        system_tokens: instructions and tools that all agents share.
+        groups: kinds of agents; a task belongs to one, by Zipf's law.
+        group_tokens: what the agents of one kind share.
+        own_tokens: the task itself.
+        step_tokens: what comes back from a tool before each request.
+        answer_tokens: what the model says to it.
+        steps: requests of a task's main agent.
+        sub_steps: requests of a sub-agent.
+        spawn: chance that a request of a main agent spawns a sub-agent.
+        tasks: tasks open at a time.
+        zipf: exponent of the popularity of the groups.
+    """
+
+    system_tokens: int = 4_000
+    groups: int = 8
+    group_tokens: int = 6_000
+    own_tokens: int = 1_500
+    step_tokens: int = 800
+    answer_tokens: int = 300
+    steps: int = 20
+    sub_steps: int = 5
+    spawn: float = 0.15
+    tasks: int = 100
+    zipf: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        check_sizes("agents", self, may_be_zero={"system_tokens", "group_tokens", "own_tokens", "answer_tokens"})
+        if self.spawn > 1:
+            raise ConfigError(f"agents spawn must be a chance, 0 to 1, got {self.spawn}")
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result."""
+        return assumptions_of("agents", self, "planning figure, 2026-11")
+
+
+@dataclass(slots=True)
+class _Agent:
+    number: int
+    text: Text
+    steps_left: int
+
+
+@dataclass(slots=True)
+class _Task:
+    name: str
+    number: int
+    agents: list[_Agent] = field(default_factory=list)
+    spawned: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the main agent, which is the first, has taken its last step."""
+        return not self.agents or self.agents[0].number != 0
+
+
+def agents(
+    seed: int = 1,
+    *,
+    requests: int = 40_000,
+    block_size: int = 16,
+    arrivals: Arrivals | None = None,
+    shape: AgentsShape | None = None,
+) -> Workload:
+    """Return the agents workload: each request picks an open task and one of its agents, which takes a step.
+
+    A task ends with its main agent's last step; its place gets a new task at its next pick. ``session`` is the task,
+    ``attrs["agent"]`` the agent.
+
+    Args:
+        seed: 0 or more; another seed is another draw, with other names.
+        requests: how many.
+        block_size: tokens a block.
+        arrivals: when they arrive; one million a day, evenly, unless given.
+        shape: sizes; planning figures unless given.
+    """
+    sizes = AgentsShape() if shape is None else shape
+
+    def source() -> Iterator[Request]:
+        times = (arrivals or Even()).times(stream(seed, "agents.arrivals"))
+        return itertools.islice(_Agents(seed, block_size, sizes).requests(times), requests)
+
+    return Workload("agents", block_size, source, requests, sizes.assumptions)
+
+
+class _Agents:
+    """The tasks under way."""
+
+    def __init__(self, seed: int, block_size: int, shape: AgentsShape) -> None:
+        self._seed = seed
+        self._shape = shape
+        self._rng = stream(seed, "agents.picks")
+        self._groups = Popularity(stream(seed, "agents.groups"), zipf_shares(shape.groups, shape.zipf))
+        self._opened = 0
+        system = Text.empty(block_size).then(chain_key(seed, "agents.system"), shape.system_tokens)
+        keys = [chain_key(seed, "agents.group", group) for group in range(shape.groups)]
+        self._layers = [system.then(key, shape.group_tokens) for key in keys]
+
+    def requests(self, times: Iterator[float]) -> Iterator[Request]:
+        shape = self._shape
+        tasks = [self._open() for _ in range(shape.tasks)]
+        for time in times:
+            at, which, chance = self._rng.random(3).tolist()
+            place = int(at * shape.tasks)
+            if tasks[place].done:
+                tasks[place] = self._open()
+            task = tasks[place]
+            yield self._step(task, task.agents[int(which * len(task.agents))], time, spawns=chance < shape.spawn)
+
+    def _open(self) -> _Task:
+        number, group = self._opened, self._groups.draw()
+        self._opened += 1
+        own = self._layers[group].then(chain_key(self._seed, "agents.task", number), self._shape.own_tokens)
+        task = _Task(f"task-{self._seed}-{number}", number)
+        task.agents.append(_Agent(0, own, self._shape.steps))
+        return task
+
+    def _step(self, task: _Task, agent: _Agent, time: float, *, spawns: bool) -> Request:
+        shape = self._shape
+        key = chain_key(self._seed, "agents.step", task.number, agent.number, agent.steps_left)
+        prompt = agent.text.then(key, shape.step_tokens)
+        context = prompt.then(key ^ 1, shape.answer_tokens)
+        agent.text = context
+        agent.steps_left -= 1
+        if not agent.steps_left:
+            task.agents.remove(agent)
+        if spawns and agent.number == 0:
+            task.spawned += 1
+            task.agents.append(_Agent(task.spawned, context, shape.sub_steps))
+        return Request(
+            time,
+            prompt.blocks,
+            context.blocks,
+            prompt.tokens,
+            shape.answer_tokens,
+            session=task.name,
+            entry=Entry(f"{task.name}.{agent.number}", context.tokens, shape.system_tokens),
+            attrs={"agent": str(agent.number)},
+        )

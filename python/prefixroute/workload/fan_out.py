@@ -1,0 +1,89 @@
+"""Groups of identical prompts at one instant: best of n, rollouts of reinforcement learning, voting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import assumptions_of, check_sizes
+from prefixroute.workload.streams import chain_key, stream
+from prefixroute.workload.text import Text
+from prefixroute.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class FanOutShape:
+    """Sizes of the fan-out workload. Planning figures.
+
+    Attributes:
+        copies: requests with the same prompt, all at once.
+        shared_tokens: what the prompts of all groups begin with.
+        prompt_tokens: what only the copies of one group share.
+        answer_tokens: tokens of each answer; answers differ.
+    """
+
+    copies: int = 8
+    shared_tokens: int = 1_000
+    prompt_tokens: int = 3_000
+    answer_tokens: int = 500
+
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        check_sizes("fan_out", self, may_be_zero={"shared_tokens", "answer_tokens"})
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result."""
+        return assumptions_of("fan_out", self, "planning figure, 2026-11")
+
+
+def fan_out(
+    seed: int = 1,
+    *,
+    requests: int = 40_000,
+    block_size: int = 16,
+    arrivals: Arrivals | None = None,
+    shape: FanOutShape | None = None,
+) -> Workload:
+    """Return the fan-out workload: groups arrive by ``arrivals``, the requests of a group at one time.
+
+    There are no sessions; ``document`` names the group.
+
+    Args:
+        seed: 0 or more; another seed is another draw, with other names.
+        requests: how many, all groups together; the last group may be short.
+        block_size: tokens a block.
+        arrivals: when groups arrive; as many requests as one million a day, evenly, unless given.
+        shape: sizes; planning figures unless given.
+    """
+    sizes = FanOutShape() if shape is None else shape
+
+    def source() -> Iterator[Request]:
+        process = arrivals or Even(Even().rate_per_s / sizes.copies)
+        return _requests(seed, requests, block_size, process, sizes)
+
+    return Workload("fan-out", block_size, source, requests, sizes.assumptions)
+
+
+def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FanOutShape) -> Iterator[Request]:
+    times = arrivals.times(stream(seed, "fan_out.arrivals"))
+    shared = Text.empty(block_size).then(chain_key(seed, "fan_out.shared"), shape.shared_tokens)
+    for first, time in zip(range(0, count, shape.copies), times, strict=False):
+        group = first // shape.copies
+        prompt = shared.then(chain_key(seed, "fan_out.prompt", group), shape.prompt_tokens)
+        blocks = prompt.blocks
+        name = f"group-{seed}-{group}"
+        for number in range(first, min(first + shape.copies, count)):
+            context = prompt.then(chain_key(seed, "fan_out.answer", number), shape.answer_tokens)
+            yield Request(
+                time,
+                blocks,
+                context.blocks,
+                prompt.tokens,
+                shape.answer_tokens,
+                document=name,
+                entry=Entry(name, prompt.tokens, shape.shared_tokens),
+            )

@@ -1,0 +1,101 @@
+"""Few-shot prompts: instructions, then examples chosen down a tree, then a question that is new each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.streams import chain_key, stream
+from prefixroute.workload.text import Text
+from prefixroute.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class FewShotShape:
+    """Sizes of the few-shot workload. Planning figures.
+
+    Attributes:
+        instruction_tokens: what all prompts begin with.
+        tasks: branches at the first level of the tree, chosen by Zipf's law.
+        variants: branches at each further level, chosen by Zipf's law.
+        levels: levels of the tree.
+        example_tokens: tokens of the examples at one level.
+        question_tokens: tokens of the question.
+        answer_tokens: tokens of the answer.
+        zipf: exponent of the popularity of branches.
+    """
+
+    instruction_tokens: int = 1_000
+    tasks: int = 20
+    variants: int = 4
+    levels: int = 3
+    example_tokens: int = 1_500
+    question_tokens: int = 150
+    answer_tokens: int = 50
+    zipf: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        check_sizes("few_shot", self, may_be_zero={"instruction_tokens", "answer_tokens"})
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result."""
+        return assumptions_of("few_shot", self, "planning figure, 2026-11")
+
+
+def few_shot(
+    seed: int = 1,
+    *,
+    requests: int = 40_000,
+    block_size: int = 16,
+    arrivals: Arrivals | None = None,
+    shape: FewShotShape | None = None,
+) -> Workload:
+    """Return the few-shot workload: no sessions; what requests share is a path of a tree, named by ``document``.
+
+    Args:
+        seed: 0 or more; another seed is another draw, with other names.
+        requests: how many.
+        block_size: tokens a block.
+        arrivals: when they arrive; one million a day, evenly, unless given.
+        shape: sizes; planning figures unless given.
+    """
+    sizes = FewShotShape() if shape is None else shape
+
+    def source() -> Iterator[Request]:
+        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
+
+    return Workload("few-shot", block_size, source, requests, sizes.assumptions)
+
+
+def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FewShotShape) -> Iterator[Request]:
+    first = Popularity(stream(seed, "few_shot.tasks"), zipf_shares(shape.tasks, shape.zipf))
+    further = Popularity(stream(seed, "few_shot.variants"), zipf_shares(shape.variants, shape.zipf))
+    times = arrivals.times(stream(seed, "few_shot.arrivals"))
+    root = Text.empty(block_size).then(chain_key(seed, "few_shot.instructions"), shape.instruction_tokens)
+    known: dict[tuple[int, ...], Text] = {(): root}
+    for number, time in zip(range(count), times, strict=False):
+        path: tuple[int, ...] = ()
+        for level in range(shape.levels):
+            before = known[path]
+            path = (*path, further.draw() if level else first.draw())
+            if path not in known:
+                known[path] = before.then(chain_key(seed, "few_shot.examples", *path), shape.example_tokens)
+        examples = known[path]
+        key = chain_key(seed, "few_shot.question", number)
+        prompt = examples.then(key, shape.question_tokens)
+        name = f"shots-{seed}-{'-'.join(map(str, path))}"
+        yield Request(
+            time,
+            prompt.blocks,
+            prompt.then(key ^ 1, shape.answer_tokens).blocks,
+            prompt.tokens,
+            shape.answer_tokens,
+            document=name,
+            entry=Entry(name, examples.tokens, shape.instruction_tokens),
+        )

@@ -1,0 +1,153 @@
+"""Chats of many tenants of unequal size, each behind a system prompt of its own."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import ConfigError, TraceError
+from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.streams import chain_key, stream
+from prefixroute.workload.text import Text
+from prefixroute.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsShape:
+    """Sizes of the tenants workload. Planning figures.
+
+    Attributes:
+        tenants: how many tenants there are.
+        zipf: exponent of their sizes: the tenant of rank r sends in proportion to ``r ** -zipf``.
+        shares: what each tenant sends, in any unit, in place of ``tenants`` and ``zipf``.
+        system_tokens: the system prompt of a tenant, which its chats share.
+        user_tokens: a user's message.
+        answer_tokens: an answer.
+        turns: turns of a conversation.
+        slots: conversations open at a time, over all tenants; each tenant has one at least.
+    """
+
+    tenants: int = 50
+    zipf: float = 1.0
+    shares: tuple[float, ...] = ()
+    system_tokens: int = 2_000
+    user_tokens: int = 200
+    answer_tokens: int = 400
+    turns: int = 8
+    slots: int = 400
+
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        check_sizes("tenants", self, may_be_zero={"system_tokens", "answer_tokens"})
+        shares = np.asarray(self.shares)
+        if len(shares) and not ((shares >= 0).all() and 0 < shares.sum() < np.inf):
+            raise ConfigError(f"tenants shares must be 0 or more, finite, and not all 0, got {self.shares}")
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result."""
+        return assumptions_of("tenants", self, "planning figure, 2026-11")
+
+
+@dataclass(slots=True)
+class _Slot:
+    name: str
+    text: Text
+    turn: int
+
+
+def tenants(
+    seed: int = 1,
+    *,
+    requests: int = 40_000,
+    block_size: int = 16,
+    arrivals: Arrivals | None = None,
+    shape: TenantsShape | None = None,
+) -> Workload:
+    """Return the tenants workload: each request picks a tenant by its share, then one of the tenant's conversations.
+
+    Args:
+        seed: 0 or more; another seed is another draw, with other names.
+        requests: how many.
+        block_size: tokens a block.
+        arrivals: when they arrive; one million a day, evenly, unless given.
+        shape: sizes; planning figures unless given.
+    """
+    sizes = TenantsShape() if shape is None else shape
+
+    def source() -> Iterator[Request]:
+        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
+
+    return Workload("tenants", block_size, source, requests, sizes.assumptions)
+
+
+def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: TenantsShape) -> Iterator[Request]:
+    given = np.asarray(shape.shares, dtype=float)
+    shares = given / given.sum() if len(given) else zipf_shares(shape.tenants, shape.zipf)
+    who = Popularity(stream(seed, "tenants.who"), shares)
+    picks = stream(seed, "tenants.slots")
+    times = arrivals.times(stream(seed, "tenants.arrivals"))
+    empty = Text.empty(block_size)
+    systems = [empty.then(chain_key(seed, "tenants.system", at), shape.system_tokens) for at in range(len(shares))]
+    open_slots = np.maximum(1, np.rint(shares * shape.slots).astype(int)).tolist()
+    slots = [[_Slot("", empty, shape.turns)] * number for number in open_slots]
+    opened = 0
+    for _, time in zip(range(count), times, strict=False):
+        tenant = who.draw()
+        place = int(picks.random() * open_slots[tenant])
+        slot = slots[tenant][place]
+        if slot.turn == shape.turns:
+            slot = slots[tenant][place] = _Slot(f"chat-{seed}-{tenant}-{opened}", systems[tenant], 0)
+            opened += 1
+        key = chain_key(seed, "tenants.turn", slot.name, slot.turn)
+        prompt = slot.text.then(key, shape.user_tokens)
+        slot.text = prompt.then(key ^ 1, shape.answer_tokens)
+        slot.turn += 1
+        yield Request(
+            time,
+            prompt.blocks,
+            slot.text.blocks,
+            prompt.tokens,
+            shape.answer_tokens,
+            session=slot.name,
+            tenant=f"tenant-{tenant}",
+            entry=Entry(slot.name, slot.text.tokens),
+        )
+
+
+def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
+    """Return the mean rates of the clients of one model from a ServeGen table of client rates, the busiest first.
+
+    Args:
+        path: CSV, plain or gzip, with the columns ``model`` and ``mean_rate``.
+        model: a name of the column ``model``.
+
+    Raises:
+        TraceError: naming file and line, or if the model is not in the file.
+    """
+    path = Path(path)
+    header: list[str] = []
+    rates = []
+    for line, text in read_lines(path):
+        cells = next(csv.reader([text.strip()]))
+        if not header:
+            header = cells
+            continue
+        row = dict(zip(header, cells, strict=False))
+        if row.get("model") != model:
+            continue
+        try:
+            rates.append(float(row["mean_rate"]))
+        except (KeyError, ValueError) as error:
+            raise TraceError(f"{path}:{line}: mean_rate must be a number, got {row.get('mean_rate')!r}") from error
+    if not rates:
+        raise TraceError(f"{path}: no client of model {model!r}")
+    return tuple(sorted(rates, reverse=True))

@@ -1,0 +1,39 @@
+"""Text that nobody needs to see, built layer by layer: a system prompt, a document, a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.hashing import BlockHashes
+from prefixroute.workload.streams import chain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """The hashes of a text's full blocks, shape (tokens // block_size,), and its length in tokens."""
+
+    hashes: NDArray[np.uint64]
+    tokens: int
+    block_size: int
+
+    @classmethod
+    def empty(cls, block_size: int) -> Text:
+        """Return the text of no tokens."""
+        return cls(np.empty(0, np.uint64), 0, block_size)
+
+    def then(self, key: int, tokens: int) -> Text:
+        """Return this text followed by ``tokens`` more, which are told from all others by ``key``.
+
+        The blocks that the new tokens fill are theirs, the one that both texts share included.
+        """
+        length = self.tokens + tokens
+        fresh = chain(key, len(self.hashes), length // self.block_size)
+        return Text(np.concatenate([self.hashes, fresh]), length, self.block_size)
+
+    @property
+    def blocks(self) -> BlockHashes:
+        """The text as a prompt."""
+        return BlockHashes(self.hashes, token_count=self.tokens, block_size=self.block_size)
