@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP := $(BIN)/python -m pip
+JOBS := $(shell nproc 2>/dev/null || echo 1)
 RUST := Cargo.toml Cargo.lock $(shell find rust/core rust/py -type f)
 # For the pip that maturin calls as well.
 export PIP_QUIET := 1
@@ -24,7 +25,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.built ## simulate a chat service on 1, 2, 4 and 8 replicas; table, report.html, report.png
-	$(BIN)/prefixroute simulate chat --replicas 1,2,4,8 --policies round-robin,session,cache-aware --seeds 3 \
+	$(BIN)/prefixroute simulate chat --replicas 1,2,4,8 --policies round-robin,session,cache-aware --jobs $(JOBS) \
 		--report report.html --png report.png
 
 test: test-rust test-python ## all tests, Rust and Python

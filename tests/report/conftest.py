@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from prefixroute.costmodel import Assumption
-from prefixroute.report.study import QUANTILES, Study
+from prefixroute.report.study import Study
+from prefixroute.sim.metrics import CURVE
 
 RATIOS = {"round-robin": (0.486, 0.510), "cache-aware": (0.486, 0.043)}
 
@@ -32,7 +33,7 @@ def row(policy: str, replicas: int, ratio: float) -> dict[str, Any]:
 
 def study_of(replicas: tuple[int, ...]) -> Study:
     rows = tuple(row(policy, n, RATIOS[policy][n == 8]) for n in replicas for policy in RATIOS)
-    curves = {(r["policy"], r["replicas"]): QUANTILES * r["recompute_ratio"] for r in rows}
+    curves = {(r["policy"], r["replicas"]): [share * r["recompute_ratio"] for share in CURVE] for r in rows}
     assumptions = (
         Assumption("gpu", "H100", "", "the user", assumed=False),
         Assumption("usd_per_gpu_hour", 4.29, "$/h", "price of <2026>", assumed=True),

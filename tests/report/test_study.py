@@ -1,32 +1,11 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from prefixroute.report.study import Study
 from prefixroute.report.table import COLUMNS, figure, usd
-
-
-def test_json_has_the_contract_fields_and_equal_studies_give_equal_bytes(study: Study) -> None:
-    document = json.loads(study.to_json())
-    assert list(document)[:2] == ["schema", "workload"]
-    assert document["schema"] == 1
-    assert document["assumptions"]["usd_per_gpu_hour"] == {
-        "value": 4.29,
-        "unit": "$/h",
-        "source": "price of <2026>",
-        "assumed": True,
-    }
-    assert document["rows"] == [dict(row) for row in study.rows]
-    assert study.to_json() == replace(study).to_json()
-
-
-def test_json_refuses_numbers_that_json_does_not_have(study: Study) -> None:
-    broken = replace(study, rows=({**study.rows[0], "skew": float("nan")},))
-    with pytest.raises(ValueError, match="nan"):
-        broken.to_json()
 
 
 def test_floor_is_unknown_when_no_row_knows_it(study: Study) -> None:

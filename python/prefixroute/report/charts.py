@@ -8,7 +8,8 @@ import altair as alt
 import vl_convert
 
 from prefixroute.report.palette import FAINT, INK, PAPER, colour, dash, shape
-from prefixroute.report.study import QUANTILES, Study
+from prefixroute.report.study import Study
+from prefixroute.sim.metrics import CURVE
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -131,7 +132,7 @@ def _ttft(study: Study, replicas: int) -> Chart:
         {"policy": policy, "ms": 1e3 * seconds, "share": 100 * share}
         for (policy, count), curve in study.ttft_s.items()
         if count == replicas
-        for share, seconds in zip(QUANTILES, curve.tolist(), strict=True)
+        for share, seconds in zip(CURVE, curve, strict=True)
     ]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(values=values))

@@ -1,28 +1,19 @@
-"""The result of running policies over one workload: what tables, JSON, pages and pictures are made from."""
+"""What a sweep found, as tables, pages and pictures read it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from prefixroute.costmodel import Assumption
 from prefixroute.report.table import usd
-
-SCHEMA = 1
-"""Version of the JSON object. Fields may be added under the same number; a changed meaning raises it."""
-
-QUANTILES = np.linspace(0.0, 1.0, 101)
-"""The shares at which a study keeps the distribution of TTFT."""
+from prefixroute.sim import Sweep
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Rows of one ``simulate`` run and what they rest on.
+    """Rows of one sweep and what they rest on.
 
     Attributes:
         workload: the name of the workload.
@@ -30,7 +21,7 @@ class Study:
         rows: one mapping per policy and number of replicas, with the fields that ``simulate --json`` prints.
         assumptions: the figures behind the rows.
         notes: what a reader should know before believing the rows.
-        ttft_s: per ``(policy, replicas)`` the TTFT in seconds at each of :data:`QUANTILES`.
+        ttft_s: per ``(policy, replicas)`` the TTFT in seconds at each share of :data:`prefixroute.sim.metrics.CURVE`.
     """
 
     workload: str
@@ -38,7 +29,15 @@ class Study:
     rows: tuple[Mapping[str, Any], ...]
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-    ttft_s: Mapping[tuple[str, int], NDArray[np.float64]] = field(default_factory=dict, compare=False)
+    ttft_s: Mapping[tuple[str, int], Sequence[float]] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> Study:
+        """Return the study of a finished sweep."""
+        cache = next(str(item.value) for item in sweep.assumptions if item.name == "cache")
+        rows = tuple(row.as_dict() for row in sweep.rows)
+        curves = {(row.policy, row.replicas): row.ttft_curve_s for row in sweep.rows if row.ttft_curve_s}
+        return cls(sweep.workload, cache, rows, sweep.assumptions, sweep.notes, curves)
 
     @property
     def policies(self) -> list[str]:
@@ -70,18 +69,3 @@ class Study:
         floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
         costs = [f"${usd(row['usd_per_million_requests'])} with {row['policy']}" for row in (worst, least)]
         return [f"{share}{floor}.", f"The prefill of a million requests costs {costs[0]} and {costs[1]}."]
-
-    def to_json(self) -> str:
-        """Return the object that ``simulate --json`` prints, with a final newline. Equal studies give equal bytes."""
-        document = {
-            "schema": SCHEMA,
-            "workload": self.workload,
-            "cache": self.cache,
-            "assumptions": {
-                item.name: {"value": item.value, "unit": item.unit, "source": item.source, "assumed": item.assumed}
-                for item in self.assumptions
-            },
-            "notes": list(self.notes),
-            "rows": [dict(row) for row in self.rows],
-        }
-        return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 PERCENTILES = (50, 90, 99)
+CURVE = tuple(share / 100 for share in range(101))
+"""Shares of requests at which the distribution of TTFT is kept."""
 
 
 class RequestLog:
@@ -83,12 +85,16 @@ class RequestLog:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """TTFT of one run in seconds: time to first token, queueing included where there is a clock."""
+    """TTFT of one run in seconds: time to first token, queueing included where there is a clock.
+
+    ``curve`` is the time within which each share of :data:`CURVE` was answered; empty for a run without requests.
+    """
 
     mean: float
     p50: float
     p90: float
     p99: float
+    curve: tuple[float, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, seconds: Floats) -> Timings:
@@ -96,7 +102,8 @@ class Timings:
         if not len(seconds):
             return cls(0.0, 0.0, 0.0, 0.0)
         p50, p90, p99 = np.percentile(seconds, PERCENTILES)
-        return cls(float(seconds.mean()), float(p50), float(p90), float(p99))
+        curve = tuple(np.quantile(seconds, CURVE).tolist())
+        return cls(float(seconds.mean()), float(p50), float(p90), float(p99), curve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,8 @@ class Row:
 
     ``requests`` and the token counts are of one run (the mean over the seeds); ``recompute_ratio`` is of all runs
     together, its spread the largest minus the smallest run; the rest are means over the runs.
-    ``recompute_ratio_infinite`` is the same policy with caches that never evict.
+    ``recompute_ratio_infinite`` is the same policy with caches that never evict. ``ttft_curve_s``, for pictures, is not
+    part of the JSON.
     """
 
     policy: str
@@ -160,6 +168,7 @@ class Row:
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
     busy: float | None = None
+    ttft_curve_s: tuple[float, ...] = field(default=(), repr=False)
 
     @classmethod
     def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> Row:
@@ -187,11 +196,13 @@ class Row:
             ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
             recompute_ratio_infinite=infinite,
             **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _CLOCKED},
+            ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""
         fields = dataclasses.asdict(self)
+        del fields["ttft_curve_s"]
         return {name: value for name, value in fields.items() if value is not None or name == "floor"}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -118,11 +118,16 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
         return
     if any(isinstance(task.source, Workload) for task in tasks):
         raise ConfigError(f"{jobs} jobs need a function from a seed to a workload, which other processes can call")
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for number, (task, result) in enumerate(zip(tasks, pool.map(_run, tasks), strict=True)):
+    # A pool of processes and not an executor: leaving it early, at an interrupt too, ends what runs.
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)), _leave_interrupts_to_the_parent) as pool:
+        for number, (task, result) in enumerate(zip(tasks, pool.imap(_run, tasks), strict=True)):
             if progress is not None:
                 progress((number + 1) / len(tasks), task.label)
             yield result
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(task: RunTask | FloorTask) -> Any:

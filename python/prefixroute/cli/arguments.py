@@ -1,0 +1,86 @@
+"""What users type, turned into values. A mistake raises ConfigError with what was given and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies import as_policy
+from prefixroute.sim import Events, History, Perfect, Trace
+from prefixroute.sim.observe import Observation
+from prefixroute.workload import Workload, chat, documents
+
+GENERATORS: dict[str, Callable[[int], Workload]] = {"chat": chat, "documents": documents}
+UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def names(text: str, *, what: str) -> list[str]:
+    """Return the comma-separated names of ``text``, in order, each once."""
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise ConfigError(f"{what} must be names separated by commas, got {text!r}")
+    return found
+
+
+def counts(text: str, *, what: str) -> list[int]:
+    """Return the comma-separated positive whole numbers of ``text``, in order, each once."""
+    return list(dict.fromkeys(count(part, what=what) for part in names(text, what=what)))
+
+
+def count(text: str, *, what: str) -> int:
+    """Return a positive whole number; ``300k``, ``1.5M`` and ``2G`` are understood (decimal)."""
+    digits, scale = text.strip().replace("_", ""), 1
+    if digits and digits[-1].lower() in UNITS:
+        scale = UNITS[digits[-1].lower()]
+        digits = digits[:-1]
+    try:
+        value = float(digits) * scale
+    except ValueError:
+        value = float("nan")
+    if not 1 <= value < float("inf") or value != int(value):
+        raise ConfigError(f"{what} must be a whole number of at least 1 (300000, 300k, 1.5M), got {text!r}")
+    return int(value)
+
+
+def source(text: str) -> Callable[[int], Workload]:
+    """Return the workload that ``text`` names, as a function of the seed."""
+    generate = GENERATORS.get(text)
+    if generate is not None:
+        return generate
+    path = Path(text)
+    if not path.is_file():
+        raise ConfigError(f"a workload is {', '.join(GENERATORS)} or the path of a trace; there is no file {text!r}")
+    return Trace(path)
+
+
+def policies(text: str | None, workload: str) -> list[str]:
+    """Return the names of ``text``, each known; by default what the seed article compared, on a trace as for chat."""
+    if text is None:
+        text = "random,document,cache-aware" if workload == "documents" else "round-robin,session,cache-aware"
+    chosen = names(text, what="--policies")
+    for name in chosen:
+        as_policy(name)
+    return chosen
+
+
+def observation(text: str | None) -> Observation | None:
+    """Return how the router learns what the caches hold; None = the simulator's default for the kind of cache."""
+    kind, _, loss = (text or "").partition(":")
+    if text is None:
+        return None
+    if kind == "events":
+        try:
+            return Events(loss=float(loss or 0))
+        except ValueError:
+            raise ConfigError(f"--observe events:LOSS needs a share between 0 and 1, got {loss!r}") from None
+    plain: dict[str, Observation] = {"history": History(), "perfect": Perfect()}
+    if text not in plain:
+        raise ConfigError(f"--observe must be history, perfect, events or events:LOSS, got {text!r}")
+    return plain[text]
+
+
+def writable(path: Path | None, *, what: str) -> None:
+    """Refuse a path that no file can be written to now, so that a long run does not fail at its end."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")

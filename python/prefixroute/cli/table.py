@@ -1,0 +1,38 @@
+"""A study on the terminal: the table, the floor, and what was assumed."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from prefixroute.report.study import Study
+from prefixroute.report.table import COLUMNS, figure, floor_line
+
+
+def show(study: Study, console: Console) -> None:
+    """Print the table of ``study`` with its floor, assumptions and notes."""
+    console.print(_table(study))
+    if study.floor is not None:
+        console.print(f"  {floor_line(study.floor)}\n", markup=False)
+    assumed = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in study.assumptions if item.assumed)
+    console.print(f"  ASSUMED {'; '.join(assumed)}", markup=False)
+    for note in study.notes:
+        console.print(f"  Note: {note}", markup=False)
+
+
+def _table(study: Study) -> Table:
+    title = (
+        f"{study.workload}: {study.rows[0]['requests']:,} requests, {study.rows[0]['seeds']} seeds, cache {study.cache}"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in COLUMNS:
+        mark = "\nASSUMED" if column.assumed(study.assumptions) else ""
+        table.add_column(column.title + mark, justify="left" if column.text else "right", no_wrap=True)
+    last = study.rows[0]["replicas"]
+    for row in study.rows:
+        if row["replicas"] != last:
+            table.add_section()
+            last = row["replicas"]
+        table.add_row(*(column.cell(row) for column in COLUMNS))
+    return table

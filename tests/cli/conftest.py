@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("typer", reason="the extra `cli` is not installed")
+
+from prefixroute.cli import main
+
+
+class Said(NamedTuple):
+    """What a command left: exit code, stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+Prefixroute = Callable[..., Said]
+
+
+@pytest.fixture
+def prefixroute(capsys: pytest.CaptureFixture[str]) -> Prefixroute:
+    """Run the command line in this process."""
+
+    def run(*arguments: object) -> Said:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Said(int(stop.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Mooncake trace of our own: 30 conversations of 6 turns, two blocks of 512 tokens more each turn."""
+    path = tmp_path_factory.mktemp("trace") / "day.jsonl"
+    lines = []
+    for number in range(180):
+        turn, conversation = divmod(number, 30)
+        blocks = [0, 1] + [1_000 * (conversation + 1) + i for i in range(2 * turn + 2)]
+        row = {"timestamp": 10 * number, "input_length": 512 * len(blocks), "output_length": 5, "hash_ids": blocks}
+        lines.append(json.dumps(row))
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prefixroute as package
+
+Prefixroute = Callable[..., Any]
+COMMAND = [sys.executable, "-m", "prefixroute"]
+
+
+def test_version(prefixroute: Prefixroute) -> None:
+    assert prefixroute("--version") == (0, f"{package.__version__}\n", "")
+
+
+def test_help_names_every_command_and_each_command_shows_an_example(prefixroute: Prefixroute) -> None:
+    listing = prefixroute("--help")
+    assert listing.code == 0
+    for command in ("simulate", "policies"):
+        assert command in listing.out
+        shown = prefixroute(command, "--help")
+        assert shown.code == 0
+        assert f"Example: prefixroute {command}" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["simulate"], "Missing argument 'WORKLOAD'"),
+        (["simulate", "chat", "--replicas", "0"], "--replicas must be a whole number of at least 1"),
+        (["simulate", "chat", "--policies", ","], "--policies must be names separated by commas"),
+        (["simulate", "chat", "--policies", "best"], "no policy 'best'; known: round-robin"),
+        (["simulate", "chat", "--cache", "ram"], "'ram' is not one of 'blocks', 'entries'"),
+        (["simulate", "chat", "--capacity", "some"], "--capacity must be a whole number"),
+        (["simulate", "chat", "--observe", "all"], "--observe must be history, perfect, events or events:LOSS"),
+        (["simulate", "chat", "--gpu", "abacus"], "abacus"),
+        (["simulate", "absent.jsonl"], "there is no file 'absent.jsonl'"),
+        (["simulate", "chat", "--report", "no/such/folder/x.html"], "--report must be a file in an existing folder"),
+        (["policies", "best"], "no policy 'best'"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_2(prefixroute: Prefixroute, arguments: list[str], complaint: str) -> None:
+    code, out, err = prefixroute(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("package_name", "arguments", "extra"),
+    [
+        ("typer", ["policies"], "cli"),
+        ("rich", ["policies"], "cli"),
+        ("altair", ["simulate", "chat", "--report", "x.html"], "report"),
+        ("vl_convert", ["simulate", "chat", "--png", "x.png"], "report"),
+    ],
+)
+def test_a_missing_extra_is_named(package_name: str, arguments: list[str], extra: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{package_name!r}] = None; from prefixroute.cli import main; main({arguments!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == f"error: this needs the package {package_name}: pip install 'prefixroute[{extra}]'\n"
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_ends_cleanly(jobs: str) -> None:
+    """Ctrl-C reaches every process of the terminal's group; none of them may print a traceback."""
+    simulate = [*COMMAND, "simulate", "chat", "--seeds", "50", "--jobs", jobs]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    ) as running:
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(timeout=3)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    piped = f"{' '.join(COMMAND)} policies --json | head -c 1; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+    assert ended.stdout in ("{0\n", "{141\n")

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prefixroute = Callable[..., Any]
+FIELDS = [
+    "policy",
+    "replicas",
+    "seeds",
+    "requests",
+    "prompt_tokens",
+    "recomputed_tokens",
+    "recompute_ratio",
+    "recompute_ratio_spread",
+    "floor",
+    "skew",
+    "usd_per_million_requests",
+    "ttft_mean_s",
+    "ttft_p50_s",
+    "ttft_p90_s",
+    "ttft_p99_s",
+]
+
+
+def test_json_answers_on_a_trace(prefixroute: Prefixroute, trace: Path) -> None:
+    code, out, err = prefixroute("simulate", trace, "--replicas", "2,3", "--seeds", 2, "--json")
+    assert (code, err) == (0, "")  # not a terminal: no progress
+    document = json.loads(out)
+    assert (document["schema"], document["workload"]) == (1, trace.name)
+    assert [(row["replicas"], row["policy"]) for row in document["rows"]] == [
+        (n, policy) for n in (2, 3) for policy in ("round-robin", "session", "cache-aware")
+    ]
+    for row in document["rows"]:
+        assert list(row)[: len(FIELDS)] == FIELDS
+        assert (row["requests"], row["seeds"]) == (180, 2)
+        assert row["recompute_ratio"] == pytest.approx(row["recomputed_tokens"] / row["prompt_tokens"], rel=1e-6)
+        assert row["floor"] <= row["recompute_ratio"] <= 1
+    assert document["assumptions"]["usd_per_gpu_hour"]["assumed"] is True
+
+
+def test_what_the_user_gives_is_not_assumed(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["--replicas", 2, "--seeds", 1, "--json", "--gpu", "H100", "--price", 2.5, "--capacity", "40k"]
+    assumptions = json.loads(prefixroute("simulate", trace, *options).out)["assumptions"]
+    for name, value in (("gpu", "H100"), ("usd_per_gpu_hour", 2.5), ("capacity_tokens", 40_000)):
+        assert (assumptions[name]["value"], assumptions[name]["assumed"]) == (value, False)
+    assert assumptions["model"]["assumed"] is True
+
+
+def test_same_seed_same_bytes_whatever_the_number_of_processes(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["simulate", trace, "--replicas", 3, "--seeds", 2, "--json"]
+    first = prefixroute(*options).out
+    assert first == prefixroute(*options).out
+    assert first == prefixroute(*options, "--jobs", 2).out
+    assert first != prefixroute(*options, "--seed", 7).out
+
+
+def test_the_table_has_floor_and_marks(prefixroute: Prefixroute, trace: Path) -> None:
+    code, out, err = prefixroute("simulate", trace, "--replicas", 2, "--seeds", 1)
+    assert (code, err) == (0, "")
+    assert "floor " in out
+    assert "ASSUMED" in out
+    assert "usd_per_gpu_hour = 4.29" in out
+    for policy in ("round-robin", "session", "cache-aware"):
+        assert policy in out
+    assert max(map(len, out.splitlines())) <= 200
+
+
+def test_the_articles_cache_says_that_it_overstates(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["--replicas", 1, "--seeds", 1, "--policies", "round-robin", "--cache"]
+    assert "overstates" in prefixroute("simulate", "chat", *options, "entries").out
+    assert "overstates" not in prefixroute("simulate", trace, *options, "blocks").out
+
+
+def test_page_and_picture(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="the extra `report` is not installed")
+    page, picture = tmp_path / "day.html", tmp_path / "day.png"
+    code, out, err = prefixroute(
+        "simulate", trace, "--replicas", "1,2", "--seeds", 1, "--json", "--report", page, "--png", picture
+    )
+    assert code == 0
+    json.loads(out)  # results alone on stdout
+    assert err == f"report: {page}\npicture: {picture}\n"
+    assert "<svg" in page.read_text()
+    assert "Time to first token" in page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bad_trace_names_file_and_line(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}\n{"timestamp": 5}\n')
+    code, out, err = prefixroute("simulate", path)
+    assert (code, out) == (2, "")
+    assert f"{path}:2" in err
+    assert err.count("\n") == 1
+
+
+def test_the_mooncake_trace_answers(prefixroute: Prefixroute, traces_dir: Path) -> None:
+    path = traces_dir / "mooncake_conversation.jsonl.gz"
+    code, out, _ = prefixroute(
+        "simulate", path, "--replicas", 8, "--seeds", 1, "--policies", "session,cache-aware", "--json"
+    )
+    assert code == 0
+    rows = {row["policy"]: row for row in json.loads(out)["rows"]}
+    assert rows["cache-aware"]["requests"] == 12_031
+    assert rows["cache-aware"]["floor"] == pytest.approx(0.6266, abs=5e-5)
+    assert rows["cache-aware"]["skew"] < 1.3

@@ -1,0 +1,28 @@
+"""The examples run as their first lines say, from another folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_asyncio_relay(tmp_path: Path) -> None:
+    said = run("asyncio_relay.py", cwd=tmp_path)
+    assert said.startswith("90 requests over 3 engines, ")
+    assert said.endswith(", 0 left in flight\n")
+    assert " 0 broke off" not in said  # the example must show a failure
+
+
+def test_every_example_is_tried() -> None:
+    tried = {"asyncio_relay.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tried
