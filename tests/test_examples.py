@@ -23,6 +23,13 @@ def test_asyncio_relay(tmp_path: Path) -> None:
     assert " 0 broke off" not in said  # the example must show a failure
 
 
+def test_own_policy(tmp_path: Path) -> None:
+    lines = run("own_policy.py", "4000", cwd=tmp_path).splitlines()
+    assert [line.split()[0] for line in lines] == ["round-robin", "session", "cache-aware", "holders_within_reason"]
+    ratios = [float(line.split()[2].rstrip("%,")) for line in lines]
+    assert max(ratios[1:]) < ratios[0]  # all that look at the prefix beat the one that does not
+
+
 def test_every_example_is_tried() -> None:
-    tried = {"asyncio_relay.py"}
+    tried = {"asyncio_relay.py", "own_policy.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried

@@ -37,7 +37,7 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         (["simulate"], "Missing argument 'WORKLOAD'"),
         (["simulate", "chat", "--replicas", "0"], "--replicas must be a whole number of at least 1"),
         (["simulate", "chat", "--policies", ","], "--policies must be names separated by commas"),
-        (["simulate", "chat", "--policies", "best"], "no policy 'best'; known: round-robin"),
+        (["simulate", "chat", "--policies", "best"], "no policy 'best'; policies: round-robin"),
         (["simulate", "chat", "--cache", "ram"], "'ram' is not one of 'blocks', 'entries'"),
         (["simulate", "chat", "--capacity", "some"], "--capacity must be a whole number"),
         (["simulate", "chat", "--observe", "all"], "--observe must be history, perfect, events or events:LOSS"),

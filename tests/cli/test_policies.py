@@ -6,28 +6,30 @@ from typing import Any
 
 import pytest
 
-from prefixroute.policies import POLICIES
+from prefixroute.policies import POLICIES, presets
 
 Prefixroute = Callable[..., Any]
 
 
-def test_every_policy_has_a_line(prefixroute: Prefixroute) -> None:
+def test_every_policy_and_preset_has_a_line(prefixroute: Prefixroute) -> None:
     listing = prefixroute("policies")
     assert listing.code == 0
-    assert [name for name in POLICIES if name not in listing.out] == []
+    assert [name for name in (*POLICIES, *presets()) if name not in listing.out] == []
     assert "min_match_tokens=1024" in listing.out
+    assert listing.out.count("Differs: ") == len(presets())
 
 
-def test_the_json_carries_summaries_and_defaults(prefixroute: Prefixroute) -> None:
-    listing = json.loads(prefixroute("policies", "--json").out)
-    assert set(POLICIES) <= set(listing["policies"])
-    described = listing["policies"]["cache-aware"]
-    assert described["parameters"]["min_match_tokens"] == 1_024
-    assert all(each["summary"].endswith(".") for each in listing["policies"].values())
+def test_the_json_carries_lines_parameters_and_differences(prefixroute: Prefixroute) -> None:
+    listed = json.loads(prefixroute("policies", "--json").out)["policies"]
+    assert set(listed) == {*POLICIES, *presets()}
+    assert listed["cache-aware"]["parameters"]["min_match_tokens"] == "1024"
+    assert all(each["line"] for each in listed.values())
+    assert all(bool(each["differs"]) == (name in presets()) for name, each in listed.items())
 
 
-@pytest.mark.parametrize("name", ["cache-aware", "session"])
-def test_one_policy_is_shown_whole(prefixroute: Prefixroute, name: str) -> None:
+@pytest.mark.parametrize("name", ["cache-aware", "session", "sglang-balanced"])
+def test_one_is_shown_whole(prefixroute: Prefixroute, name: str) -> None:
     shown = prefixroute("policies", name)
-    assert shown.out.startswith(name)
-    assert "Defaults:" in shown.out
+    assert shown.out.startswith(f"{name}: ")
+    assert "Values: " in shown.out
+    assert ("How it differs" in shown.out) == (name in presets())

@@ -1,63 +1,57 @@
-"""``prefixroute policies``: what there is, in the policies' own words."""
+"""``prefixroute policies``: what there is, in the policies' and presets' own words."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from prefixroute.cli import console
-from prefixroute.errors import ConfigError
-from prefixroute.policies import POLICIES, Policy
+from prefixroute.policies import POLICIES, Description, describe, presets
 
-EXAMPLE = "Example: prefixroute policies cache-aware"
+EXAMPLE = "Example: prefixroute policies sglang-balanced"
 
 
 def command(
     name: Annotated[str | None, typer.Argument(help="Show this one whole: rule, parameters, sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List policies and presets: one line each, parameters and defaults."""
-    known = {policy: _describe(kind) for policy, kind in POLICIES.items()}
-    if name is not None and name not in known:
-        raise ConfigError(f"no policy {name!r}; known: {', '.join(known)}")
+    """List policies and presets of other routers: one line each, parameters, and how a preset differs."""
+    rules = [describe(each) for each in POLICIES] if name is None else [describe(name)]
+    copies = [describe(each) for each in presets()] if name is None else []
     if as_json:
-        print(json.dumps({"schema": 1, "policies": known if name is None else {name: known[name]}}, indent=2))
+        listed = {each.name: dataclasses.asdict(each) for each in (*rules, *copies)}
+        print(json.dumps({"schema": 1, "policies": listed}, indent=2))
     elif name is not None:
-        out = console.stdout()
-        out.print(f"[bold]{name}[/bold]\n")
-        out.print(inspect.getdoc(POLICIES[name]) or "", markup=False)
-        out.print(f"\nDefaults: {_defaults(known[name])}", markup=False)
+        _show(rules[0])
     else:
-        _list(known)
+        _list("policy", rules)
+        _list("preset", copies)
 
 
-def _list(known: dict[str, dict[str, Any]]) -> None:
+def _show(policy: Description) -> None:
+    out = console.stdout()
+    out.print(f"[bold]{policy.name}[/bold]: ", end="")
+    out.print(f"{policy.line}\n", markup=False)
+    out.print(policy.about, markup=False)
+    out.print(f"\nValues: {_values(policy)}", markup=False)
+    if policy.differs:
+        out.print(f"\nHow it differs from the original: {policy.differs}", markup=False)
+
+
+def _list(title: str, policies: list[Description]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("policy", "what it does", "parameters and defaults"):
-        table.add_column(title, no_wrap=title == "policy")
-    for name, described in known.items():
-        table.add_row(name, described["summary"], _defaults(described))
+    for head in (title, "what it does", "parameters"):
+        table.add_column(head, no_wrap=head == title)
+    for policy in policies:
+        line = f"{policy.line}\nDiffers: {policy.differs}" if policy.differs else policy.line
+        table.add_row(policy.name, line, _values(policy))
     console.stdout().print(table)
 
 
-def _defaults(described: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in described["parameters"].items()) or "none"
-
-
-def _describe(kind: type[Policy]) -> dict[str, Any]:
-    """Return the first sentence of a policy's docstring and its parameters with their defaults."""
-    text = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    policy = kind()
-    names: list[str] = [each.name for each in dataclasses.fields(policy)] if dataclasses.is_dataclass(policy) else []
-    return {"summary": text, "parameters": {name: _plain(getattr(policy, name)) for name in names}}
-
-
-def _plain(value: object) -> object:
-    """Return a default as JSON can carry it: a policy inside of a policy by its name."""
-    return value.name if isinstance(value, Policy) else value
+def _values(policy: Description) -> str:
+    return ", ".join(f"{name}={value}" for name, value in policy.parameters.items()) or "none"

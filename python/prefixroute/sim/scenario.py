@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from prefixroute.errors import ConfigError
-from prefixroute.policies import Policy
+from prefixroute.policies import Answer, Policy, View, as_policy
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.stores import Tier
@@ -51,7 +52,7 @@ class Scenario:
     """A fleet, a way of routing, and what is simulated of them. Equal scenarios and workloads give equal bytes.
 
     Args:
-        policy: name of a policy or preset, or a policy object.
+        policy: name of a policy or preset, a policy object, or a function of a view.
         replicas: replicas at the start, 1 or more.
         seed: of the routers' draws and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
@@ -69,7 +70,7 @@ class Scenario:
         ConfigError: a figure outside of what is allowed, or two settings that do not fit together.
     """
 
-    policy: str | Policy = "cache-aware"
+    policy: str | Policy | Callable[[View], Answer] = "cache-aware"
     replicas: int = 8
     seed: int = 0
     cache: CacheKind = "blocks"
@@ -119,7 +120,7 @@ class Scenario:
     @property
     def policy_name(self) -> str:
         """What tables call the policy."""
-        return self.policy if isinstance(self.policy, str) else self.policy.name
+        return self.policy if isinstance(self.policy, str) else as_policy(self.policy).name
 
     def unlimited(self) -> Scenario:
         """Return the same scenario with caches that never evict."""
