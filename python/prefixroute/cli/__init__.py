@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # The reader (`head`, a pager) has gone; the interpreter must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
+        code = 1
     if code == INTERRUPTED:
         print("interrupted", file=sys.stderr)
     sys.exit(code)
