@@ -42,7 +42,7 @@ golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 	$(BIN)/python -m pytest -m golden --golden-seeds 20
 
 bench: $(VENV)/.bench ## time the hot paths on this machine, beside rivals
-	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only
+	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only --benchmark-quiet
 	cargo run --release --features dynamo --manifest-path benches/rivals/Cargo.toml
 
 lint: lint-rust lint-python ## formatters, linters, types, stubs, layers

@@ -111,15 +111,17 @@ class DynamoRadixTree:
 
     def hash(self, tokens: Tokens) -> list[int]:
         """Content hashes of the full blocks (the tree compares contents, not chains)."""
-        return self._hash(tokens, self._block_size)
+        # It reads a list three times faster than the numbers of an array.
+        return self._hash(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens, self._block_size)
 
-    def stored_event(self, hashes: Sequence[int]) -> bytes:
-        """The bytes of the event by which an engine announces these blocks from the prompt's start."""
+    def stored_event(self, hashes: Sequence[int], first: int = 0) -> bytes:
+        """The bytes of the event by which an engine announces the blocks of a chain from block `first` on."""
+        names = engine_hashes(hashes)
         blocks = [
             {"block_hash": engine, "tokens_hash": content}
-            for engine, content in zip(engine_hashes(hashes), hashes, strict=True)
+            for engine, content in zip(names[first:], hashes[first:], strict=True)
         ]
-        return self._event({"stored": {"parent_hash": None, "blocks": blocks}})
+        return self._event({"stored": {"parent_hash": names[first - 1] if first else None, "blocks": blocks}})
 
     def removed_event(self, hashes: Sequence[int], first: int = 0) -> bytes:
         """The bytes of the event that takes back the blocks of a chain from block `first` on."""
@@ -131,7 +133,7 @@ class DynamoRadixTree:
 
     def match(self, tokens: Tokens) -> list[int]:
         """Tokens held by each replica."""
-        return self.match_hashes(self._hash(tokens, self._block_size))
+        return self.match_hashes(self.hash(tokens))
 
     def match_hashes(self, hashes: Sequence[int]) -> list[int]:
         """Tokens held by each replica, from `hash`'s answer."""

@@ -10,8 +10,9 @@ use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUnt
 use prefixroute_core::BlockHash;
 use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
 use prefixroute_core::replica_cache::Sequence;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::errors;
 use crate::namespace::Namespace;
@@ -196,11 +197,17 @@ pub fn hash_values<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u64]>>
     if let Ok(array) = object.cast::<PyUntypedArray>() {
         return of_array(array);
     }
+    if let Ok(list) = object.cast::<PyList>() {
+        let mut values = Vec::with_capacity(list.len());
+        while values.len() < list.len() {
+            values.push(hash_value(&list.get_item(values.len())?, values.len())?);
+        }
+        return Ok(Cow::Owned(values));
+    }
     let items = object
         .try_iter()
         .map_err(|_| errors::config(format!("hashes must be an array or a list, got {}", type_name(object))))?;
-    let values = items.enumerate().map(|(position, item)| hash_value(&item?, position));
-    values.collect::<PyResult<Vec<_>>>().map(Cow::Owned)
+    items.enumerate().map(|(position, item)| hash_value(&item?, position)).collect::<PyResult<_>>().map(Cow::Owned)
 }
 
 #[inline]
@@ -217,29 +224,40 @@ fn of_array<'a>(array: &'a Bound<'_, PyUntypedArray>) -> PyResult<Cow<'a, [u64]>
     if array.ndim() != 1 {
         return Err(errors::config(format!("hashes must have one dimension, got an array of {}", array.ndim())));
     }
-    let values = array.call_method0("tolist")?;
-    let items = values.try_iter()?.enumerate();
-    items.map(|(position, item)| hash_value(&item?, position)).collect::<PyResult<Vec<_>>>().map(Cow::Owned)
+    hash_values(&array.call_method0("tolist")?).map(|values| Cow::Owned(values.into_owned()))
 }
 
 /// One hash; `position` is for the message.
 pub fn hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
-    if let Ok(bytes) = item.cast::<PyBytes>() {
-        let bytes = bytes.as_bytes();
-        if let Some(last) = bytes.last_chunk::<8>() {
-            return Ok(u64::from_be_bytes(*last));
-        }
-        let given = bytes.len();
-        return Err(errors::config(format!("a hash must have at least 8 bytes, got {given} at position {position}")));
-    }
-    if item.is_instance_of::<PyInt>() || item.hasattr("__index__")? {
-        if let Ok(value) = item.extract::<u64>() {
+    if let Ok(int) = item.cast::<PyInt>() {
+        // SAFETY: an int; what does not fit raises, which is cleared below.
+        let value = unsafe { ffi::PyLong_AsUnsignedLongLong(int.as_ptr()) };
+        if value != u64::MAX || PyErr::take(item.py()).is_none() {
             return Ok(value);
         }
-        if let Ok(value) = item.extract::<i64>() {
-            return Ok(u64::from_ne_bytes(value.to_ne_bytes()));
-        }
-        return Err(errors::config(format!("a hash must fit in 64 bits, got {} at position {position}", item.str()?)));
     }
-    Err(errors::config(format!("a hash must be an int or bytes, got {} at position {position}", type_name(item))))
+    odd_hash_value(item, position)
+}
+
+/// Negative ints, bytes, and what converts to an int.
+fn odd_hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
+    if let Ok(bytes) = item.cast::<PyBytes>() {
+        let bytes = bytes.as_bytes();
+        return bytes.last_chunk::<8>().map(|last| u64::from_be_bytes(*last)).ok_or_else(|| {
+            let given = bytes.len();
+            errors::config(format!("a hash must have at least 8 bytes, got {given} at position {position}"))
+        });
+    }
+    if !item.hasattr("__index__")? {
+        let class = type_name(item);
+        return Err(errors::config(format!("a hash must be an int or bytes, got {class} at position {position}")));
+    }
+    if let Ok(value) = item.extract::<u64>() {
+        return Ok(value);
+    }
+    let signed = item.extract::<i64>().map(|value| u64::from_ne_bytes(value.to_ne_bytes()));
+    signed.or_else(|_| {
+        let given = item.str()?;
+        Err(errors::config(format!("a hash must fit in 64 bits, got {given} at position {position}")))
+    })
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{PoisonError, RwLock};
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use prefixroute_core::hash::{content_hash_with, hash_tokens};
+use prefixroute_core::hash::{content_hash, content_hash_with, hash_tokens};
 use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Result as CoreResult, Slot, StoredEvent};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -387,12 +387,12 @@ impl PrefixIndex {
         medium: Option<&str>,
         now: f64,
     ) -> PyResult<Stored> {
-        let engine = engine_hashes(block_hashes)?;
+        let names = hash_values(block_hashes)?;
         let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
         let namespace = Namespace::read(namespace)?;
-        let contents = self.contents(&crate::tokens::token_ids(token_ids)?, engine.len(), &namespace)?;
+        let contents = self.contents(&crate::tokens::token_ids(token_ids)?, names.len(), &namespace)?;
         let event = StoredEvent {
-            engine: &engine,
+            engine: engine_hashes(&names),
             parent,
             contents: &contents,
             seed: namespace.seed,
@@ -404,8 +404,8 @@ impl PrefixIndex {
     /// An engine removed one copy of each of these blocks from a medium.
     #[pyo3(signature = (name, block_hashes, *, medium="GPU"))]
     fn apply_removed(&self, name: &str, block_hashes: &Bound<'_, PyAny>, medium: Option<&str>) -> PyResult<Removed> {
-        let (engine, medium) = (engine_hashes(block_hashes)?, medium_of(medium)?);
-        self.at(name, |slot| self.index.removed(slot, &engine, medium)).map(Removed::from)
+        let (names, medium) = (hash_values(block_hashes)?, medium_of(medium)?);
+        self.at(name, |slot| self.index.removed(slot, engine_hashes(&names), medium)).map(Removed::from)
     }
 
     /// An engine reset its cache.
@@ -457,6 +457,9 @@ impl PrefixIndex {
             )));
         }
         let extra = namespace.extra();
+        if extra.is_empty() {
+            return Ok(ids.chunks_exact(size).map(content_hash).collect());
+        }
         let content = |(block, ids): (usize, &[u32])| {
             let inside = extra.iter().filter(|key| key.position / size == block);
             let keys: Vec<_> = inside.map(|key| ((key.position % size) as u32, key.key)).collect();
@@ -516,8 +519,10 @@ fn block_hashes(values: &[u64]) -> &[BlockHash] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
 }
 
-fn engine_hashes(object: &Bound<'_, PyAny>) -> PyResult<Vec<EngineHash>> {
-    Ok(hash_values(object)?.iter().copied().map(EngineHash).collect())
+/// `EngineHash` is a transparent `u64`.
+fn engine_hashes(values: &[u64]) -> &[EngineHash] {
+    // SAFETY: same layout, and every u64 is a name.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
 }
 
 fn medium_of(name: Option<&str>) -> PyResult<Medium> {
