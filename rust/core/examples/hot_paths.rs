@@ -43,7 +43,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Without a path: their names, for the script.
-    PATHS.iter().for_each(|(name, _)| println!("{name}"));
+    for (name, _) in PATHS {
+        println!("{name}");
+    }
     if wanted.is_none() { ExitCode::SUCCESS } else { ExitCode::from(2) }
 }
 
@@ -96,7 +98,9 @@ fn full(replicas: u16) -> Index {
     let index = open(replicas, None);
     for conversation in 0..PROMPTS {
         let hashes = prompt(conversation, BLOCKS);
-        (0..replicas).for_each(|slot| drop(index.insert(Slot(slot), &hashes, 0.0).unwrap()));
+        for slot in 0..replicas {
+            index.insert(Slot(slot), &hashes, 0.0).unwrap();
+        }
     }
     index
 }
@@ -123,7 +127,9 @@ fn match_tokens() {
     let mut query = tokens(3, BLOCKS);
     query[16 * 64] += 1;
     let mut out = vec![0; REPLICAS as usize];
-    counted(&mut || drop(index.match_tokens(&query, seed(), &[], black_box(&mut out)).unwrap()));
+    counted(&mut || {
+        index.match_tokens(&query, seed(), &[], black_box(&mut out)).unwrap();
+    });
 }
 
 /// Prompts that nobody holds but for their system prompt, to one replica that has room for `capacity` blocks and had
@@ -160,7 +166,7 @@ struct Event {
 fn events() -> Vec<Event> {
     let event = |conversation| {
         let tokens = tokens(conversation, BLOCKS);
-        let names = hashed(&tokens).into_iter().map(|hash| EngineHash(hash.0 ^ 42)).collect();
+        let names = hashed(&tokens).into_iter().map(|hash| EngineHash(hash.0 ^ 0x2A)).collect();
         Event { names, contents: tokens.chunks_exact(BLOCK_SIZE).map(content_hash).collect() }
     };
     (0..PROMPTS).map(event).collect()
