@@ -151,7 +151,7 @@ def test_an_id_that_changes_its_list_while_it_is_read() -> None:
     assert hash_blocks(prompt, 1) == hash_blocks([1], 1)
 
 
-@pytest.mark.parametrize("block_size", [0, 1025, 2**40])
+@pytest.mark.parametrize("block_size", [0, 1025, 2**40, -1, 2**80])
 def test_block_sizes_have_limits(block_size: int) -> None:
     with pytest.raises(ConfigError, match=f"block size must be 1..=1024, got {block_size}"):
         hash_blocks([1], block_size)
@@ -258,7 +258,7 @@ def test_head_shares_the_chain() -> None:
     assert hashes.head(2, 40) == hash_blocks(list(range(40)))
     assert hashes.head(6, 100) == hashes
     assert hashes.head(4).head(1).array.tolist() == hashes.array[:1].tolist()
-    for blocks, tokens in ((7, None), (2, 31)):
+    for blocks, tokens in ((7, None), (2, 31), (-1, None), (2, -32)):
         with pytest.raises(ConfigError):
             hashes.head(blocks, tokens)
 

@@ -158,6 +158,13 @@ def test_out_may_be_longer_and_may_overlap_the_prompt(index: PrefixIndex) -> Non
     [
         ({"block_size": 0}, "block size must be 1..=1024, got 0"),
         ({"block_size": 1025}, "got 1025"),
+        ({"block_size": -1}, "block size must be 1..=1024, got -1"),
+        ({"block_size": 2**70}, f"block size must be 1..=1024, got {2**70}"),
+        ({"block_size": 16.0}, "block size must be an int, got float"),
+        ({"block_size": True}, "block size must be an int, got bool"),
+        ({"capacity_tokens": -1}, "capacity in tokens must be 0..=18446744073709551615, got -1"),
+        ({"capacity_tokens": "many"}, "capacity in tokens must be an int, got str"),
+        ({"max_bytes": -1}, "max_bytes must be 0..=18446744073709551615, got -1"),
         ({"ttl_s": 0.0}, "ttl must be a positive number of seconds, got 0"),
         ({"ttl_s": float("nan")}, "got NaN"),
     ],

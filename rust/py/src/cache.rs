@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::sizes;
 
 /// A request was admitted.
 #[pyclass(frozen, get_all, module = "prefixroute._core")]
@@ -97,7 +98,7 @@ impl CacheEvent {
 pub struct ReplicaCache {
     cache: Mutex<core::ReplicaCache>,
     block_size: usize,
-    capacity_tokens: Option<usize>,
+    capacity_tokens: Option<u64>,
 }
 
 impl ReplicaCache {
@@ -116,9 +117,13 @@ impl ReplicaCache {
 impl ReplicaCache {
     #[new]
     #[pyo3(signature = (capacity_tokens=None, block_size=16, *, record_events=false))]
-    fn new(capacity_tokens: Option<usize>, block_size: usize, record_events: bool) -> PyResult<Self> {
+    fn new(
+        #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
+        #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
+        record_events: bool,
+    ) -> PyResult<Self> {
         check_block_size(block_size).map_err(errors::of_core)?;
-        let mut cache = core::ReplicaCache::new(block_size, capacity_tokens);
+        let mut cache = core::ReplicaCache::new(block_size, capacity_tokens.map(|tokens| tokens as usize));
         if record_events {
             cache.record_events();
         }
@@ -186,7 +191,7 @@ impl ReplicaCache {
 
     /// Capacity; None: unlimited.
     #[getter]
-    fn capacity_tokens(&self) -> Option<usize> {
+    fn capacity_tokens(&self) -> Option<u64> {
         self.capacity_tokens
     }
 
@@ -248,7 +253,7 @@ fn no_room(refused: core::Refused) -> PyResult<NoRoom> {
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct EntryCache {
     cache: Mutex<core::EntryCache>,
-    capacity_tokens: Option<usize>,
+    capacity_tokens: Option<u64>,
 }
 
 impl EntryCache {
@@ -261,8 +266,11 @@ impl EntryCache {
 impl EntryCache {
     #[new]
     #[pyo3(signature = (capacity_tokens=None))]
-    fn new(capacity_tokens: Option<usize>) -> Self {
-        Self { cache: Mutex::new(core::EntryCache::new(capacity_tokens)), capacity_tokens }
+    fn new(#[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>) -> Self {
+        Self {
+            cache: Mutex::new(core::EntryCache::new(capacity_tokens.map(|tokens| tokens as usize))),
+            capacity_tokens,
+        }
     }
 
     /// Tokens of the entry cached now: its size, else the resident shared head, else none.
@@ -284,7 +292,7 @@ impl EntryCache {
 
     /// Capacity; None: unlimited.
     #[getter]
-    fn capacity_tokens(&self) -> Option<usize> {
+    fn capacity_tokens(&self) -> Option<u64> {
         self.capacity_tokens
     }
 

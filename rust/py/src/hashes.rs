@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::errors;
 use crate::namespace::Namespace;
+use crate::sizes;
 use crate::tokens::{Prompt, type_name};
 
 /// Prompts of at least so many tokens are worked on with the interpreter released: about 20 µs of hashing, far more than
@@ -79,7 +80,11 @@ impl BlockHashes {
 impl BlockHashes {
     #[new]
     #[pyo3(signature = (hashes, *, token_count, block_size=16))]
-    fn py_new(hashes: &Bound<'_, PyAny>, token_count: usize, block_size: usize) -> PyResult<Self> {
+    fn py_new(
+        hashes: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = sizes::token_count)] token_count: usize,
+        #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
+    ) -> PyResult<Self> {
         check_block_size(block_size).map_err(errors::of_core)?;
         let hashes = hash_values(hashes)?.iter().copied().map(BlockHash).collect::<Vec<_>>();
         Self::check_lengths(hashes.len(), token_count, block_size)?;
@@ -114,7 +119,11 @@ impl BlockHashes {
 
     /// The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing.
     #[pyo3(signature = (blocks, token_count=None))]
-    fn head(&self, blocks: usize, token_count: Option<usize>) -> PyResult<Self> {
+    fn head(
+        &self,
+        #[pyo3(from_py_with = sizes::blocks)] blocks: usize,
+        #[pyo3(from_py_with = sizes::optional_token_count)] token_count: Option<usize>,
+    ) -> PyResult<Self> {
         if blocks > self.len {
             return Err(errors::config(format!("blocks must be 0..={}, got {blocks}", self.len)));
         }
@@ -158,7 +167,7 @@ impl BlockHashes {
 pub fn hash_blocks(
     py: Python<'_>,
     prompt: &Bound<'_, PyAny>,
-    block_size: usize,
+    #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
     namespace: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<BlockHashes> {
     let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);

@@ -4,16 +4,23 @@ use std::borrow::Cow;
 use std::sync::{PoisonError, RwLock};
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use prefixroute_core::hash::{content_hash, content_hash_with, hash_tokens};
+use prefixroute_core::hash::hash_tokens;
 use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Result as CoreResult, Slot, StoredEvent};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::PyTuple;
 
+use crate::batch::{names_of, ragged};
 use crate::errors;
+use crate::event::{contents, engine_hashes, medium_of};
 use crate::hashes::{BlockHashes, detached_if_long, hash_prompt, hash_value, hash_values};
 use crate::namespace::Namespace;
+use crate::out::{not_an_out_array, out_array, out_matrix};
 use crate::outcomes::{IndexStats, Insertion, Removed, Stored};
-use crate::tokens::{Prompt, token_ids, type_name};
+use crate::sizes;
+use crate::tokens::{Prompt, token_ids};
+
+/// A block of an event costs as much as hashing so many tokens.
+const EVENT_COST: usize = 128;
 
 /// Which replica holds how much of a prompt's prefix.
 ///
@@ -137,9 +144,9 @@ impl PrefixIndex {
     #[new]
     #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None))]
     fn new(
-        block_size: usize,
-        capacity_tokens: Option<u64>,
-        max_bytes: Option<u64>,
+        #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
+        #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
+        #[pyo3(from_py_with = sizes::max_bytes)] max_bytes: Option<u64>,
         ttl_s: Option<f64>,
     ) -> PyResult<Self> {
         let capacity_blocks = capacity_tokens.map(|tokens| tokens / block_size.max(1) as u64);
@@ -162,7 +169,11 @@ impl PrefixIndex {
 
     /// Add an empty replica and return its slot. `capacity_tokens` overrides the index's own.
     #[pyo3(signature = (name, capacity_tokens=None))]
-    fn add_replica(&self, name: &str, capacity_tokens: Option<u64>) -> PyResult<u16> {
+    fn add_replica(
+        &self,
+        name: &str,
+        #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
+    ) -> PyResult<u16> {
         let slot = self.index.add_replica(name, self.capacity_blocks(capacity_tokens));
         slot.map(|slot| slot.0).map_err(errors::of_core)
     }
@@ -191,7 +202,12 @@ impl PrefixIndex {
     }
 
     /// Give a replica another capacity (None: unlimited) and evict down to it.
-    fn set_capacity(&self, py: Python<'_>, name: &str, tokens: Option<u64>) -> PyResult<()> {
+    fn set_capacity(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        #[pyo3(from_py_with = sizes::capacity_tokens)] tokens: Option<u64>,
+    ) -> PyResult<()> {
         py.detach(|| self.at(name, |slot| self.index.set_capacity(slot, self.capacity_blocks(tokens))))
     }
 
@@ -379,6 +395,7 @@ impl PrefixIndex {
     #[expect(clippy::too_many_arguments, reason = "the fields of an engine's event")]
     fn apply_stored(
         &self,
+        py: Python<'_>,
         name: &str,
         block_hashes: &Bound<'_, PyAny>,
         parent: Option<&Bound<'_, PyAny>>,
@@ -390,7 +407,7 @@ impl PrefixIndex {
         let names = hash_values(block_hashes)?;
         let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
         let namespace = Namespace::read(namespace)?;
-        let contents = self.contents(&crate::tokens::token_ids(token_ids)?, names.len(), &namespace)?;
+        let contents = contents(self.block_size(), &crate::tokens::token_ids(token_ids)?, names.len(), &namespace)?;
         let event = StoredEvent {
             engine: engine_hashes(&names),
             parent,
@@ -398,14 +415,22 @@ impl PrefixIndex {
             seed: namespace.seed,
             medium: medium_of(medium)?,
         };
-        self.at(name, |slot| self.index.stored(slot, &event, now)).map(Stored::from)
+        let work = || self.at(name, |slot| self.index.stored(slot, &event, now));
+        detached_if_long(py, contents.len() * EVENT_COST, work).map(Stored::from)
     }
 
     /// An engine removed one copy of each of these blocks from a medium.
     #[pyo3(signature = (name, block_hashes, *, medium="GPU"))]
-    fn apply_removed(&self, name: &str, block_hashes: &Bound<'_, PyAny>, medium: Option<&str>) -> PyResult<Removed> {
+    fn apply_removed(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        block_hashes: &Bound<'_, PyAny>,
+        medium: Option<&str>,
+    ) -> PyResult<Removed> {
         let (names, medium) = (hash_values(block_hashes)?, medium_of(medium)?);
-        self.at(name, |slot| self.index.removed(slot, engine_hashes(&names), medium)).map(Removed::from)
+        let work = || self.at(name, |slot| self.index.removed(slot, engine_hashes(&names), medium));
+        detached_if_long(py, names.len() * EVENT_COST, work).map(Removed::from)
     }
 
     /// An engine reset its cache.
@@ -445,128 +470,15 @@ impl PrefixIndex {
     }
 }
 
-impl PrefixIndex {
-    /// Content hashes of an event's blocks; positions of extra keys count from the event's first token.
-    fn contents(&self, ids: &[u32], blocks: usize, namespace: &Namespace) -> PyResult<Vec<u64>> {
-        let size = self.block_size();
-        if ids.len() != blocks * size {
-            return Err(errors::event(format!(
-                "{blocks} blocks of {size} tokens have {} token ids, got {}",
-                blocks * size,
-                ids.len()
-            )));
-        }
-        let extra = namespace.extra();
-        if extra.is_empty() {
-            return Ok(ids.chunks_exact(size).map(content_hash).collect());
-        }
-        let content = |(block, ids): (usize, &[u32])| {
-            let inside = extra.iter().filter(|key| key.position / size == block);
-            let keys: Vec<_> = inside.map(|key| ((key.position % size) as u32, key.key)).collect();
-            content_hash_with(ids, &keys).0
-        };
-        Ok(ids.chunks_exact(size).enumerate().map(content).collect())
-    }
-}
-
 #[cold]
 fn unknown(name: &str) -> PyErr {
     errors::unknown_replica(format!("no replica is named {name:?}"))
-}
-
-#[cold]
-fn not_an_out_array() -> PyErr {
-    errors::config("out must be a writable, contiguous uint32 array")
-}
-
-fn out_array<'a, 'py>(out: &'a Bound<'py, PyAny>, slots: usize) -> PyResult<&'a Bound<'py, PyArray1<u32>>> {
-    let array = out.cast::<PyArray1<u32>>().map_err(|_| not_an_out_array())?;
-    if !array.is_c_contiguous() || !is_writable(array) {
-        return Err(not_an_out_array());
-    }
-    if array.len() < slots {
-        return Err(errors::config(format!(
-            "out must have at least {slots} elements, one per slot, got {}",
-            array.len()
-        )));
-    }
-    Ok(array)
-}
-
-fn out_matrix<'a, 'py>(
-    out: &'a Bound<'py, PyAny>,
-    prompts: usize,
-    slots: usize,
-) -> PyResult<&'a Bound<'py, PyArray2<u32>>> {
-    let array = out.cast::<PyArray2<u32>>().map_err(|_| not_an_out_array())?;
-    if !array.is_c_contiguous() || !is_writable(array) {
-        return Err(not_an_out_array());
-    }
-    if array.shape() != [prompts, slots] {
-        return Err(errors::config(format!("out must have shape ({prompts}, {slots}), got {:?}", array.shape())));
-    }
-    Ok(array)
-}
-
-fn is_writable<'py>(array: &impl PyUntypedArrayMethods<'py>) -> bool {
-    // SAFETY: the pointer is that of a live array object.
-    unsafe { (*array.as_array_ptr()).fields.flags & numpy::npyffi::flags::NPY_ARRAY_WRITEABLE != 0 }
 }
 
 /// `BlockHash` is a transparent `u64`.
 fn block_hashes(values: &[u64]) -> &[BlockHash] {
     // SAFETY: same layout, and every u64 is a valid hash.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
-}
-
-/// `EngineHash` is a transparent `u64`.
-fn engine_hashes(values: &[u64]) -> &[EngineHash] {
-    // SAFETY: same layout, and every u64 is a name.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
-}
-
-fn medium_of(name: Option<&str>) -> PyResult<Medium> {
-    match name {
-        None | Some("GPU") => Ok(Medium::Gpu),
-        Some("CPU" | "CPU_PINNED") => Ok(Medium::Cpu),
-        Some("DISK" | "STORAGE" | "EXTERNAL") => Ok(Medium::Disk),
-        Some(other) => {
-            Err(errors::event(format!("medium must be GPU, CPU, CPU_PINNED, DISK, STORAGE or EXTERNAL, got {other:?}")))
-        }
-    }
-}
-
-/// The prompts of a ragged batch. Offsets do not decrease and stay inside of `ids`.
-fn ragged<'a>(ids: &'a [u32], offsets: &Bound<'_, PyAny>) -> PyResult<Vec<&'a [u32]>> {
-    let offsets = hash_values(offsets)?;
-    let Some(&last) = offsets.last() else {
-        return Err(errors::tokens("offsets must have one element more than there are prompts, got none"));
-    };
-    if let Some(at) = offsets.windows(2).position(|pair| pair[0] > pair[1]) {
-        let (before, after) = (offsets[at], offsets[at + 1]);
-        return Err(errors::tokens(format!(
-            "offsets must not decrease, got {after} after {before} at position {}",
-            at + 1
-        )));
-    }
-    if last > ids.len() as u64 {
-        let (at, len) = (offsets.len() - 1, ids.len());
-        return Err(errors::tokens(format!("offsets must be 0..={len}, got {last} at position {at}")));
-    }
-    Ok(offsets.windows(2).map(|pair| &ids[pair[0] as usize..pair[1] as usize]).collect())
-}
-
-fn names_of<'a>(names: &'a Bound<'_, PyAny>, prompts: usize) -> PyResult<Vec<Cow<'a, str>>> {
-    if let Ok(name) = names.cast::<PyString>() {
-        return Ok(vec![name.to_cow()?; prompts]);
-    }
-    let given: Vec<String> = names
-        .extract()
-        .map_err(|_| errors::config(format!("names must be a str or a list of str, got {}", type_name(names))))?;
-    if given.len() != prompts {
-        return Err(errors::config(format!("names must be one or {prompts}, one per prompt, got {}", given.len())));
-    }
-    Ok(given.into_iter().map(Cow::Owned).collect())
 }
 
 /// 120412 -> `120_412`.

@@ -2,13 +2,17 @@
 // A PyO3 method takes what Python passes, by value; docstrings for Python users are in `_core.pyi` and the facade modules.
 #![expect(clippy::needless_pass_by_value, reason = "arguments of Python functions arrive by value")]
 
+mod batch;
 mod cache;
 mod errors;
+mod event;
 mod hashes;
 mod index;
 mod list;
 mod namespace;
+mod out;
 mod outcomes;
+mod sizes;
 mod tokens;
 
 use pyo3::prelude::*;

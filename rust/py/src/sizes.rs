@@ -1,0 +1,58 @@
+//! Counts that Python passes as ints of any size: what does not fit is the library's error, not the interpreter's.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
+
+use crate::errors;
+use crate::tokens::type_name;
+
+/// Tokens of a block; its limits are checked where it is used.
+pub fn block_size(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    integer(object, "block size")?
+        .extract()
+        .map_err(|_| errors::config(format!("block size must be 1..=1024, got {object}")))
+}
+
+/// Tokens that a replica can hold.
+pub fn capacity_tokens(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    optional(object, "capacity in tokens")
+}
+
+/// Bytes that an index may reserve.
+pub fn max_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    optional(object, "max_bytes")
+}
+
+/// Tokens of a prompt.
+pub fn token_count(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    size(object, "token count")
+}
+
+/// The same, or `None`.
+pub fn optional_token_count(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    if object.is_none() { Ok(None) } else { token_count(object).map(Some) }
+}
+
+/// Blocks of a prompt.
+pub fn blocks(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    size(object, "blocks")
+}
+
+fn optional(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<u64>> {
+    if object.is_none() { Ok(None) } else { size(object, what).map(|size| Some(size as u64)) }
+}
+
+fn size(object: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
+    integer(object, what)?
+        .extract()
+        .map_err(|_| errors::config(format!("{what} must be 0..={}, got {object}", usize::MAX)))
+}
+
+/// An integer of any class but `bool`.
+fn integer<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyAny>> {
+    if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+        return Ok(object.clone());
+    }
+    let index = if object.is_instance_of::<PyBool>() { None } else { object.call_method0("__index__").ok() };
+    index.ok_or_else(|| errors::config(format!("{what} must be an int, got {}", type_name(object))))
+}
