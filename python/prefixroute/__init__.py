@@ -18,12 +18,13 @@ from prefixroute.errors import (
 )
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
-from prefixroute.policies import Policy
+from prefixroute.policies import Policy, View
 from prefixroute.router import Decision, Router, Ticket
-from prefixroute.types import Namespace, Replica
+from prefixroute.types import Caps, Namespace, Replica, Timing
 
 __all__ = [
     "BlockHashes",
+    "Caps",
     "ConfigError",
     "Decision",
     "EventError",
@@ -36,9 +37,11 @@ __all__ = [
     "Replica",
     "Router",
     "Ticket",
+    "Timing",
     "TokensError",
     "TraceError",
     "UnknownReplicaError",
+    "View",
     "__version__",
     "hash_blocks",
 ]

@@ -32,8 +32,9 @@ from prefixroute.policies import (
     presets,
 )
 from prefixroute.policies.base import settle
-from prefixroute.policies.keyed import text_hash
+from prefixroute.policies.keyed import rendezvous_order, text_hash
 from prefixroute.policies.preset import read_preset
+from prefixroute.policies.view import mix64
 from prefixroute.types import Report
 
 LONG = 4_096
@@ -361,3 +362,12 @@ def test_presets_are_those_promised() -> None:
 def test_a_wrong_preset_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_preset(text, POLICIES)
+
+
+def test_placement_is_the_same_for_ever() -> None:
+    """Routers of different versions must agree without talking: these values are pinned."""
+    names = [f"http://10.0.0.{i}:8000" for i in range(1, 6)]
+    hashes = tuple(text_hash(name) for name in names)
+    placed = [rendezvous_order(view([0] * 5, hashes=hashes), mix64(text_hash(f"chat-{i}"))) for i in range(4)]
+    assert text_hash("http://10.0.0.1:8000") == 0xF53A780B6CF36C46
+    assert placed == [[2, 3, 0, 4, 1], [1, 0, 4, 3, 2], [0, 1, 2, 3, 4], [2, 0, 4, 1, 3]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, UnknownReplicaError
+from prefixroute.errors import ConfigError, EventError, NoReplicaError, OverloadedError, UnknownReplicaError
 from prefixroute.router import Router
 from prefixroute.types import Caps, Namespace, Replica, Timing
 
@@ -295,3 +295,63 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
 def test_wrong_settings_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace("=", "=")):
         make()
+
+
+def test_a_readmitted_replica_keeps_what_matches_it(make_router: Make, clock: Any) -> None:
+    router = make_router(["a", "b", "c"])
+    router.index.insert("a", TOKENS)
+    held = [router.route([i] * 3) for i in range(30)]
+    router.suspend("a")
+    router.resume("a")
+    assert picks(router) == {"a"}  # its prefix is there, and it is no busier than the others
+    cold = Counter(router.route([7_000 + i] * 3).replica for i in range(60))  # tickets dropped: no load is added
+    assert cold["a"] == 0  # what matches nobody goes elsewhere for now
+    clock.now = 31.0
+    assert "a" in {router.choose([9_000 + i] * 3).replica for i in range(60)}
+    assert len(held) == 30
+
+
+def test_rates_are_learned_from_the_work_ahead(make_router: Make, clock: Any) -> None:
+    router = make_router(["a"], policy="min-ttft")
+    tickets = [router.route([i * 10_000 + j for j in range(1_000)]) for i in range(2)]
+    for number, ticket in enumerate(tickets, 1):
+        clock.now = 0.5 * number  # one after another at 2,000 tokens a second
+        ticket.first_token()
+    assert router.stats()["replicas"]["a"]["tokens_per_s"] == pytest.approx(2_000.0)
+
+
+def test_events_feed_the_belief_and_make_routed_blocks_provisional(clock: Any) -> None:
+    router = Router(["fed", "own"], clock=clock)
+    router.apply_stored("fed", [101, 102], parent=None, token_ids=list(range(32)))
+    assert router.replica("fed").events
+    assert router.choose(list(range(40)), candidates=["fed"]).hit_tokens == 32
+    ticket = router.route(list(range(64)), candidates=["fed"])
+    assert router.choose(list(range(80)), candidates=["fed"]).hit_tokens == 64
+    clock.now = 4.0
+    assert router.choose(list(range(80)), candidates=["fed"]).hit_tokens == 32  # unconfirmed blocks are gone
+    router.apply_stored("fed", [103], parent=102, token_ids=list(range(32, 48)))
+    assert router.choose(list(range(80)), candidates=["fed"]).hit_tokens == 48
+    router.apply_removed("fed", [103])
+    assert router.choose(list(range(80)), candidates=["fed"]).hit_tokens == 32
+    router.apply_cleared("fed")
+    assert router.choose(list(range(80)), candidates=["fed"]).hit_tokens == 0
+    assert ticket.open
+
+
+def test_confirmed_blocks_stay(clock: Any) -> None:
+    router = Router({"fed": Replica(events=True)}, clock=clock)
+    ticket = router.route(list(range(64)))
+    router.apply_stored("fed", [1, 2], parent=None, token_ids=list(range(32)))
+    clock.now = 4.0
+    assert router.choose(list(range(80))).hit_tokens == 32
+    ticket.abort()
+    assert router.choose(list(range(80))).hit_tokens == 32
+
+
+@pytest.mark.parametrize("kind", ["text", "messages"])
+def test_a_text_router_refuses_token_events(kind: str) -> None:
+    router = Router(["a"], prompt_kind=kind)
+    with pytest.raises(EventError, match="this router matches text"):
+        router.apply_stored("a", [1], token_ids=list(range(16)))
+    with pytest.raises(UnknownReplicaError):
+        Router(["a"], prompt_kind=kind, tokenizer=lambda _: [1]).apply_stored("b", [1], token_ids=list(range(16)))

@@ -102,11 +102,11 @@ class LoadBook:
         self.since_requests[slot] = self.since_tokens[slot] = 0
         return True
 
-    def learn(self, slot: int, uncached: int, seconds: float) -> None:
-        """Learn a replica's prefill rate from one request's uncached tokens and time to first token."""
-        if uncached < RATE_MIN_TOKENS or not seconds > 0.0:
+    def learn(self, slot: int, computed: int, seconds: float) -> None:
+        """Learn a replica's prefill rate: tokens that it computed until a request's first token, and the time it took."""
+        if computed < RATE_MIN_TOKENS or not seconds > 0.0:
             return
-        rate, known = uncached / seconds, self.rates[slot]
+        rate, known = computed / seconds, self.rates[slot]
         self.rates[slot] = rate if known is None else known + RATE_MEMORY * (rate - known)
 
     def spend(self, slot: int, seconds: float, now: float) -> None:

@@ -48,6 +48,7 @@ class Fleet:
         self.weights: tuple[float, ...] | None = None
         self.version = 0
         self._generation = 0
+        self.even = True  # whether loads need no scaling
         self.limited = False  # whether some replica serves only certain models
         self._starting: list[Member] = []
 
@@ -117,6 +118,7 @@ class Fleet:
         self.weights = None if all(w == weights[0] for w in weights) else weights
         self.limited = any(m.replica.models is not None for m in self.members.values())
         self._starting = [m for m in active if m.started is not None]
+        self.even = self.weights is None and not self._starting
 
     def offered(
         self,
@@ -153,24 +155,35 @@ class Fleet:
         return f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
 
     def scaled(self, loads: Sequence[float], now: float) -> list[float]:
-        """Return the loads divided by weight and slow-start share."""
+        """Return the loads divided by weight and slow-start share.
+
+        A starting replica is never made to look busier than the busiest other one by more than a request: it takes less
+        than its share of new work, but the work that has its prefix is not driven away.
+        """
         scaled, weights = list(loads), self.weights
         if weights is not None:
             scaled = [load / weight for load, weight in zip(loads, weights, strict=True)]
         if self._starting:
-            for member in self._starting[:]:
-                age = now - (member.started or 0.0)
-                if age >= self.slow_start_s:
-                    member.started = None
-                    self._starting.remove(member)
-                    continue
-                scaled[member.slot] /= max(START_SHARE, age / self.slow_start_s)
+            self._slow(scaled, now)
         return scaled
 
-    @property
-    def even(self) -> bool:
-        """Whether loads need no scaling."""
-        return self.weights is None and not self._starting
+    def _slow(self, loads: list[float], now: float) -> None:
+        starting = []
+        for member in self._starting:
+            if now - (member.started or 0.0) < self.slow_start_s:
+                starting.append(member)
+            else:
+                member.started = None
+        self._starting = starting
+        self.even = self.weights is None and not starting
+        slots = {member.slot for member in starting}
+        others = [loads[slot] for slot in self.slots if slot not in slots]
+        if not others:
+            return
+        most = max(others) + 1
+        for member in starting:
+            load, age = loads[member.slot], now - (member.started or 0.0)
+            loads[member.slot] = max(load, min(load / max(START_SHARE, age / self.slow_start_s), most))
 
 
 def _names(what: str, names: Iterable[str]) -> Iterable[str]:

@@ -25,9 +25,14 @@ _CONTINUES = frozenset({"retried", "hedge_lost", "rebooked"})
 
 
 class Entry:
-    """One booked attempt of a request. ``queued`` and ``decoding`` are what it has on the load book at the moment."""
+    """One booked attempt of a request.
+
+    ``queued`` and ``decoding`` are what it has on the load book now; ``ahead`` is what its replica had to compute, this
+    request included, when it was booked.
+    """
 
     __slots__ = (
+        "ahead",
         "begun",
         "booked",
         "decision",
@@ -61,7 +66,7 @@ class Entry:
         self.begun = self.progress = now
         self.booked: Booked | None = None
         self.open, self.started, self.fate = True, False, "in flight"
-        self.epoch = 0
+        self.epoch = self.ahead = 0
         self.followers: Sequence[Ticket] = ()
         self.tried: frozenset[str] = frozenset()
         self.group: list[Entry] | None = None
@@ -97,6 +102,7 @@ class Ledger:
         if member.replica.events:
             self.unconfirmed.append((now + self.provisional_s, entry))
         self.book.book(slot, entry.queued, view.turn, missed=entry.hit == 0)
+        entry.ahead = self.book.queued[slot]
         self.counts["committed"] += 1
         return entry
 
@@ -155,7 +161,7 @@ class Ledger:
         if self.fleet.generation(entry.slot) == entry.generation:
             context = entry.decision.view.prompt_tokens
             self.book.start(entry.slot, entry.queued, context)
-            self.book.learn(entry.slot, entry.queued, now - entry.begun)
+            self.book.learn(entry.slot, entry.ahead, now - entry.begun)
             entry.decoding = context
         entry.queued = 0
         self._win(entry, now)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefixroute.errors import ConfigError
+from prefixroute.errors import ConfigError, EventError
 from prefixroute.router.book import LoadBook
 from prefixroute.router.fleet import ACTIVE, DRAINING, SUSPENDED, Fleet
 from prefixroute.router.loads import LOADS
@@ -41,6 +42,7 @@ class Membership:
         self._mirrors: list[Membership] = []
         self._out = np.zeros(0, np.uint32)
         self._epoch = 0
+        self._text = False
 
     @property
     def replicas(self) -> tuple[str, ...]:
@@ -159,6 +161,34 @@ class Membership:
             for mirror in self._mirrors:
                 mirror.update_load(name, at=at, **loads)
         return kept
+
+    def apply_stored(self, name: str, block_hashes: Any, **event: Any) -> Any:
+        """Apply an engine's event that blocks were stored, see :meth:`PrefixIndex.apply_stored`.
+
+        From the first event on the replica counts as event-fed: routed blocks are provisional there.
+
+        Raises:
+            EventError: this router matches text, which token-id events cannot describe.
+        """
+        return self._apply("apply_stored", name, block_hashes, event)
+
+    def apply_removed(self, name: str, block_hashes: Any, **event: Any) -> Any:
+        """Apply an engine's event that blocks were removed, see :meth:`PrefixIndex.apply_removed`."""
+        return self._apply("apply_removed", name, block_hashes, event)
+
+    def apply_cleared(self, name: str) -> None:
+        """Apply an engine's event that its cache was cleared, see :meth:`PrefixIndex.apply_cleared`."""
+        self._apply("apply_cleared", name, None, {})
+
+    def _apply(self, what: str, name: str, block_hashes: Any, event: dict[str, Any]) -> Any:
+        if self._text:
+            raise EventError("this router matches text: KV events name token ids, which say nothing about it")
+        with self._lock:
+            member = self._fleet[name]
+            if not member.replica.events:
+                member.replica = replace(member.replica, events=True)
+        apply = getattr(self._index, what)
+        return apply(name) if block_hashes is None else apply(name, block_hashes, **event)
 
     def _add(self, name: str, replica: Replica, now: float | None) -> None:
         self._check(name, replica)

@@ -122,6 +122,7 @@ class Router(Membership):
         self._bindings = Bindings(timing.session_idle_s, session_capacity)
         self._counters, self._shadows = Counters(), Shadows()
         self._ledger = Ledger(self._fleet, self._book, index, self._bindings, timing)
+        self._text = prompt_kind != "tokens" and tokenizer is None
         self._keeps = prompt_kind == "messages"
         self._turn = 0
         self._sweep_at = float("-inf")

@@ -52,6 +52,7 @@ def stats(router: Router) -> dict[str, Any]:
         "sessions": len(bindings),
         "session_moves": dict(bindings.moves),
         "load_skew": _skew(book.in_flight, router._fleet.slots),
+        "index": _index_numbers(router),
         "notes": list(router._notes),
         "replicas": replicas,
     }
@@ -102,6 +103,11 @@ def metrics_text(router: Router) -> str:
     return str(text)
 
 
+def _index_numbers(router: Router) -> dict[str, int]:
+    describe = getattr(router._index, "stats", None)
+    return {} if describe is None else dict(describe().asdict())
+
+
 def _index(router: Router, text: Text) -> None:
     """Add what the index says of itself, if it says anything."""
     held = getattr(router._index, "held_tokens", None)
@@ -109,10 +115,9 @@ def _index(router: Router, text: Text) -> None:
         tokens, size = list(held()), router._block_size
         blocks = [({"replica": n}, tokens[m.slot] // size) for n, m in router._fleet.members.items()]
         text.family("index_blocks", "gauge", "Blocks believed held.", blocks)
-    describe = getattr(router._index, "stats", None)
-    if describe is None:
+    numbers = _index_numbers(router)
+    if not numbers:
         return
-    numbers = describe().asdict()
     text.family("index_bytes", "gauge", "Memory reserved by the index.", numbers["reserved_bytes"])
     evicted = [({"cause": cause}, numbers[field]) for cause, field in _EVICTIONS.items()]
     text.family("evicted_blocks_total", "counter", "Blocks that left the belief.", evicted)
