@@ -11,7 +11,9 @@ from prefixroute.report.study import Study
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
-from prefixroute.report.charts import charts, png
+import vl_convert
+
+from prefixroute.report.charts import VEGA_LITE, _picture, charts, png, svg
 from prefixroute.report.page import page
 
 
@@ -91,6 +93,16 @@ def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, o
         assert picture.startswith(b"\x89PNG\r\n\x1a\n")
         assert picture == png(replace(drawn), scale=1)
     assert page(study) == page(replace(study))
+
+
+def test_the_picture_has_one_legend_and_the_pages_charts_have_none(study: Study) -> None:
+    legends = vl_convert.vegalite_to_vega(_picture(study), vl_version=VEGA_LITE)["legends"]
+    drawn = vl_convert.vegalite_to_svg(_picture(study), vl_version=VEGA_LITE)
+    assert legends
+    assert [drawn.count(f">{policy}</text>") for policy in study.policies] == [1, 1]
+    assert [
+        policy for policy in study.policies for chart in charts(study).values() if f">{policy}</text>" in svg(chart)
+    ] == []
 
 
 def test_a_study_of_many_policies_gives_each_its_own_sign(study: Study) -> None:

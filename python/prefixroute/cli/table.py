@@ -9,14 +9,19 @@ from rich.table import Table
 from prefixroute.report.study import Study
 from prefixroute.report.table import COLUMNS, figure, floor_line
 
+UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation", "memory_share"})
+"""Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
+
 
 def show(study: Study, console: Console) -> None:
     """Print the table of ``study`` with its floor, assumptions and notes."""
     console.print(_table(study))
     if study.floor is not None:
         console.print(f"  {floor_line(study.floor)}\n", markup=False)
-    assumed = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in study.assumptions if item.assumed)
-    console.print(f"  ASSUMED {'; '.join(assumed)}", markup=False)
+    assumed = [item for item in study.assumptions if item.assumed and item.name not in UNSHOWN]
+    if assumed:
+        figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed)
+        console.print(f"  ASSUMED {'; '.join(figures)}", markup=False)
     for note in study.notes:
         console.print(f"  Note: {note}", markup=False)
 

@@ -20,6 +20,7 @@ VEGA_LITE = "6.4"
 
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
+LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
 FONT = "DejaVu Sans, Verdana, sans-serif"
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -36,7 +37,6 @@ CONFIG: dict[str, Any] = {
         "labelLimit": 240,
     },
     "legend": {
-        "orient": "bottom",
         "symbolStrokeWidth": 0,
         "labelColor": INK,
         "titleColor": INK,
@@ -50,7 +50,7 @@ CONFIG: dict[str, Any] = {
 
 
 def charts(study: Study) -> dict[str, Chart]:
-    """Return the charts by title, without legends: a page has one legend for all."""
+    """Return the charts by title."""
     most = max(study.replicas)
     drawn = {
         "Prompt tokens computed again": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
@@ -63,24 +63,27 @@ def charts(study: Study) -> dict[str, Chart]:
 
 
 def svg(chart: Chart) -> str:
-    """Return a chart as SVG whose text and grid carry the stand-in colours of the palette."""
-    spec = chart.configure(**{**CONFIG, "legend": {"disable": True}}).to_dict()
-    return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))
+    """Return a chart without its legend, as SVG whose text and grid carry the stand-in colours of the palette."""
+    drawing = vl_convert.vegalite_to_vega(chart.configure(**CONFIG).to_dict(), vl_version=VEGA_LITE)
+    drawing.pop("legends", None)
+    return str(vl_convert.vega_to_svg(drawing))
 
 
 def png(study: Study, scale: float = 2.0) -> bytes:
     """Return all charts as one picture, dark on white, with a legend."""
+    return bytes(vl_convert.vegalite_to_png(_picture(study), vl_version=VEGA_LITE, scale=scale))
+
+
+def _picture(study: Study) -> str:
+    """Return the picture as Vega-Lite JSON."""
     drawn = [chart.properties(title=title) for title, chart in charts(study).items()]
     rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
-    page = (
-        alt.vconcat(*rows, spacing=28)
-        .resolve_scale(color="shared", shape="shared")
-        .properties(padding=20, title=alt.Title(f"{study.workload}: what each policy costs", fontSize=17, offset=18))
-    )
-    text = page.configure(**{**CONFIG, "background": "white"}).to_json()
+    title = alt.Title(f"{study.workload}: what each policy costs", fontSize=17, offset=18)
+    page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
+    text: str = page.properties(padding=20, title=title).configure(**{**CONFIG, "background": "white"}).to_json()
     for stand_in, ink in PAPER.items():
         text = text.replace(stand_in, ink)
-    return bytes(vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=scale))
+    return text
 
 
 def _measure(study: Study, field: str, title: str, factor: float) -> Chart:
@@ -151,12 +154,12 @@ def _ttft(study: Study, replicas: int) -> Chart:
 
 def _colour(study: Study) -> alt.Color:
     scale = alt.Scale(domain=study.policies, range=[colour(i) for i in range(len(study.policies))])
-    return alt.Color("policy:N", scale=scale, sort=study.policies, title=None)
+    return alt.Color("policy:N", scale=scale, sort=study.policies, legend=LEGEND)
 
 
 def _shape(study: Study) -> alt.Shape:
     scale = alt.Scale(domain=study.policies, range=[shape(i) for i in range(len(study.policies))])
-    return alt.Shape("policy:N", scale=scale, sort=study.policies, title=None)
+    return alt.Shape("policy:N", scale=scale, sort=study.policies, legend=LEGEND)
 
 
 def _dash(study: Study) -> alt.StrokeDash:
