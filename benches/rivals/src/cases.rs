@@ -4,6 +4,7 @@ mod belief;
 mod lookup;
 mod memory;
 mod replay;
+mod threads;
 mod write;
 
 use crate::report::Row;
@@ -25,7 +26,7 @@ impl Effort {
 type Case = fn(Effort, f64, &mut dyn FnMut(Row));
 
 /// Every case, by name.
-pub const ALL: [(&str, Case); 7] = [
+pub const ALL: [(&str, Case); 8] = [
     ("lookup", lookup::hot),
     ("cold", lookup::cold),
     ("growth", lookup::growth),
@@ -33,6 +34,7 @@ pub const ALL: [(&str, Case); 7] = [
     ("memory", memory::bytes),
     ("belief", belief::insert_and_evict),
     ("replay", replay::mooncake),
+    ("threads", threads::together),
 ];
 
 /// Calls a generic function once for each contender that is built in, ours first; gives the results in a vector.
@@ -50,4 +52,17 @@ macro_rules! each {
         ]
     }};
 }
-pub(crate) use each;
+/// The same for those that threads can share.
+macro_rules! each_shared {
+    ($run:ident($($argument:expr),*)) => {{
+        use crate::contender as c;
+        vec![
+            $run::<c::Ours>($($argument),*),
+            #[cfg(feature = "smg")]
+            $run::<c::SmgChain>($($argument),*),
+            #[cfg(feature = "dynamo")]
+            $run::<c::DynamoConcurrent>($($argument),*),
+        ]
+    }};
+}
+pub(crate) use {each, each_shared};

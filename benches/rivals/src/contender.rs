@@ -34,7 +34,7 @@ pub trait Contender {
     fn removed(replica: usize, names: &[u64]) -> Self::Event;
 
     /// Applies an event; what the index takes by value is moved out of it.
-    fn apply(&mut self, event: &mut Self::Event);
+    fn apply(&self, event: &mut Self::Event);
 
     /// The timed lookup. `query` may be consumed; `out` is filled by indexes that answer into a caller's array.
     fn lookup(&self, query: &mut Self::Query, out: &mut [u32]);
@@ -43,7 +43,7 @@ pub trait Contender {
     fn answer(&self, chain: &Chain, out: &mut [u32]);
 
     /// Returns when every event is applied (an index with a queue drains it).
-    fn finish(&mut self) {}
+    fn finish(&self) {}
 }
 
 /// An index that is fed by the router's own decisions and keeps each replica below a capacity.

@@ -24,7 +24,7 @@ struct Filled<C: Contender> {
 
 /// Fills an index with what the fleet holds.
 pub fn fill<C: Contender>(fleet: &Fleet) -> C {
-    let mut index = C::with_replicas(fleet.replicas);
+    let index = C::with_replicas(fleet.replicas);
     for store in &fleet.stores {
         let chain = &fleet.chains[store.chain];
         index.apply(&mut C::stored(store.replica, chain.parent(store.from), chain.from(store.from)));

@@ -19,11 +19,11 @@ static ALLOCATOR: memory::Counting = memory::Counting;
 const USAGE: &str = "\
 usage: prefixroute-rivals [CASE...] [--quick] [--json FILE]
 
-CASE: lookup cold growth write memory belief replay (default: all)
+CASE: lookup cold growth write memory belief replay threads (default: all)
 --quick      a tenth of the samples
 --json FILE  writes the figures to FILE as well
 
-`taskset -c 1` in front pins the run to one core. The replay reads mooncake_conversation.jsonl.gz from the folder
+`taskset -c 1` in front pins the run to one core; `threads` wants two. The replay reads mooncake_conversation.jsonl.gz from the folder
 PREFIXROUTE_TRACES (default ../shared/traces).";
 
 struct Arguments {

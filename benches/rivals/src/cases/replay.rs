@@ -168,7 +168,7 @@ fn prepare<C: Contender>(operation: &Operation) -> Prepared<C> {
 
 /// Every answer for the replica that the request goes to, compared with the cache that made the stream.
 fn verify<C: Contender>(operations: &[Operation]) {
-    let mut index = C::with_replicas(REPLICAS);
+    let index = C::with_replicas(REPLICAS);
     let mut out = vec![0; REPLICAS];
     for operation in operations {
         match (operation, prepare::<C>(operation)) {
@@ -185,7 +185,7 @@ fn verify<C: Contender>(operations: &[Operation]) {
 
 fn replay<C: Contender>(operations: &[Operation]) -> (&'static str, f64) {
     let mut prepared: Vec<Prepared<C>> = operations.iter().map(prepare).collect();
-    let mut index = C::with_replicas(REPLICAS);
+    let index = C::with_replicas(REPLICAS);
     let mut out = vec![0; REPLICAS];
     let start = Instant::now();
     for operation in &mut prepared {

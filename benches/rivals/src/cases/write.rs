@@ -56,17 +56,17 @@ fn row(what: String, all: &[Samples], of: impl Fn(&Samples) -> &Vec<f64>) -> Row
 
 fn build_and_remove<C: Contender>(fleet: &Fleet) -> Once {
     let blocks = fleet.memberships() as f64;
-    let mut index = C::with_replicas(fleet.replicas);
+    let index = C::with_replicas(fleet.replicas);
     let stored = fleet.stores.iter().map(|store| {
         let chain = &fleet.chains[store.chain];
         C::stored(store.replica, chain.parent(store.from), chain.from(store.from))
     });
-    let store = apply_all(&mut index, stored.collect());
+    let store = apply_all(&index, stored.collect());
     let removed = fleet.stores.iter().rev().map(|store| {
         let chain = &fleet.chains[store.chain];
         C::removed(store.replica, chain.from(store.from).names)
     });
-    let remove = apply_all(&mut index, removed.collect());
+    let remove = apply_all(&index, removed.collect());
     for store in &fleet.stores {
         assert_empty(&index, fleet, store.chain);
     }
@@ -79,7 +79,7 @@ fn assert_empty<C: Contender>(index: &C, fleet: &Fleet, chain: usize) {
     assert!(out.iter().all(|&blocks| blocks == 0), "{} holds what was removed", C::NAME);
 }
 
-fn apply_all<C: Contender>(index: &mut C, mut events: Vec<C::Event>) -> f64 {
+fn apply_all<C: Contender>(index: &C, mut events: Vec<C::Event>) -> f64 {
     let start = Instant::now();
     events.iter_mut().for_each(|event| index.apply(event));
     index.finish();

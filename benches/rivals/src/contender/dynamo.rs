@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::hint::black_box;
 
 use dynamo_kv_router::indexer::{SyncIndexer, ThreadPoolIndexer};
@@ -12,7 +13,7 @@ use crate::workload::{Blocks, Chain};
 
 /// Dynamo's `RadixTree`, the single-threaded tree that its Python wheel offers.
 pub struct DynamoRadix {
-    tree: RadixTree,
+    tree: RefCell<RadixTree>,
 }
 
 /// Dynamo's `ConcurrentRadixTreeCompressed`, its router's default: lookups on the caller's thread, events by a queue to one
@@ -60,7 +61,7 @@ impl Contender for DynamoRadix {
     type Event = Option<RouterEvent>;
 
     fn with_replicas(_: usize) -> Self {
-        DynamoRadix { tree: RadixTree::new() }
+        DynamoRadix { tree: RefCell::new(RadixTree::new()) }
     }
 
     fn query(chain: &Chain) -> Self::Query {
@@ -75,18 +76,18 @@ impl Contender for DynamoRadix {
         removed(replica, names)
     }
 
-    fn apply(&mut self, event: &mut Self::Event) {
+    fn apply(&self, event: &mut Self::Event) {
         let event = event.take().expect("each event is applied once");
-        self.tree.apply_event(event).expect("a known parent");
+        self.tree.borrow_mut().apply_event(event).expect("a known parent");
     }
 
     // The tree takes the hashes by value and answers with a hash map, which is left as it is.
     fn lookup(&self, query: &mut Self::Query, _: &mut [u32]) {
-        black_box(self.tree.find_matches(std::mem::take(query), false));
+        black_box(self.tree.borrow().find_matches(std::mem::take(query), false));
     }
 
     fn answer(&self, chain: &Chain, out: &mut [u32]) {
-        write(&self.tree.find_matches(query(chain), false), out);
+        write(&self.tree.borrow().find_matches(query(chain), false), out);
     }
 }
 
@@ -111,7 +112,7 @@ impl Contender for DynamoConcurrent {
         removed(replica, names)
     }
 
-    fn apply(&mut self, event: &mut Self::Event) {
+    fn apply(&self, event: &mut Self::Event) {
         let event = event.take().expect("each event is applied once");
         self.pool.enqueue_event(event).expect("a live worker thread");
     }
@@ -124,7 +125,7 @@ impl Contender for DynamoConcurrent {
         write(&self.pool.backend().find_matches(&query(chain), false), out);
     }
 
-    fn finish(&mut self) {
+    fn finish(&self) {
         pollster::block_on(self.pool.flush_and_wait()).expect("a live worker thread");
     }
 }

@@ -61,7 +61,7 @@ impl Contender for Ours {
         Event::Removed { slot: Slot(replica as u16), engine: engine(names) }
     }
 
-    fn apply(&mut self, event: &mut Event) {
+    fn apply(&self, event: &mut Event) {
         match event {
             Event::Stored { slot, engine, parent, contents } => {
                 let event = StoredEvent { engine, parent: *parent, contents, seed: root(), medium: Medium::Gpu };

@@ -1,3 +1,5 @@
+use std::sync::{Mutex, MutexGuard};
+
 use kv_index::{ChainBlockMap, ChainIndex, ContentHash, SequenceHash, StoredBlock, TenantId, TokenTree};
 
 use super::{Believer, Contender};
@@ -6,12 +8,18 @@ use crate::workload::{Blocks, Chain};
 /// SMG's `ChainIndex` (kv-index 2.0; the index is line for line that of 1.7), each worker's lane map kept beside it.
 pub struct SmgChain {
     index: ChainIndex,
-    maps: Vec<ChainBlockMap>,
+    maps: Vec<Mutex<ChainBlockMap>>,
 }
 
 pub enum Event {
     Stored { worker: u32, blocks: Vec<StoredBlock>, parent: Option<SequenceHash> },
     Removed { worker: u32, names: Vec<SequenceHash> },
+}
+
+impl SmgChain {
+    fn map(&self, worker: u32) -> MutexGuard<'_, ChainBlockMap> {
+        self.maps[worker as usize].lock().expect("no writer panicked")
+    }
 }
 
 impl Contender for SmgChain {
@@ -25,7 +33,7 @@ impl Contender for SmgChain {
             let worker = index.intern_worker(&replica.to_string()).expect("fewer workers than the limit");
             assert_eq!(worker as usize, replica, "worker ids are dense");
         }
-        SmgChain { index, maps: (0..replicas).map(|_| ChainBlockMap::new()).collect() }
+        SmgChain { index, maps: (0..replicas).map(|_| Mutex::default()).collect() }
     }
 
     fn query(chain: &Chain) -> Self::Query {
@@ -44,14 +52,14 @@ impl Contender for SmgChain {
         Event::Removed { worker: replica as u32, names: names.iter().copied().map(SequenceHash).collect() }
     }
 
-    fn apply(&mut self, event: &mut Event) {
+    fn apply(&self, event: &mut Event) {
         match event {
             Event::Stored { worker, blocks, parent } => {
-                let map = &mut self.maps[*worker as usize];
-                self.index.apply_stored(*worker, blocks, *parent, map).expect("a known parent");
+                let mut map = self.map(*worker);
+                self.index.apply_stored(*worker, blocks, *parent, &mut map).expect("a known parent");
             }
             Event::Removed { worker, names } => {
-                self.index.apply_removed(*worker, names, &mut self.maps[*worker as usize]);
+                self.index.apply_removed(*worker, names, &mut self.map(*worker));
             }
         }
     }
