@@ -160,8 +160,8 @@ def test_burstgpt_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2023-11-16 18:17:04,x,8", "ContextTokens must be a whole number, 1 or more, got 'x'"),
-        ("2023-11-16 18:17:04,-4,8", "ContextTokens must be a whole number, 1 or more, got '-4'"),
+        ("2023-11-16 18:17:04,x,8", "ContextTokens must be a whole number, 1 to 10000000, got 'x'"),
+        ("2023-11-16 18:17:04,-4,8", "ContextTokens must be a whole number, 1 to 10000000, got '-4'"),
         ("soon,4,8", "TIMESTAMP must be seconds or a date with a time, got 'soon'"),
         ("2023-11-16 18:17:04,4", "GeneratedTokens must be a whole number"),
         ("2023-11-16 18:17:01,4,8", "time goes back"),

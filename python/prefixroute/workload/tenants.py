@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.readers.lines import read_table
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
@@ -134,20 +133,14 @@ def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
         TraceError: naming file and line, or if the model is not in the file.
     """
     path = Path(path)
-    header: list[str] = []
     rates = []
-    for line, text in read_lines(path):
-        cells = next(csv.reader([text.strip()]))
-        if not header:
-            header = cells
-            continue
-        row = dict(zip(header, cells, strict=False))
-        if row.get("model") != model:
+    for row in read_table(path):
+        if row.text("model") != model:
             continue
         try:
-            rates.append(float(row["mean_rate"]))
-        except (KeyError, ValueError) as error:
-            raise TraceError(f"{path}:{line}: mean_rate must be a number, got {row.get('mean_rate')!r}") from error
+            rates.append(float(row.text("mean_rate") or ""))
+        except ValueError as error:
+            raise row.error(f"mean_rate must be a number, got {row.text('mean_rate')!r}") from error
     if not rates:
         raise TraceError(f"{path}: no client of model {model!r}")
     return tuple(sorted(rates, reverse=True))

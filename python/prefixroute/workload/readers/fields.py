@@ -148,23 +148,27 @@ class Finder:
     Texts that are parsed on the way are parsed once a row.
     """
 
-    __slots__ = ("_parsed", "_paths", "_row")
+    __slots__ = ("_dotted", "_parsed", "_paths", "_row")
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
         """Take the paths to try."""
         self._paths = {name: [tuple(path.split(".")) for path in tried] for name, tried in paths.items()}
         self._row: dict[str, Any] = {}
+        self._dotted = False
         self._parsed: dict[int, Any] = {}
 
     def take(self, row: dict[str, Any]) -> None:
         """Look at this row from now on."""
         self._row = row
+        self._dotted = any("." in key for key in row)
         self._parsed = {}
 
     def find(self, name: str) -> Any:
         """Return the field's value, or None where no path leads to one."""
         paths = self._paths[name]
         for at, path in enumerate(paths):
+            if path[0] not in self._row and not self._dotted:
+                continue
             value = self._follow(self._row, path)
             if value is not None:
                 if at:

@@ -17,7 +17,7 @@ from prefixroute.errors import TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
-from prefixroute.workload.readers.lines import Row, read_rows, shown
+from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
 from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
@@ -219,13 +219,7 @@ class _Reader:
 
     def _count(self, row: Row, name: str) -> int | None:
         value = self.finder.find(name)
-        if value is None:
-            return None
-        if type(value) is float and value.is_integer():
-            value = int(value)
-        if type(value) is not int or value < 0:
-            raise row.error(f"{name} must be a whole number, 0 or more, got {shown(value)}")
-        return value
+        return None if value is None else whole(row, name, value)
 
     def _arrival(self, row: Row) -> float:
         ended = self.finder.find("end_time")

@@ -6,18 +6,19 @@ generator with :func:`prefixroute.workload.read_arrivals`.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import Row, read_lines, shown
+from prefixroute.workload.readers.lines import Row, cells_of, read_table, shown
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.streams import chain, chain_key
 
 NAME = "lengths"
 BLOCK_SIZE = 16
+_MOST_TOKENS = 10_000_000  # blocks are made up, so a damaged length would make many
 
 
 class _Columns(NamedTuple):
@@ -34,19 +35,22 @@ _LAYOUTS = (
 )
 
 
-def _layout(header: str) -> _Columns | None:
-    names = set(next(csv.reader([header.strip().lstrip("\ufeff")]), []))
+def _layout(sample: Sample) -> _Columns | None:
+    try:
+        names = set(cells_of(sample.path, sample.line, sample.text))
+    except TraceError:
+        return None
     return next((layout for layout in _LAYOUTS if {layout.time, layout.prompt, layout.output} <= names), None)
 
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first line is the header of one of the layouts."""
-    return sample.fields is None and _layout(sample.text) is not None
+    return sample.fields is None and _layout(sample) is not None
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the layout."""
-    layout = _layout(sample.text)
+    layout = _layout(sample)
     if layout is None:
         known = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
         raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
@@ -56,19 +60,13 @@ def open_file(sample: Sample, options: Options) -> Opened:
 
 
 def _read(sample: Sample, layout: _Columns, block_size: int) -> Iterator[Record]:
-    header: list[str] | None = None
-    for line, text in read_lines(sample.path):
-        cells = next(csv.reader([text.strip().lstrip("\ufeff")]))
-        if header is None:
-            header = cells
-            continue
-        row = Row(dict(zip(header, cells, strict=False)), sample.path, line)
+    for row in read_table(sample.path):
         tokens = _count(row, layout.prompt, least=1)
         # Named by its line: two requests of equal length stay different, and each reading makes the same blocks.
-        hashes = chain(chain_key(line, "lengths"), 0, tokens // block_size)
+        hashes = chain(chain_key(row.line, "lengths"), 0, tokens // block_size)
         prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
         yield Record(
-            line,
+            row.line,
             _seconds(row, layout.time),
             prompt,
             prompt,
@@ -85,8 +83,8 @@ def _count(row: Row, name: str, least: int) -> int:
         value = int(text or "")
     except ValueError:
         value = -1
-    if value < least:
-        raise row.error(f"{name} must be a whole number, {least} or more, got {shown(text)}")
+    if not least <= value <= _MOST_TOKENS:
+        raise row.error(f"{name} must be a whole number, {least} to {_MOST_TOKENS}, got {shown(text)}")
     return value
 
 

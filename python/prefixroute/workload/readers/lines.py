@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from prefixroute.errors import TraceError
 
 _GZIP_MAGIC = b"\x1f\x8b"
+MOST = 2**53
+"""The greatest whole number that every JSON reader keeps exact."""
 
 
 def open_trace(path: Path) -> IO[bytes]:
@@ -80,13 +83,8 @@ class Row:
             raise self.error(f"field {name!r} is missing") from None
 
     def integer(self, name: str, *, least: int = 0) -> int:
-        """Return a whole number of ``least`` or more."""
-        value = self._get(name)
-        if type(value) is float and value.is_integer():
-            value = int(value)
-        if type(value) is not int or value < least:
-            raise self.error(f"{name} must be a whole number, {least} or more, got {shown(value)}")
-        return value
+        """Return a whole number of ``least`` or more (up to 2**53)."""
+        return whole(self, name, self._get(name), least=least)
 
     def number(self, name: str) -> float:
         """Return a finite number."""
@@ -128,6 +126,15 @@ class Row:
         return numbers.astype(np.uint64)
 
 
+def whole(row: Row, name: str, value: Any, *, least: int = 0) -> int:
+    """Return a value of a row as a whole number, ``least`` to 2**53; ``5.0`` is one."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not least <= value <= MOST:
+        raise row.error(f"{name} must be a whole number, {least} or more, got {shown(value)}")
+    return value
+
+
 def shown(value: object) -> str:
     """Return a short text of a wrong value for an error."""
     text = repr(value)
@@ -149,3 +156,30 @@ def read_rows(path: Path) -> Iterator[Row]:
         if not isinstance(fields, dict):
             raise TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}")
         yield Row(fields, path, number)
+
+
+def cells_of(path: Path, line: int, text: str) -> list[str]:
+    """Return the cells of one line of CSV.
+
+    Raises:
+        TraceError: at a line that is not CSV.
+    """
+    try:
+        return next(csv.reader([text.strip().lstrip("\ufeff")]), [])
+    except csv.Error as error:
+        raise TraceError(f"{path}:{line}: not CSV: {error}") from error
+
+
+def read_table(path: Path) -> Iterator[Row]:
+    """Yield each line of a CSV file after its header as a :class:`Row` of texts.
+
+    Raises:
+        TraceError: at a line that is not CSV.
+    """
+    header: list[str] | None = None
+    for line, text in read_lines(path):
+        cells = cells_of(path, line, text)
+        if header is None:
+            header = cells
+        else:
+            yield Row(dict(zip(header, cells, strict=False)), path, line)
