@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prefixroute.workload.agents import AgentsShape, agents
 from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson, Recorded
 from prefixroute.workload.chat import ChatShape, chat
@@ -18,6 +20,7 @@ from prefixroute.workload.trace import read_arrivals, read_trace
 from prefixroute.workload.workload import Workload
 
 __all__ = [
+    "GENERATORS",
     "AgentsShape",
     "Arrivals",
     "Bursty",
@@ -49,3 +52,13 @@ __all__ = [
     "read_trace",
     "tenants",
 ]
+
+GENERATORS: dict[str, Callable[..., Workload]] = {
+    "chat": chat,
+    "documents": documents,
+    "agents": agents,
+    "few-shot": few_shot,
+    "tenants": tenants,
+    "fan-out": fan_out,
+}
+"""Generators by the names that the command line takes. Each takes a seed and ``requests=``, ``block_size=``, ..."""
