@@ -111,7 +111,12 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
         (lambda i: i.match_many(PROMPT, []), TokensError, "one element more than there are prompts"),
         (lambda i: i.match_many(PROMPT, [0, 9, 5]), TokensError, "must not decrease, got 5 after 9 at position 2"),
         (lambda i: i.match_many(PROMPT, [0, 161]), TokensError, "offsets must be 0..=160, got 161 at position 1"),
-        (lambda i: i.match_many(PROMPT, [-1, 10]), TokensError, "offsets"),
+        (lambda i: i.match_many(PROMPT, [-1, 10]), TokensError, "offsets must be 0..=160, got -1 at position 0"),
+        (
+            lambda i: i.match_many(PROMPT, [0.5, 10]),
+            TokensError,
+            "offsets must be an array or a list of ints, got list",
+        ),
         (lambda i: i.match([1, -1]), TokensError, "position 1"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids, got 15"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="TAPE"), EventError, 'got "TAPE"'),

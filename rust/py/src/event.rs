@@ -21,8 +21,9 @@ pub fn contents(size: usize, ids: &[u32], blocks: usize, namespace: &Namespace) 
         return Ok(ids.chunks_exact(size).map(content_hash).collect());
     }
     let content = |(block, ids): (usize, &[u32])| {
-        let inside = extra.iter().filter(|key| key.position / size == block);
-        let keys: Vec<_> = inside.map(|key| ((key.position % size) as u32, key.key)).collect();
+        let before = |end: usize| extra.partition_point(|key| key.position < end);
+        let inside = &extra[before(block * size)..before((block + 1) * size)];
+        let keys: Vec<_> = inside.iter().map(|key| ((key.position - block * size) as u32, key.key)).collect();
         content_hash_with(ids, &keys).0
     };
     Ok(ids.chunks_exact(size).enumerate().map(content).collect())
