@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prefixroute.workload import Options, chat, convert, read_trace
+from prefixroute.workload import ChatShape, Options, chat, convert, read_trace
 
 ROWS = 3_000
 PROMPT = 400  # token ids a row
@@ -46,6 +46,8 @@ def test_memory_of_writing_is_a_window(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("prefixroute.workload.conversion.WINDOW", 100)
 
     def write(count: int) -> int:
-        return peak_bytes(lambda: convert(chat(1, requests=count), tmp_path / f"{count}.jsonl.gz", bytes(16)))
+        # Twenty conversations at a time: what the generator itself holds stops growing early.
+        workload = chat(1, requests=count, shape=ChatShape(slots=20))
+        return peak_bytes(lambda: convert(workload, tmp_path / f"{count}.jsonl.gz", bytes(16)))
 
     assert write(4_000) < 1.5 * write(1_000)
