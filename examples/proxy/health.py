@@ -34,7 +34,6 @@ class Health(CircuitBreakerListener):
     def __init__(self, router: pr.Router, client: httpx.AsyncClient, failures: int, reset_s: float) -> None:
         """Watch the router's replicas. ``failures`` in a row open a breaker, which stays open for ``reset_s`` at least."""
         self._router, self._client = router, client
-        self._unreachable: set[str] = set()
         self._breakers = {
             name: CircuitBreaker(
                 name=name, fail_max=failures, reset_timeout=reset_s, listeners=[self], throw_new_error_on_trip=False
@@ -45,8 +44,8 @@ class Health(CircuitBreakerListener):
     def record(self, name: str, error: Exception | None = None) -> None:
         """Tell a replica's breaker how a request or a check went; an open one listens again after its reset time."""
         if isinstance(error, httpx.ConnectError):
-            self._unreachable.add(name)
-        with suppress(CircuitBreakerError, httpx.TransportError, Unhealthy):
+            self._router.clear(name)  # nobody listens: the process is gone, and its cache with it
+        with suppress(CircuitBreakerError, httpx.RequestError, Unhealthy):
             self._breakers[name].call(_raise, error)
 
     def state_change(self, cb: CircuitBreaker, _: CircuitBreakerState | None, new: CircuitBreakerState) -> None:
@@ -57,9 +56,6 @@ class Health(CircuitBreakerListener):
             self._router.suspend(name)
         elif new.name == STATE_CLOSED:
             log.warning("%s is back", name)
-            if name in self._unreachable:  # its process was gone, and its cache with it
-                self._unreachable.discard(name)
-                self._router.clear(name)
             self._router.resume(name)
 
     async def watch(self, name: str, interval_s: float, timeout_s: float) -> None:
@@ -74,7 +70,7 @@ class Health(CircuitBreakerListener):
             response = await self._client.get(f"{name}/health", timeout=timeout_s)
             if response.is_error:
                 error = Unhealthy(f"{name}/health says {response.status_code}")
-        except httpx.TransportError as failed:
+        except httpx.RequestError as failed:
             error = failed
         # A passing check closes an open breaker but excuses no failed request of a closed one.
         if error is not None or self._breakers[name].current_state != STATE_CLOSED:

@@ -43,10 +43,10 @@ def pair(shared_engines: list[Engine]) -> Iterator[list[Engine]]:
 
 
 @pytest.fixture
-def make_scripted() -> Iterator[Callable[[list[bytes]], Scripted]]:
-    """Return a maker of engines that answer with given bytes."""
+def make_scripted() -> Iterator[Callable[..., Scripted]]:
+    """Return a maker of engines that answer with given bytes: ``make_scripted(pieces, health=b"...")``."""
     with ExitStack() as stack:
-        yield lambda pieces: stack.enter_context(closing(Scripted(pieces)))
+        yield lambda pieces, **options: stack.enter_context(closing(Scripted(pieces, **options)))
 
 
 @pytest.fixture

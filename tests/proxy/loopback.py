@@ -24,6 +24,7 @@ from prefixroute import Decision, Namespace
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak plain HTTP: reading the certificates of the system takes longer than most of these tests."""
+HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 DEADLINE_S = 30.0
 """Longest wait for something that must happen; how long it takes is not judged."""
 
@@ -87,8 +88,8 @@ class Engine:
 class Scripted:
     """An engine of bytes: answers every completion with the given pieces, one write each, and keeps what it was sent."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
-        self.pieces = pieces
+    def __init__(self, pieces: list[bytes], health: bytes = HEALTHY) -> None:
+        self.pieces, self.health = pieces, health
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -114,7 +115,7 @@ class Scripted:
                 return
         head, body = data.split(b"\r\n\r\n", 1)
         if head.startswith(b"GET /health"):
-            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            connection.sendall(self.health)
             return
         lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         while len(body) < int(lengths[0]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -58,10 +60,9 @@ def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Cal
 
 
 def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    engine, other = pair
+    engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url, other.url])
-    proxy.router.drain(other.url)
+    proxy = make_proxy([engine.url])
     opened = [proxy.opened(chat_body()) for _ in range(10)]
     for connection in opened:
         connection.__enter__()
@@ -221,3 +222,34 @@ def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., 
     proxy = make_proxy([engine.url], read_timeout_s=0.2)
     assert proxy.chat().status_code == 504
     assert proxy.idle()
+
+
+def test_whatever_happens_every_ticket_ends_once(
+    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+) -> None:
+    engines = make_engines(2, prefill_s_per_1k=0.05, decode_s=0.002)
+    proxy = make_proxy([engine.url for engine in engines])
+    rng = random.Random(7)  # noqa: S311  # a scenario, not a secret
+    with ExitStack() as held:
+        for number in range(240):
+            if number % 80 == 20:
+                engines[number % 160 // 80].kill()
+            if number % 80 == 60:
+                engines[number % 160 // 80].start()
+            body = chat_body(f"{rng.randrange(20)} " * 100, stream=rng.random() < 0.7, max_tokens=rng.randrange(1, 30))
+            opened = proxy.opened(body)
+            connection = opened.__enter__()
+            patience = rng.choice(["none", "some", "all"])
+            if patience == "some":
+                connection.recv(rng.randrange(1, 1_000))
+            if patience == "all":
+                held.push(opened)
+            else:
+                opened.__exit__(None, None, None)
+        wait_until(proxy.idle)
+    counts = proxy.router.stats()["counts"]
+    assert counts["committed"] == counts["finished"] + counts["aborted"] + counts["retried"]
+    assert min(counts[outcome] for outcome in ("finished", "aborted", "retried")) > 0
+    assert not any(name.endswith("_late") for name in counts)
+    wait_until(lambda: set(proxy.client.get("/healthz").json()["replicas"].values()) == {"active"})
+    wait_until(lambda: not any(engine.stats()["running"] for engine in engines))

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from loopback import Engine, Proxy, Scripted, chat_body, events
+from loopback import HEALTHY, Engine, Proxy, Scripted, chat_body, events, wait_until
 
 from prefixroute.router import Ticket
 
@@ -49,7 +49,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stream_passes_byte_for_byte(
-    make_scripted: Callable[[list[bytes]], Scripted],
+    make_scripted: Callable[..., Scripted],
     make_proxy: Callable[..., Proxy],
     finished: list[dict[str, Any]],
     size: int,
@@ -66,9 +66,7 @@ def test_a_stream_passes_byte_for_byte(
     assert proxy.idle()
 
 
-def test_other_stream_options_stay(
-    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_other_stream_options_stay(make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]) -> None:
     engine = make_scripted([http(b"data: [DONE]\n\n", "text/event-stream")])
     make_proxy([engine.url]).chat(stream=True, stream_options={"continuous_usage_stats": True})
     options = {"continuous_usage_stats": True, "include_usage": True}
@@ -76,7 +74,7 @@ def test_other_stream_options_stay(
 
 
 def test_without_streaming_both_bodies_pass_untouched(
-    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
 ) -> None:
     answer = b'{ "choices": [{"index": 0, "text": " w0"}], "usage": {"prompt_tokens": 1},  "more": 1.0 }'
     engine = make_scripted(pieces(http(answer, "application/json"), 20))
@@ -94,7 +92,7 @@ def test_without_streaming_both_bodies_pass_untouched(
 
 
 def test_tool_calls_and_several_choices_are_relayed_and_not_taken_for_the_next_prompt(
-    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
 ) -> None:
     for said in (
         [{"index": 0, "message": {"tool_calls": [{"id": "call-1"}]}}],
@@ -206,12 +204,23 @@ def test_what_is_no_request_is_a_400(
     ],
 )
 def test_odd_requests_are_routed_and_left_to_the_engine(
-    make_scripted: Callable[[list[bytes]], Scripted], make_proxy: Callable[..., Proxy], body: dict[str, Any]
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], body: dict[str, Any]
 ) -> None:
     engine = make_scripted([http(b'{"choices": [{"text": "\\ud83d"}]}', "application/json")])
     response = make_proxy([engine.url]).client.post("/v1/chat/completions", content=json.dumps(body).encode())
     assert response.status_code == 200
     assert json.loads(engine.bodies[0]) == body
+
+
+def test_a_health_check_that_cannot_be_read_is_a_failure(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\nconnection: close\r\n\r\n"
+    engine = make_scripted([], health=head + b"nope")
+    proxy = make_proxy([engine.url])
+    wait_until(lambda: proxy.state(engine.url) == "suspended")
+    engine.health = HEALTHY
+    wait_until(lambda: proxy.state(engine.url) == "active")
 
 
 def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
