@@ -146,7 +146,7 @@ class Proxy:
         self.port = int(self._socket.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, trust_env=False, verify=PLAIN, timeout=DEADLINE_S)
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=2))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
 
     def __enter__(self) -> Self:
