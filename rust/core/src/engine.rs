@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::{Chunks, Hold, Pool};
 use crate::config::Config;
-use crate::error::MAX_REPLICAS;
+use crate::error::{MAX_REPLICAS, MAX_RUNS};
 use crate::events::{Names, Orphans};
 use crate::hash::TokenChain;
 use crate::ids::{BlockHash, Medium, Slot};
@@ -176,6 +176,11 @@ impl Engine {
 
     fn fed_holds(&self, run: RunId) -> bool {
         (0..self.tree.words()).any(|word| self.tree.word(run, word) & self.fed[word] != 0)
+    }
+
+    /// Whether the tree might run out of ids in the next call.
+    pub(crate) fn is_full(&self) -> bool {
+        self.tree.live() >= MAX_RUNS - (1 << 16)
     }
 
     /// State and counters.

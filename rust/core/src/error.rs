@@ -11,6 +11,11 @@ pub const MAX_NAME_BYTES: usize = 65_536;
 /// Tokens of a block.
 pub const MAX_BLOCK_SIZE: usize = 1024;
 
+/// Blocks of a prompt, or of a store event.
+pub const MAX_PROMPT_BLOCKS: usize = 1 << 22;
+/// Runs of the tree.
+pub const MAX_RUNS: usize = 1 << 26;
+
 /// An error of the core. Whatever raises one has changed nothing.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -34,6 +39,10 @@ pub enum Error {
     ReplicaExists(String),
     /// No room for another replica.
     TooManyReplicas,
+    /// The prompt or event has too many blocks.
+    TooManyBlocks(usize),
+    /// The tree is full.
+    Full,
     /// No replica lives in that slot.
     UnknownSlot(Slot),
     /// An event names so many engine hashes, but so many block contents.
@@ -70,6 +79,10 @@ impl fmt::Display for Error {
             Error::TooManyReplicas => {
                 write!(f, "an index holds at most {MAX_REPLICAS} replicas at once")
             }
+            Error::TooManyBlocks(given) => {
+                write!(f, "a prompt or event has at most {MAX_PROMPT_BLOCKS} blocks, got {given}")
+            }
+            Error::Full => write!(f, "an index has at most {MAX_RUNS} runs"),
             Error::UnknownSlot(slot) => write!(f, "no replica in slot {}", slot.0),
             Error::EventLengths { hashes, contents } => {
                 write!(f, "a store event needs one content per hash, got {hashes} hashes and {contents} contents")

@@ -5,11 +5,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
 use crate::hash::{ExtraKey, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
 use crate::registry::Registry;
+use crate::snapshot;
 
 /// Which replica holds how much of a prompt's prefix. Usable from many threads: readers run beside each other, a writer
 /// alone. Lengths are tokens in results and blocks in capacities and counts.
@@ -90,7 +91,7 @@ impl Index {
     /// replica is over its time first. Time that goes back counts as the latest seen.
     pub fn insert(&self, slot: Slot, hashes: &[BlockHash], now: f64) -> Result<Inserted> {
         check_time(now)?;
-        Ok(self.live(slot)?.engine.insert(slot, hashes, now))
+        Ok(self.room(slot, hashes.len())?.engine.insert(slot, hashes, now))
     }
 
     /// Takes back belief at positions from `keep` on that was last touched by the insert with this stamp and is not
@@ -161,7 +162,7 @@ impl Index {
         if event.engine.len() != event.contents.len() {
             return Err(Error::EventLengths { hashes: event.engine.len(), contents: event.contents.len() });
         }
-        Ok(self.live(slot)?.engine.stored(slot, event, now))
+        Ok(self.room(slot, event.engine.len())?.engine.stored(slot, event, now))
     }
 
     /// Truth from a removal event: one copy less of each of these blocks on that medium.
@@ -192,6 +193,19 @@ impl Index {
         held.take(state.registry.slots()).collect()
     }
 
+    /// The index as bytes: replicas, blocks, names, LRU order, counters. Pins belong to requests of this process and are
+    /// not saved. Costs O(blocks).
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let state = self.read();
+        snapshot::save(&state.engine, &state.registry)
+    }
+
+    /// The index that `to_bytes` wrote. Bytes that were cut or altered are `Error::Corrupt`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
+        Ok(Index { config: engine.config, state: RwLock::new(State { registry, engine }) })
+    }
+
     /// State and counters.
     pub fn stats(&self) -> Stats {
         let state = self.read();
@@ -211,6 +225,15 @@ impl Index {
         let state = self.write();
         state.registry.check(slot)?;
         Ok(state)
+    }
+
+    fn room(&self, slot: Slot, blocks: usize) -> Result<RwLockWriteGuard<'_, State>> {
+        let state = self.live(slot)?;
+        match blocks {
+            _ if blocks > MAX_PROMPT_BLOCKS => Err(Error::TooManyBlocks(blocks)),
+            _ if state.engine.is_full() => Err(Error::Full),
+            _ => Ok(state),
+        }
     }
 }
 

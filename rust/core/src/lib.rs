@@ -16,13 +16,14 @@ mod radix;
 mod registry;
 pub mod replica_cache;
 mod shape;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(any(test, feature = "testing"))]
 mod validate;
 
 pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_TTL};
-pub use error::{Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_REPLICAS, Result};
+pub use error::{Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result};
 pub use ids::{BlockHash, ContentHash, EngineHash, Medium, Slot};
 pub use index::Index;
 pub use outcome::{Inserted, Removed, Stats, Stored, StoredEvent};

@@ -13,6 +13,19 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
+    /// The registry with these names in slot order; none if they are not valid or not distinct.
+    pub(crate) fn restore(names: Vec<Option<String>>) -> Option<Self> {
+        let mut by_name = HashMap::new();
+        for (slot, name) in names.iter().enumerate() {
+            let Some(name) = name else { continue };
+            let valid = (1..=MAX_NAME_BYTES).contains(&name.len()) && slot < MAX_REPLICAS;
+            if !valid || by_name.insert(name.clone(), Slot(slot as u16)).is_some() {
+                return None;
+            }
+        }
+        Some(Registry { names, by_name })
+    }
+
     pub(crate) fn add(&mut self, name: &str) -> Result<Slot> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::Name(name.len()));

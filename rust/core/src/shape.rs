@@ -91,41 +91,54 @@ impl Engine {
     pub(crate) fn extend(&mut self, parent: RunId, blocks: &[BlockHash], slot: Slot, hold: Hold) -> (RunId, Place) {
         let above = *self.tree.run(parent);
         let Some(&tail) = blocks.last() else { return (parent, above.place(above.len)) };
-        let at_end = parent != RunId::ROOT && above.end() == self.chunks.len(above.chunk);
-        let place = if at_end { above.place(above.len) } else { Place { chunk: ChunkId(0), at: 0 } };
         let alone = above.holders == 1 && above.child.is_none() && self.hold(parent, slot) == Some(hold);
-        if at_end && alone {
+        if alone && self.is_at_end(&above, blocks.len()) {
             self.chunks.append(above.chunk, blocks);
             let run = self.tree.run_mut(parent);
             run.len += blocks.len() as u32;
             run.tail = tail;
             self.held_blocks += blocks.len() as u64;
             *self.count(slot, &hold) += blocks.len() as u64;
-            return (parent, place);
+            return (parent, above.place(above.len));
         }
+        let run = self.graft(parent, blocks);
+        self.add_holder(run, slot, hold);
+        self.link_last(run, slot);
+        (run, self.tree.run(run).place(0))
+    }
+
+    /// A new run of these blocks below `parent`, held by nobody yet. It continues the parent's chunk if that ends with the
+    /// parent.
+    pub(crate) fn graft(&mut self, parent: RunId, blocks: &[BlockHash]) -> RunId {
+        let above = *self.tree.run(parent);
         let run = self.tree.alloc();
-        let place = if at_end {
+        let place = if self.is_at_end(&above, blocks.len()) {
             self.chunks.append(above.chunk, blocks);
-            place
+            above.place(above.len)
         } else {
             Place { chunk: self.chunks.create(blocks, run), at: 0 }
         };
-        *self.tree.run_mut(run) = Run {
+        let (first, tail) = (blocks[0], blocks[blocks.len() - 1]);
+        let found = self.tree.run_mut(run);
+        *found = Run {
             tail,
-            first: blocks[0],
+            first,
             chunk: place.chunk,
             start: place.at,
             len: blocks.len() as u32,
             parent,
             depth: above.depth + above.len,
-            ..*self.tree.run(run)
+            ..*found
         };
         self.chunks.set_view(place, run);
         self.tree.insert_head(run);
         self.tree.adopt(run);
-        self.add_holder(run, slot, hold);
-        self.link_last(run, slot);
-        (run, place)
+        run
+    }
+
+    /// Whether a run ends its chunk, and so many more blocks fit there.
+    fn is_at_end(&self, run: &Run, blocks: usize) -> bool {
+        run.len > 0 && run.end() == self.chunks.len(run.chunk) && self.chunks.has_positions(run.chunk, blocks)
     }
 
     /// Takes the last blocks from a leaf that one replica holds.
@@ -244,7 +257,8 @@ impl Engine {
             return true;
         }
         let at_seam = self.tree.run(run).end() == self.chunks.len(front) && self.tree.run(child).start == 0;
-        if !at_seam || self.chunks.len(back) > self.chunks.len(front) || self.chunks.is_fixed(back) {
+        let fits = self.chunks.has_positions(front, self.chunks.len(back) as usize);
+        if !at_seam || !fits || self.chunks.len(back) > self.chunks.len(front) || self.chunks.is_fixed(back) {
             return false;
         }
         let views = self.views(back);

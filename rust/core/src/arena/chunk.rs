@@ -20,6 +20,13 @@ pub(crate) struct Place {
     pub at: u32,
 }
 
+impl Place {
+    /// Bits of a position: 4 million blocks in a chunk, and in a prompt.
+    pub(crate) const AT_BITS: u32 = 22;
+    /// Bits of a chunk's id: 67 million chunks.
+    pub(crate) const CHUNK_BITS: u32 = 26;
+}
+
 /// Stands for "no engine named this block" in a chunk's names.
 pub(crate) const NO_NAME: EngineHash = EngineHash(0xA5F1_52C8_6B3D_0E97);
 
@@ -221,6 +228,26 @@ impl Chunks {
 
     pub(crate) fn is_fixed(&self, id: ChunkId) -> bool {
         self.slots[id.0 as usize].named.as_ref().is_some_and(|named| named.fixed)
+    }
+
+    /// The blocks that have a shared name.
+    pub(crate) fn named_blocks(&self) -> impl Iterator<Item = (Place, EngineHash)> {
+        self.slots.iter().enumerate().flat_map(|(id, chunk)| {
+            let names = chunk.named.as_ref().map_or(&[][..], |named| &named.names);
+            let id = ChunkId(id as u32);
+            let filled = names.iter().enumerate().filter(|(_, name)| **name != NO_NAME);
+            filled.map(move |(at, &name)| (Place { chunk: id, at: at as u32 }, name))
+        })
+    }
+
+    /// Whether these many more blocks still have positions in a chunk.
+    pub(crate) fn has_positions(&self, id: ChunkId, blocks: usize) -> bool {
+        self.blocks(id).len() + blocks <= 1 << Place::AT_BITS
+    }
+
+    /// Ids given so far, of live and free chunks.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Blocks in all chunks.

@@ -5,4 +5,4 @@ mod orphans;
 mod truth;
 
 pub(crate) use names::Names;
-pub(crate) use orphans::Orphans;
+pub(crate) use orphans::{Orphan, Orphans};

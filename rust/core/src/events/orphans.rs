@@ -76,6 +76,11 @@ impl Orphans {
         }
     }
 
+    /// The blocks that wait, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Orphan> {
+        self.waiting.values()
+    }
+
     /// About what the three trees take.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * 3 * size_of::<(u64, Orphan)>() / 2

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::names::BATCH;
 use super::orphans::Orphan;
-use crate::arena::{Hold, NO_NAME, Place};
+use crate::arena::{ChunkId, Hold, NO_NAME, Place};
 use crate::engine::Engine;
 use crate::hash::mix;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
@@ -217,30 +218,66 @@ impl Engine {
 
     /// The replica calls the blocks from this place on so.
     fn set_names(&mut self, slot: Slot, place: Place, names: &[EngineHash]) {
-        if !self.chunks.is_named(place.chunk) {
-            let views = self.views(place.chunk);
-            self.chunks.allow_names(place.chunk, views);
+        self.allow_names(place.chunk);
+        self.names.reserve(names.len(), &self.chunks);
+        let mut at = place;
+        for batch in names.chunks(BATCH) {
+            if self.chunks.name(at) != stored_form(batch[0]) {
+                self.names.warm(batch);
+            }
+            for &name in batch {
+                self.set_name(slot, at, name);
+                at.at += 1;
+            }
         }
-        for (offset, &name) in names.iter().enumerate() {
-            let at = Place { at: place.at + offset as u32, ..place };
-            self.set_name(slot, at, name);
+    }
+
+    fn allow_names(&mut self, chunk: ChunkId) {
+        if !self.chunks.is_named(chunk) {
+            let views = self.views(chunk);
+            self.chunks.allow_names(chunk, views);
         }
+    }
+
+    /// Gives a block its shared name again; false if another has it.
+    pub(crate) fn restore_name(&mut self, run: RunId, offset: u32, name: EngineHash) -> bool {
+        let place = self.tree.run(run).place(offset);
+        self.allow_names(place.chunk);
+        self.names.reserve(1, &self.chunks);
+        match self.names.probe(name, &self.chunks) {
+            Ok(_) => false,
+            Err(free) => {
+                self.names.insert(free, place, name, &mut self.chunks);
+                true
+            }
+        }
+    }
+
+    /// Gives a block a replica's own name again.
+    pub(crate) fn restore_own_name(&mut self, slot: Slot, name: EngineHash, run: RunId, offset: u32) {
+        let place = self.tree.run(run).place(offset);
+        self.allow_names(place.chunk);
+        self.chunks.fix(place.chunk);
+        let block = self.chunks.block(place);
+        self.replicas[slot.index()].own_names.insert(name, (place, block));
     }
 
     fn set_name(&mut self, slot: Slot, place: Place, name: EngineHash) {
         let form = stored_form(name);
         let present = self.chunks.name(place);
-        let taken = if present == form { Some(place) } else { self.names.find(form, &self.chunks) };
         let replica = &mut self.replicas[slot.index()];
-        if taken == Some(place) {
+        if !replica.own_names.is_empty() {
             replica.own_names.remove(&name);
-        } else if taken.is_some() || present != NO_NAME {
-            replica.own_names.insert(name, (place, self.chunks.block(place)));
-            self.chunks.fix(place.chunk);
-        } else {
-            replica.own_names.remove(&name);
-            self.chunks.set_name(place, form);
-            self.names.insert(place, &self.chunks);
+        }
+        if present == form {
+            return;
+        }
+        match self.names.probe(form, &self.chunks) {
+            Err(free) if present == NO_NAME => self.names.insert(free, place, form, &mut self.chunks),
+            _ => {
+                replica.own_names.insert(name, (place, self.chunks.block(place)));
+                self.chunks.fix(place.chunk);
+            }
         }
     }
 

@@ -106,6 +106,16 @@ pub fn run(bytes: &[u8]) -> Result<(), String> {
     history.empty()
 }
 
+/// The saved index after the history that these bytes describe.
+pub fn saved(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut choices = Choices::new(bytes);
+    let mut history = History::new(&mut choices)?;
+    while !choices.is_empty() {
+        history.step(&mut choices)?;
+    }
+    Ok(history.index.to_bytes())
+}
+
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, engine: &T, twin: &T) -> Result<(), String> {
     if engine == twin { Ok(()) } else { Err(format!("{what}: engine {engine:?}, twin {twin:?}")) }
 }
@@ -237,7 +247,13 @@ impl History {
     }
 
     fn forget(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
-        match choices.below(4) {
+        match choices.below(6) {
+            3 | 4 => {
+                let bytes = self.index.to_bytes();
+                self.index = Index::from_bytes(&bytes).map_err(|error| error.to_string())?;
+                self.twin.unpin_all();
+                self.pinned.clear();
+            }
             0 => {
                 self.index.new_epoch();
                 self.twin.new_epoch();
@@ -300,4 +316,17 @@ impl History {
         same("runs at the end", &(stats.runs, stats.blocks, stats.memberships), &(0, 0, 0))?;
         same("names and orphans at the end", &(stats.event_names, stats.orphans), &(0, 0))
     }
+}
+
+/// Loads these bytes as a saved index, with a checksum made to fit; what loads must be valid and save and load again.
+pub fn load(bytes: &[u8]) -> Result<(), String> {
+    let mut bytes = bytes.to_vec();
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    let Ok(index) = Index::from_bytes(&bytes) else { return Ok(()) };
+    index.validate()?;
+    let again = Index::from_bytes(&index.to_bytes()).map_err(|error| error.to_string())?;
+    same("stats after loading again", &again.stats().memberships, &index.stats().memberships)?;
+    index.new_epoch();
+    index.validate()
 }

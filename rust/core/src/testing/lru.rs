@@ -67,6 +67,11 @@ impl BlockLru {
         }
     }
 
+    /// Takes all pins.
+    pub fn unpin_all(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.pins = 0);
+    }
+
     /// The next block to go and the stamp and time of its last touch.
     pub fn oldest(&self) -> Option<(BlockHash, u64, f64)> {
         let mut order = self.order.iter().map(|&(_, _, block)| (block, self.entries[&block]));

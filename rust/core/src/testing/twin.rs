@@ -146,6 +146,11 @@ impl Twin {
         self.settle();
     }
 
+    /// Takes all pins, as saving and loading does.
+    pub fn unpin_all(&mut self) {
+        self.replicas.iter_mut().for_each(|replica| replica.belief.unpin_all());
+    }
+
     /// Another capacity, in blocks of belief.
     pub fn set_capacity(&mut self, slot: Slot, capacity: Option<u64>) {
         self.replicas[slot.index()].capacity = capacity;
