@@ -62,7 +62,7 @@ impl Engine {
             rest = &rest[(to - from) as usize..];
             done.removed += (to - from) as usize;
             let ended = self.take_copies(slot, run, from, to, medium);
-            if ended && own.is_some() {
+            if ended && !self.replicas[slot.index()].own_names.is_empty() {
                 self.replicas[slot.index()].own_names.remove(&name);
             }
         }

@@ -93,7 +93,7 @@ fn read_runs(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry) -
         return corrupt("it has too many runs");
     }
     let mut runs = vec![RunId::ROOT];
-    let mut recency = Vec::new();
+    let mut recency: Vec<Touch> = Vec::new();
     for _ in 0..count {
         let Some(&parent) = runs.get(input.u32()? as usize) else { return corrupt("a run has no parent") };
         let run = read_run(input, engine, parent)?;
@@ -109,10 +109,8 @@ fn read_runs(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry) -
         return corrupt("nobody holds a run");
     }
     recency.sort_unstable();
-    let alike = |pair: &[(u64, Reverse<u32>, Slot, RunId)]| {
-        let ((a, b, c, _), (x, y, z, _)) = (pair[0], pair[1]);
-        a > 0 && (a, b, c) == (x, y, z)
-    };
+    let key = |&(stamp, depth, slot, _): &Touch| (stamp, depth, slot);
+    let alike = |pair: &[Touch]| pair[0].0 > 0 && key(&pair[0]) == key(&pair[1]);
     if recency.windows(2).any(alike) {
         return corrupt("one touch went two ways");
     }
@@ -143,9 +141,10 @@ fn read_run(input: &mut Reader<'_>, engine: &mut Engine, parent: RunId) -> Resul
     Ok(run)
 }
 
-type Recency = Vec<(u64, Reverse<u32>, Slot, RunId)>;
+/// When a run was touched, how deep it lies, by which replica: the order of the LRU lists.
+type Touch = (u64, Reverse<u32>, Slot, RunId);
 
-fn read_holders(input: &mut Reader<'_>, engine: &mut Engine, run: RunId, recency: &mut Recency) -> Result<()> {
+fn read_holders(input: &mut Reader<'_>, engine: &mut Engine, run: RunId, recency: &mut Vec<Touch>) -> Result<()> {
     let mut last = None;
     for _ in 0..input.u16()? {
         let slot = Slot(input.u16()?);
