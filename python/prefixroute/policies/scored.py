@@ -15,6 +15,15 @@ COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
 
 
+QUEUED_TOKENS = 1_024
+"""Length of the prompts that a queue is priced as: its tokens are many requests', not one long prompt's."""
+
+
+def queue_seconds(cost: CostModel, tokens: int) -> float:
+    """Return the seconds to compute so many queued tokens, in prompts of ``QUEUED_TOKENS``."""
+    return tokens * cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
+
+
 @dataclass(frozen=True, slots=True)
 class LinearCost(Policy):
     """Least cost: uncached tokens of the request, tokens queued, context in decode, each with a weight.
@@ -65,7 +74,7 @@ class LinearCost(Policy):
 
     def _seconds(self, prompt: int, hit: int, queued: int, decoding: int) -> float:
         held = round(self.credit * hit)
-        prefill = self.cost.prefill_seconds(prompt - held, held) + self.queue * self.cost.prefill_seconds(queued)
+        prefill = self.cost.prefill_seconds(prompt - held, held) + self.queue * queue_seconds(self.cost, queued)
         return self.prefill * prefill + self.decode * self.cost.decode_seconds(1, decoding + prompt)
 
 
@@ -165,7 +174,7 @@ class MinTtft(Policy):
             if self.transfer_tokens_per_s > 0.0 and best > self.balancing_threshold * hit:
                 fetch = (best - hit) / self.transfer_tokens_per_s
                 hit = best
-            work = self.cost.prefill_seconds(queued[slot]) + self.cost.prefill_seconds(prompt - hit, hit)
+            work = queue_seconds(self.cost, queued[slot]) + self.cost.prefill_seconds(prompt - hit, hit)
             times.append(fetch + slowness[at] * work)
         return times
 
@@ -174,7 +183,7 @@ class MinTtft(Policy):
         rates = view.rates
         if not self.learn or rates is None:
             return [1.0] * len(view.slots)
-        model_rate = 1_000.0 / self.cost.prefill_seconds(1_000)
+        model_rate = 1.0 / queue_seconds(self.cost, 1)
         known = [model_rate / rate for slot in view.slots if (rate := rates[slot]) is not None]
         mean = sum(known) / len(known) if known else 1.0
         return [mean if (rate := rates[slot]) is None else model_rate / rate for slot in view.slots]

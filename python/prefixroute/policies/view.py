@@ -68,7 +68,7 @@ class View(NamedTuple):
     request: Request
     """What the caller said."""
     in_flight: list[int] | None = None
-    """(n) Requests in flight."""
+    """(n) Requests in flight; under ``load="recent"``, this and the next two are those of the recent window."""
     queued: list[int] | None = None
     """(n) Uncached prompt tokens of requests that wait for their first token."""
     decoding: list[int] | None = None

@@ -31,6 +31,8 @@ class LoadBook:
         self.queued: list[int] = []
         self.decoding: list[int] = []
         self.recent: list[int] = []
+        self.recent_queued: list[int] = []
+        self.recent_decoding: list[int] = []
         self.last_miss: list[int] = []
         self.reports: list[Report | None] = []
         self.rates: list[float | None] = []
@@ -38,33 +40,36 @@ class LoadBook:
         self.since_tokens: list[int] = []
         self.prefill_s: list[float] = []
         self._window = window
-        self._latest: deque[int] = deque()
+        self._latest: deque[tuple[int, int, int]] = deque()
         self._spans: deque[tuple[float, int, float]] = deque()
 
     def reset(self, slot: int) -> None:
         """Make a slot new: a replica has taken it, or has left it."""
+        counters = (
+            self.in_flight,
+            self.queued,
+            self.decoding,
+            self.recent,
+            self.recent_queued,
+            self.recent_decoding,
+            self.since_requests,
+            self.since_tokens,
+        )
         while len(self.in_flight) <= slot:
-            for ints in (
-                self.in_flight,
-                self.queued,
-                self.decoding,
-                self.recent,
-                self.since_requests,
-                self.since_tokens,
-            ):
+            for ints in counters:
                 ints.append(0)
             self.last_miss.append(-1)
             self.reports.append(None)
             self.rates.append(None)
             self.prefill_s.append(0.0)
-        for ints in (self.in_flight, self.queued, self.decoding, self.recent, self.since_requests, self.since_tokens):
+        for ints in counters:
             ints[slot] = 0
         self.last_miss[slot], self.reports[slot], self.rates[slot], self.prefill_s[slot] = -1, None, None, 0.0
-        self._latest = deque(s for s in self._latest if s != slot)
+        self._latest = deque(booking for booking in self._latest if booking[0] != slot)
         self._spans = deque(span for span in self._spans if span[1] != slot)
 
-    def book(self, slot: int, uncached: int, turn: int, *, missed: bool) -> None:
-        """Count a request that was sent to ``slot``."""
+    def book(self, slot: int, uncached: int, context: int, turn: int, *, missed: bool) -> None:
+        """Count a request that was sent to ``slot``: ``uncached`` tokens to compute of a prompt of ``context``."""
         self.in_flight[slot] += 1
         self.queued[slot] += uncached
         self.since_requests[slot] += 1
@@ -72,10 +77,15 @@ class LoadBook:
         if missed:
             self.last_miss[slot] = turn
         latest = self._latest
-        latest.append(slot)
+        latest.append((slot, uncached, context))
         self.recent[slot] += 1
+        self.recent_queued[slot] += uncached
+        self.recent_decoding[slot] += context
         if len(latest) > self._window:
-            self.recent[latest.popleft()] -= 1
+            slot, uncached, context = latest.popleft()
+            self.recent[slot] -= 1
+            self.recent_queued[slot] -= uncached
+            self.recent_decoding[slot] -= context
 
     def start(self, slot: int, uncached: int, context: int) -> None:
         """Move a request from prefill to decode."""

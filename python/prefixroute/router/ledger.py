@@ -101,7 +101,7 @@ class Ledger:
         entry.booked = self.belief.insert(name, decision._blocks, None, now)
         if member.replica.events:
             self.unconfirmed.append((now + self.provisional_s, entry))
-        self.book.book(slot, entry.queued, view.turn, missed=entry.hit == 0)
+        self.book.book(slot, entry.queued, view.prompt_tokens, view.turn, missed=entry.hit == 0)
         entry.ahead = self.book.queued[slot]
         self.counts["committed"] += 1
         return entry

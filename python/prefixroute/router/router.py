@@ -307,7 +307,7 @@ class Router(Membership):
         head = None
         if "head" in self._wants and len(blocks):
             head = int(blocks.array[min(self._head, len(blocks)) - 1])
-        return signals.gather(self._wants, self._book, self._index, head, now)
+        return signals.gather(self._wants, self._book, self._index, head, now, self._load_name)
 
     def _write(self, decision: Decision, now: float) -> None:
         record = to_record(decision, self._policy_name, now)

@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from prefixroute.types import Caps, Report
 
 
-def gather(wants: frozenset[str], book: LoadBook, index: Belief, head: int | None, now: float) -> tuple[Any, ...]:
-    """Return the optional fields of a view in its order, ``None`` where the policy does not look."""
+def gather(  # noqa: PLR0917  # one caller
+    wants: frozenset[str], book: LoadBook, index: Belief, head: int | None, now: float, load: str
+) -> tuple[Any, ...]:
+    """Return the optional fields of a view in its order, ``None`` where the policy does not look.
+
+    Under the load signal ``recent`` the window of recent decisions stands for what is in flight in every field, so that
+    policies that weigh requests, queued tokens and decode tokens balance the same thing as those that read ``loads``.
+    """
+    in_flight, queued, decoding = book.in_flight, book.queued, book.decoding
+    if load == "recent":
+        in_flight, queued, decoding = book.recent, book.recent_queued, book.recent_decoding
     held = getattr(index, "held_tokens", None) if "held" in wants else None
     return (
-        book.in_flight[:] if "in_flight" in wants else None,
-        book.queued[:] if "queued" in wants else None,
-        book.decoding[:] if "decoding" in wants else None,
+        in_flight[:] if "in_flight" in wants else None,
+        queued[:] if "queued" in wants else None,
+        decoding[:] if "decoding" in wants else None,
         book.recent[:] if "recent" in wants else None,
         book.fresh(now) if "reports" in wants else None,
         head,
