@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prefixroute.advise.bootstrap import Interval, ratio_interval, sums_by_cluster
+from prefixroute.advise.bootstrap import Floats, Interval, Ratio, ratio_intervals, sums_by_cluster
+
+
+def ratio_interval(top: Floats, below: Floats, *, seed: int, resamples: int = 1_000) -> Interval:
+    (interval,) = ratio_intervals([Ratio(top, below)], seed=seed, resamples=resamples)
+    return interval
 
 
 def test_coverage_is_near_the_level() -> None:

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prefixroute.advise.compare import Comparison, compare
-from prefixroute.advise.sample import Sample
+from prefixroute.advise.compare import METRICS, Comparison, compare
+from prefixroute.advise.sample import Measure
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, simulate
@@ -31,7 +31,7 @@ def test_a_large_difference_is_named(comparison: Comparison) -> None:
     assert difference.verdict == "worse"
     assert difference.recompute_ratio.low > 0.1
     row, best = comparison.row("round-robin"), comparison.row("session")
-    for metric in ("recompute_ratio", "ttft_mean_s", "usd_per_million_requests"):
+    for metric in METRICS:
         gap = getattr(row, metric) - getattr(best, metric)
         assert getattr(difference, metric).value == pytest.approx(gap, rel=0.02)
 
@@ -61,7 +61,7 @@ def test_same_inputs_same_bytes_here_and_over_processes(comparison: Comparison) 
 def test_samples_are_paired_by_request_whatever_the_order_of_finishing() -> None:
     workload, cost = chat(1, requests=800, arrivals=Poisson(40.0)), CostModel()
     samples = [
-        Sample.of(simulate(workload, Scenario(policy=policy, replicas=4, engine=EngineModel(cost)), cost=cost), cost)
+        Measure(cost)(simulate(workload, Scenario(policy=policy, replicas=4, engine=EngineModel(cost)), cost=cost))
         for policy in ("round-robin", "session")
     ]
     asked = list(workload.requests())

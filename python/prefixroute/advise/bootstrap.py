@@ -8,7 +8,7 @@ they share. A resample also draws which seed's run it looks at, so draws of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,24 @@ class Interval:
         """Return this value with the wider ends of the two."""
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
-    def scaled(self, factor: float) -> Interval:
-        """Return the interval in another unit."""
-        return Interval(self.value * factor, self.low * factor, self.high * factor)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.value, **dict(zip(("low", "high"), ends, strict=True))}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two sums over clusters, as sums per cluster.
+
+    Attributes:
+        top: shape ``[runs, clusters]``, a line for each run (seed) of the simulation. For a paired difference, the
+            difference of two policies' sums.
+        below: shape ``[clusters]``: prompt tokens, or requests.
+    """
+
+    top: Floats
+    below: Floats
 
 
 def sums_by_cluster(values: Floats, clusters: NDArray[np.integer], count: int) -> Floats:
@@ -55,30 +65,34 @@ def sums_by_cluster(values: Floats, clusters: NDArray[np.integer], count: int) -
     return np.bincount(clusters, weights=values, minlength=count).astype(np.float64)
 
 
-def ratio_interval(numerators: Floats, denominators: Floats, *, seed: int, resamples: int = RESAMPLES) -> Interval:
-    """Return ``sum(numerators) / sum(denominators)`` with a bootstrap interval over clusters.
+def ratio_intervals(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESAMPLES) -> list[Interval]:
+    """Return each ratio with its interval over clusters, all of them from the same resamples.
 
     Args:
-        numerators: shape ``[runs, clusters]``: sums per cluster, one line for each run (seed) of the simulation. For a
-            paired difference pass the difference of two policies' sums.
-        denominators: shape ``[clusters]``: for example prompt tokens, or requests, per cluster.
+        ratios: of the same runs and clusters. One cluster alone proves nothing: its intervals are everything.
         seed: of the resampling.
         resamples: how many.
     """
-    runs, clusters = numerators.shape
-    total = float(denominators.sum())
-    value = float(numerators.sum() / runs / total) if total else 0.0
-    if clusters < 2 or not total:  # noqa: PLR2004 - one cluster has no spread to learn from: nothing is certain
-        return Interval(value, -np.inf, np.inf)
+    if not ratios:
+        return []
+    tops = np.stack([ratio.top for ratio in ratios])  # [ratios, runs, clusters]
+    below = np.stack([ratio.below for ratio in ratios])
+    runs, clusters = tops.shape[1:]
+    values = _divided(tops.sum(axis=2).mean(axis=1), below.sum(axis=1))
+    if clusters < 2:  # noqa: PLR2004
+        return [Interval(float(value), -math.inf, math.inf) for value in values]
     rng = np.random.default_rng([seed, 0x626F6F74])
-    ratios = []
+    drawn = []
     for weights in _weights(rng, clusters, resamples):
-        picked = numerators[rng.integers(runs, size=len(weights))]
-        below = weights @ denominators
-        ratios.append(np.divide((weights * picked).sum(axis=1), below, out=np.zeros_like(below), where=below > 0))
+        run = rng.integers(runs, size=len(weights))
+        drawn += [_divided(weights[run == at] @ tops[:, at].T, weights[run == at] @ below.T) for at in range(runs)]
     tail = (1.0 - LEVEL) / 2
-    low, high = np.quantile(np.concatenate(ratios), [tail, 1.0 - tail])
-    return Interval(value, float(low), float(high))
+    low, high = np.quantile(np.concatenate(drawn), [tail, 1.0 - tail], axis=0)
+    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
+
+
+def _divided(top: Floats, below: Floats) -> Floats:
+    return np.divide(top, below, out=np.zeros_like(below), where=below > 0)
 
 
 def _weights(rng: np.random.Generator, clusters: int, resamples: int) -> Iterator[Floats]:

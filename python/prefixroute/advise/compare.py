@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
-from prefixroute.advise.sample import Measure, Pairs, Sample
+from prefixroute.advise.sample import COLUMNS, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.policies import Policy
 from prefixroute.sim import Row, Scenario
+from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
 
-METRICS = ("recompute_ratio", "ttft_mean_s", "usd_per_million_requests")
-MILLION = 1_000_000
+METRICS = tuple(COLUMNS)
+"""What may decide a comparison; lower is better."""
+RATIO = attrgetter("outcome.recompute_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Difference:
     recompute_ratio: Interval
     ttft_mean_s: Interval
     usd_per_million_requests: Interval
+    usd_per_million_requests_busiest: Interval
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -103,7 +106,7 @@ class Comparison:
 
 def compare(
     source: Source,
-    policies: Sequence[str | Policy],
+    policies: Sequence[AnyPolicy],
     *,
     scenario: Scenario | None = None,
     seeds: int | Sequence[int] = 3,
@@ -120,8 +123,8 @@ def compare(
         policies: names or objects, each once.
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
-        metric: what decides: ``recompute_ratio``, ``ttft_mean_s`` or ``usd_per_million_requests``.
-        infinite: run each policy with unlimited caches too.
+        metric: what decides, one of :data:`METRICS`; lower is better.
+        infinite: run each policy with unlimited caches too, with the first seed.
         cost: prices and seconds.
         jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
         progress: told the share of the work that is done.
@@ -129,27 +132,53 @@ def compare(
     Raises:
         ConfigError: no policy, one given twice, an unknown metric, or what :func:`run_tasks` refuses.
     """
-    base, cost, chosen = scenario or Scenario(), cost or CostModel(), seeds_of(seeds)
-    scenarios = [replace(base, policy=policy) for policy in policies]
+    base = scenario or Scenario()
+    scenarios = [replace(base, policy=policy, label="") for policy in policies]
+    return compare_scenarios(
+        source, scenarios, seeds=seeds, metric=metric, infinite=infinite, cost=cost, jobs=jobs, progress=progress
+    )
+
+
+def compare_scenarios(
+    source: Source,
+    scenarios: Sequence[Scenario],
+    *,
+    seeds: int | Sequence[int] = 3,
+    metric: str = "recompute_ratio",
+    infinite: bool = False,
+    cost: CostModel | None = None,
+    jobs: int = 1,
+    progress: Report | None = None,
+) -> Comparison:
+    """Compare scenarios that may differ in anything but their cache kind; ``policy_name`` tells them apart.
+
+    Arguments and errors as for :func:`compare`. A policy with other parameters needs a ``label`` of its own.
+    """
+    cost, chosen = cost or CostModel(), seeds_of(seeds)
     names = [one.policy_name for one in scenarios]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"compare needs policies, each once, got {', '.join(names) or 'none'}")
     if metric not in METRICS:
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    every = scenarios + [one.unlimited() for one in scenarios] * infinite
-    tasks = [RunTask(source, replace(one, seed=seed), cost, Measure(cost)) for one in every for seed in chosen]
+    base = scenarios[0]
+    tasks = [RunTask(source, replace(one, seed=seed), cost, Measure(cost)) for one in scenarios for seed in chosen]
+    beyond = [RunTask(source, replace(one.unlimited(), seed=chosen[0]), cost, RATIO) for one in scenarios] * infinite
     floors = [FloorTask(source, seed, base.cache) for seed in chosen]
-    results = list(run_tasks([*floors, *tasks], jobs, progress))
+    results = list(run_tasks([*floors, *tasks, *beyond], jobs, progress))
     floor = _floor(results[: len(chosen)])
-    groups: list[list[Sample]] = [
-        results[first : first + len(chosen)] for first in range(len(chosen), len(results), len(chosen))
-    ]
-    beyond = [_row(group, floor).recompute_ratio for group in groups[len(names) :]]
-    rows = tuple(_row(*both) for both in zip(groups[: len(names)], repeat(floor), beyond or repeat(None)))
+    samples: list[Sample] = results[len(chosen) : len(chosen) + len(tasks)]
+    ratios: list[float] = results[len(chosen) + len(tasks) :]
+    groups = [samples[first : first + len(chosen)] for first in range(0, len(samples), len(chosen))]
+    rows = tuple(
+        Row.over([sample.outcome for sample in group], floor, ratio) for group, ratio in zip_longest(groups, ratios)
+    )
     best = min(range(len(rows)), key=lambda at: (getattr(rows[at], metric), at))
-    pairs = Pairs(groups[best], fixed=is_fixed(source))
-    differences = [_difference(name, group, pairs, cost) for name, group in zip(names, groups, strict=False)]
-    judged = tuple(_judged(one, metric, reference=at == best) for at, one in enumerate(differences))
+    fixed = is_fixed(source)
+    intervals = differences(groups, best, fixed=fixed)
+    judged = tuple(
+        Difference(name, _verdict(by_metric[metric], reference=at == best), **by_metric)
+        for at, (name, by_metric) in enumerate(zip(names, intervals, strict=True))
+    )
     alone = all(one.verdict in ("reference", "worse") for one in judged)
     workload = open_source(source, chosen[0])
     return Comparison(
@@ -159,7 +188,7 @@ def compare(
         reference=names[best],
         differences=judged,
         winner=names[best] if alone and len(names) > 1 else None,
-        clusters=pairs.clusters,
+        clusters=clusters(groups[best], fixed=fixed),
         assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base)),
         notes=workload.notes,
     )
@@ -170,24 +199,9 @@ def _floor(floors: Sequence[tuple[int, int]]) -> float:
     return recomputed / prompt if prompt else 0.0
 
 
-def _row(group: list[Sample], floor: float, beyond: float | None = None) -> Row:
-    return Row.over([sample.outcome for sample in group], floor, beyond)
-
-
-def _difference(name: str, group: list[Sample], pairs: Pairs, cost: CostModel) -> Difference:
-    return Difference(
-        name,
-        "tie",
-        pairs.interval(group, "recomputed", "prompt"),
-        pairs.interval(group, "ttft_s"),
-        pairs.interval(group, "prefill_s").scaled(cost.usd(1.0) * MILLION),
-    )
-
-
-def _judged(one: Difference, metric: str, *, reference: bool) -> Difference:
-    decisive: Interval = getattr(one, metric)
+def _verdict(decisive: Interval, *, reference: bool) -> str:
     if reference:
-        return replace(one, verdict="reference")
+        return "reference"
     if not decisive.excludes_zero:
-        return one
-    return replace(one, verdict="worse" if decisive.value > 0 else "better")
+        return "tie"
+    return "worse" if decisive.value > 0 else "better"

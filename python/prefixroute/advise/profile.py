@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.policies import CacheAware
 from prefixroute.sim.stores import BlockStore
 from prefixroute.workload import Request, Workload
 
@@ -25,7 +26,7 @@ RECENT_CONTEXTS = 4
 """Contexts of a session that its next request is compared with: sub-agents of one session take turns."""
 EARLY_SHARE = 0.5
 """A prompt that leaves its session's history before this share of what the two could have in common left it early."""
-DAY_S = 86_400
+MIN_MATCH_TOKENS = CacheAware().min_match_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Profile:
         shared_session: further prompt tokens hit that the request's own session had computed.
         shared_others: further prompt tokens hit that another session had computed.
         short: share of requests shorter than one block.
+        short_hits: tokens hit beyond the common head in hits shorter than the minimum match of ``cache-aware``.
         reported: share of requests whose log says how many tokens were cached.
         broken: where turns break near the start, if they do.
     """
@@ -82,6 +84,7 @@ class Profile:
     shared_session: float
     shared_others: float
     short: float
+    short_hits: float
     reported: float
     broken: Break | None
 
@@ -151,7 +154,7 @@ class _Tally:
         self.contexts: dict[str, list[Hashes]] = {}
         self.documents: set[str] = set()
         self.requests = self.prompt = self.keyless = self.short = self.reported = self.turns = 0
-        self.hit = self.by_head = self.by_session = 0
+        self.hit = self.by_head = self.by_session = self.short_hits = 0
         self.first_s = self.last_s = 0.0
         self.breaks: Counter[int] = Counter()
         self.lost: Counter[int] = Counter()
@@ -172,6 +175,7 @@ class _Tally:
         by_head = min(hit, common_blocks(blocks, self.head) * self.size)
         self.hit += hit
         self.by_head += by_head
+        self.short_hits += (hit - by_head) * (hit < MIN_MATCH_TOKENS)
         if request.session is None:
             self.keyless += 1
             return
@@ -215,6 +219,7 @@ class _Tally:
             shared_session=self.by_session / prompt,
             shared_others=(self.hit - self.by_head - self.by_session) / prompt,
             short=self.short / requests,
+            short_hits=self.short_hits / prompt,
             reported=self.reported / requests,
             broken=self._broken(),
         )

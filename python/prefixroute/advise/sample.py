@@ -7,48 +7,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.advise.bootstrap import Interval, ratio_interval, sums_by_cluster
+from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 DAY_S = 86_400
 FEWEST_DAYS = 5
 """Days from which an interval over days is made too: fewer are too few to resample."""
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a run leaves for comparison: one value per request, in the order of the workload."""
+    """What a run leaves for comparison: one value per request, in the order of the workload.
+
+    ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
+    replica: ``usd`` x (prefill seconds of the busiest replica / mean).
+    """
 
     outcome: Outcome
-    session: NDArray[np.int64]
-    day: NDArray[np.int64]
+    session: Integers
+    day: Integers
+    requests: Floats
     prompt: Floats
     recomputed: Floats
     ttft_s: Floats
-    prefill_s: Floats
-
-    @classmethod
-    def of(cls, run: Run, cost: CostModel) -> Sample:
-        """Take the columns of a run."""
-        log, prefill = run.log, run.prefill_seconds(cost)
-        order = np.argsort(log.column("number"), kind="stable")
-        ttft = prefill if run.scenario.engine is None else log.column("first_token") - log.column("arrival")
-        sessions = log.column("session")[order]
-        _, first, inverse = np.unique(sessions, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int64)  # sessions by first request: the same numbers whatever the policy
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-        return cls(
-            run.outcome,
-            rank[inverse],
-            (log.column("arrival")[order] // DAY_S).astype(np.int64),
-            log.column("prompt")[order].astype(np.float64),
-            (log.column("prompt") - log.column("hit"))[order].astype(np.float64),
-            ttft[order].astype(np.float64),
-            prefill[order],
-        )
+    usd: Floats
+    usd_busiest: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +47,78 @@ class Measure:
 
     def __call__(self, run: Run) -> Sample:
         """Make the sample."""
-        return Sample.of(run, self.cost)
+        log, outcome = run.log, run.outcome
+        order = np.argsort(log.column("number"), kind="stable")
+        prefill = run.prefill_seconds(self.cost)
+        ttft = prefill if run.scenario.engine is None else log.column("first_token") - log.column("arrival")
+        usd = (self.cost.usd(prefill) * MILLION)[order]
+        plain = outcome.usd_per_million_requests
+        uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0
+        return Sample(
+            outcome=outcome,
+            session=_by_first_request(log.column("session")[order].astype(np.int64)),
+            day=(log.column("arrival")[order] // DAY_S).astype(np.int64),
+            requests=np.ones(len(order)),
+            prompt=log.column("prompt")[order].astype(np.float64),
+            recomputed=(log.column("prompt") - log.column("hit"))[order].astype(np.float64),
+            ttft_s=ttft[order].astype(np.float64),
+            usd=usd,
+            usd_busiest=usd * uneven,
+        )
 
 
-class Pairs:
-    """Intervals of the difference from one policy's samples, over sessions, and over days where there are enough.
+def _by_first_request(sessions: Integers) -> Integers:
+    """Return sessions numbered by their first request: the same numbers whatever the policy."""
+    _, first, inverse = np.unique(sessions, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return rank[inverse]
 
-    Where every seed has the same requests (``fixed``), a session is one cluster with a run for each seed; where each
-    seed draws its own requests, the sessions of all seeds stand side by side.
+
+COLUMNS = {
+    "recompute_ratio": ("recomputed", "prompt"),
+    "ttft_mean_s": ("ttft_s", "requests"),
+    "usd_per_million_requests": ("usd", "requests"),
+    "usd_per_million_requests_busiest": ("usd_busiest", "requests"),
+}
+"""What each metric is a ratio of."""
+
+
+def differences(groups: list[list[Sample]], reference: int, *, fixed: bool) -> list[dict[str, Interval]]:
+    """Return for each group of runs, by metric, how far it is from the group ``reference``.
+
+    Args:
+        groups: one for each policy, with a sample for each seed.
+        reference: the group that the others are compared with.
+        fixed: every seed has the same requests. A session is then one cluster with a run for each seed; else each seed
+            draws its own requests, and the sessions of all seeds stand side by side.
     """
+    days = int(groups[reference][0].day.max(initial=-1)) + 1
+    units = ["session", "day"] if fixed and days >= FEWEST_DAYS else ["session"]
+    by_unit = []
+    for unit in units:
+        ratios = [
+            _ratio(group, groups[reference], unit, *pair, fixed=fixed) for group in groups for pair in COLUMNS.values()
+        ]
+        by_unit.append(ratio_intervals(ratios, seed=0))
+    joined = by_unit[0] if len(units) == 1 else [one | other for one, other in zip(*by_unit, strict=True)]
+    per_group = [joined[first : first + len(COLUMNS)] for first in range(0, len(joined), len(COLUMNS))]
+    return [dict(zip(COLUMNS, intervals, strict=True)) for intervals in per_group]
 
-    def __init__(self, reference: list[Sample], *, fixed: bool) -> None:
-        """Compare with ``reference``, one sample for each seed."""
-        self._reference, self._fixed = reference, fixed
-        self.clusters = self._clusters("session")
-        self._units = ["session", "day"] if fixed and self._clusters("day") >= FEWEST_DAYS else ["session"]
 
-    def _clusters(self, unit: str) -> int:
-        counts = [int(getattr(sample, unit).max(initial=-1)) + 1 for sample in self._reference]
-        return counts[0] if self._fixed else sum(counts)
+def clusters(group: list[Sample], *, fixed: bool) -> int:
+    """Return the number of sessions that intervals rest on."""
+    counts = [int(sample.session.max(initial=-1)) + 1 for sample in group]
+    return counts[0] if fixed else sum(counts)
 
-    def interval(self, group: list[Sample], column: str, per: str | None = None) -> Interval:
-        """Return the difference of a column's sum over the sum of ``per`` (None: over requests).
 
-        The wider ends count where both sessions and days were resampled.
-        """
-        interval, *others = (self._over(unit, group, column, per) for unit in self._units)
-        for other in others:
-            interval |= other
-        return interval
-
-    def _over(self, unit: str, group: list[Sample], column: str, per: str | None) -> Interval:
-        top, below = [], []
-        for mine, theirs in zip(group, self._reference, strict=True):
-            clusters = getattr(theirs, unit)
-            size = int(clusters.max(initial=-1)) + 1
-            change = getattr(mine, column) - getattr(theirs, column)
-            weight = np.ones(len(clusters)) if per is None else getattr(theirs, per)
-            top.append(sums_by_cluster(change, clusters, size))
-            below.append(sums_by_cluster(weight, clusters, size))
-        if self._fixed:
-            return ratio_interval(np.stack(top), below[0], seed=0)
-        return ratio_interval(np.concatenate(top)[None], np.concatenate(below), seed=0)
+def _ratio(group: list[Sample], reference: list[Sample], unit: str, column: str, per: str, *, fixed: bool) -> Ratio:
+    tops, below = [], []
+    for mine, theirs in zip(group, reference, strict=True):
+        number = getattr(theirs, unit)
+        size = int(number.max(initial=-1)) + 1
+        tops.append(sums_by_cluster(getattr(mine, column) - getattr(theirs, column), number, size))
+        below.append(sums_by_cluster(getattr(theirs, per), number, size))
+    if fixed:
+        return Ratio(np.stack(tops), below[0])
+    return Ratio(np.concatenate(tops)[None], np.concatenate(below))

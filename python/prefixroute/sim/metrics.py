@@ -110,7 +110,8 @@ class Timings:
 class Outcome:
     """What one run gave, for one policy, one fleet and one seed.
 
-    ``served`` counts requests per replica. The last three are None in ordered mode, which has no clock:
+    ``served`` counts requests per replica. ``usd_per_million_requests_busiest`` is what prefill costs if every replica
+    is bought to carry what the busiest one carries: its prefill seconds x replicas. The last three are None in ordered mode, which has no clock:
     ``queue_mean_s`` seconds before prefill starts, ``requests_per_s`` finished over the span of the run, and
     ``busy`` the share of replica time with work.
     """
@@ -124,6 +125,7 @@ class Outcome:
     served: tuple[int, ...]
     ttft: Timings
     usd_per_million_requests: float
+    usd_per_million_requests_busiest: float = 0.0
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
     busy: float | None = None
@@ -164,6 +166,7 @@ class Row:
     ttft_p50_s: float
     ttft_p90_s: float
     ttft_p99_s: float
+    usd_per_million_requests_busiest: float = 0.0
     recompute_ratio_infinite: float | None = None
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
@@ -194,6 +197,7 @@ class Row:
             ttft_p50_s=_mean([run.ttft.p50 for run in runs]),
             ttft_p90_s=_mean([run.ttft.p90 for run in runs]),
             ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
+            usd_per_million_requests_busiest=_mean([run.usd_per_million_requests_busiest for run in runs]),
             recompute_ratio_infinite=infinite,
             **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _CLOCKED},
             ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),

@@ -94,6 +94,7 @@ def _outcome(
             "requests_per_s": count / span if span else 0.0,
             "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
         }
+    busiest = float(np.bincount(log.column("replica"), weights=seconds, minlength=len(names)).max())
     return Outcome(
         policy=scenario.policy_name,
         replicas=scenario.replicas,
@@ -104,5 +105,6 @@ def _outcome(
         served=tuple(np.bincount(log.column("replica"), minlength=len(names)).tolist()),
         ttft=Timings.of(ttft),
         usd_per_million_requests=cost.usd(float(seconds.sum())) / count * MILLION if count else 0.0,
+        usd_per_million_requests_busiest=cost.usd(busiest * len(names)) / count * MILLION if count else 0.0,
         **clocked,
     )

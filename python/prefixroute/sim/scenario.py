@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
@@ -14,6 +14,8 @@ from prefixroute.sim.stores import Tier
 
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]
+AnyPolicy: TypeAlias = str | Policy | Callable[[View], Answer]
+"""A name of a policy or preset, an object, or a function of a view."""
 Action = Literal["die", "return", "add", "drain"]
 
 ARTICLE_CAPACITY_TOKENS = 300_000
@@ -64,13 +66,14 @@ class Scenario:
         routers: routers that share nothing.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
         changes: what happens to the fleet, in any order.
+        label: what tables call the policy; empty = its name.
         tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
 
     Raises:
         ConfigError: a figure outside of what is allowed, or two settings that do not fit together.
     """
 
-    policy: str | Policy | Callable[[View], Answer] = "cache-aware"
+    policy: AnyPolicy = "cache-aware"
     replicas: int = 8
     seed: int = 0
     cache: CacheKind = "blocks"
@@ -82,6 +85,7 @@ class Scenario:
     routers: int = 1
     front: FrontKind = "round-robin"
     changes: tuple[FleetChange, ...] = ()
+    label: str = ""
     tiers: tuple[Tier, ...] = ()
 
     def __post_init__(self) -> None:
@@ -120,7 +124,9 @@ class Scenario:
     @property
     def policy_name(self) -> str:
         """What tables call the policy."""
-        return self.policy if isinstance(self.policy, str) else as_policy(self.policy).name
+        if self.label or isinstance(self.policy, str):
+            return self.label or str(self.policy)
+        return as_policy(self.policy).name
 
     def unlimited(self) -> Scenario:
         """Return the same scenario with caches that never evict."""

@@ -11,9 +11,8 @@ from typing import Any
 
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.policies import Policy
 from prefixroute.sim.metrics import Row
-from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.scenario import AnyPolicy, Scenario
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, open_source, run_tasks
 
 SCHEMA = 1
@@ -47,7 +46,7 @@ class Sweep:
 def sweep(
     source: Source,
     *,
-    policies: Sequence[str | Policy] = ("round-robin", "session", "cache-aware"),
+    policies: Sequence[AnyPolicy] = ("round-robin", "session", "cache-aware"),
     replicas: Sequence[int] = (1, 2, 4, 8),
     seeds: int | Sequence[int] = 3,
     scenario: Scenario | None = None,

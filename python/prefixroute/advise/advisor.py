@@ -1,0 +1,165 @@
+"""The advisor: measures, walks the decision tree, and takes the simplest policy that noise and price allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from prefixroute.advise import findings, sensitivity, tree
+from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Saving
+from prefixroute.advise.backtest import Backtest, backtest
+from prefixroute.advise.choice import MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
+from prefixroute.advise.compare import Comparison, compare_scenarios
+from prefixroute.advise.profile import Profile, profile
+from prefixroute.costmodel import CostModel
+from prefixroute.costmodel.cost import HOURS_PER_MONTH
+from prefixroute.policies import CacheAware
+from prefixroute.sim import Row, Scenario
+from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.sim.tasks import Report, Source, open_source
+from prefixroute.workload import Workload
+
+HOUR_S = 3_600
+MILLION = 1_000_000
+_URGENCY = {"fix first": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What advice is sought for.
+
+    Args:
+        scenario: the fleet and all that is simulated of it; its policy is not used. With an engine, in time.
+        current: the policy in use, if there is one: savings are against it, and the backtest assumes it.
+        policies: further policies and presets to compare.
+        vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
+        seeds: runs of each policy.
+
+    Raises:
+        ConfigError: something to vary that cannot be.
+    """
+
+    scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
+    current: AnyPolicy | None = None
+    policies: Sequence[AnyPolicy] = ()
+    vary: Sequence[str] = ()
+    seeds: int = 3
+
+    def __post_init__(self) -> None:
+        """Check what is varied."""
+        sensitivity.check(self.vary)
+
+    @property
+    def further(self) -> list[AnyPolicy]:
+        """Policies to compare beside the advisor's own."""
+        return [*([] if self.current is None else [self.current]), *self.policies]
+
+
+def advise(
+    source: Source,
+    question: Question | None = None,
+    *,
+    cost: CostModel | None = None,
+    jobs: int = 1,
+    progress: Report | None = None,
+) -> Advice:
+    """Advise on how to route a workload.
+
+    Args:
+        source: a workload, or a function from a seed to one.
+        question: the fleet, and what is known of it.
+        cost: prices and seconds.
+        jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
+        progress: told the share of the main comparison that is done.
+
+    Raises:
+        ConfigError: what the parts refuse.
+        TraceError: a bad line of a trace that was not checked when it was opened.
+    """
+    asked, cost = question or Question(), cost or CostModel()
+    base = asked.scenario
+
+    def compare(scenarios: list[Scenario], told: Report | None = None, *, infinite: bool = False) -> Comparison:
+        return compare_scenarios(
+            source, scenarios, seeds=asked.seeds, metric=METRIC, infinite=infinite, cost=cost, jobs=jobs, progress=told
+        )
+
+    workload = open_source(source, 1)
+    facts = profile(workload)
+    match = findings.other_match(facts) if base.replicas > 1 else None
+    scenarios = candidates(facts, base, asked.further, match)
+    comparison = compare(scenarios, progress, infinite=True)
+    chosen = choose(comparison)
+    scenario = next(one for one in scenarios if one.policy_name == chosen)
+    tested = _tested(workload, asked, cost)
+    policy = chosen if base.replicas > 1 else NO_ROUTER
+    found = [
+        *findings.facts(facts),
+        *findings.measured(comparison.row(chosen), scenario),
+        *findings.keys(facts, policy, inferred=any("inferred" in note for note in workload.notes)),
+        *_matches(facts, comparison, match),
+        *findings.agreement(tested),
+    ]
+    if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:
+        found.append(findings.fronts(compare(findings.both_fronts(scenario)), base.routers))
+
+    def decide(fleet: Scenario) -> tuple[str, Row]:
+        compared = comparison if fleet is base else compare(candidates(facts, fleet, asked.further))
+        best = choose(compared)
+        return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
+
+    return Advice(
+        workload=workload.name,
+        replicas=base.replicas,
+        policy=policy,
+        parameters=_parameters(scenario.policy),
+        because=tree.because(comparison, chosen, base.replicas),
+        margin=tree.margin(comparison, chosen),
+        row=comparison.row(chosen),
+        saving=_saving(facts, comparison, chosen, asked),
+        steps=tuple(tree.walk(facts, comparison, chosen, base.replicas)),
+        findings=tuple(sorted(found, key=lambda finding: _URGENCY[finding.severity])),
+        profile=facts,
+        comparison=comparison,
+        backtest=tested,
+        sensitivity=tuple(sensitivity.vary(asked.vary, base, cost.usd_per_gpu_hour, decide)),
+    )
+
+
+def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
+    """Return the parameters of a policy object that differ from their defaults."""
+    if isinstance(policy, str) or not is_dataclass(policy):
+        return {}
+    named = {field.name: field.default for field in fields(policy)}
+    return {name: getattr(policy, name) for name, usual in named.items() if getattr(policy, name) != usual}
+
+
+def _tested(workload: Workload, asked: Question, cost: CostModel) -> Backtest | None:
+    """Backtest where the log reports cached tokens; without a current policy, look for one that explains them."""
+    if not any(request.reported_hit_tokens is not None for request in workload.requests()):
+        return None
+    search = () if asked.current is not None else (ROUND_ROBIN, "least-loaded", "cache-aware")
+    scenario = replace(asked.scenario, policy=asked.current or ROUND_ROBIN, label="")
+    return backtest(workload, scenario, search=search, cost=cost)
+
+
+def _matches(facts: Profile, comparison: Comparison, match: CacheAware | None) -> Iterator[Finding]:
+    """Judge the other minimum match, where one was tried: it must be cheaper by more than what is not material."""
+    if match is None:
+        return
+    name = next(row.policy for row in comparison.rows if row.policy.startswith("cache-aware,"))
+    default, other = (comparison.row(one).usd_per_million_requests_busiest for one in ("cache-aware", name))
+    yield findings.minimum_match(facts, comparison, name, better=other < default * (1 - MATERIAL))
+
+
+def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:
+    """Price the way from the current policy, or from round robin, to the chosen one; None if that is no way."""
+    current = asked.current
+    against = ROUND_ROBIN if current is None else replace(asked.scenario, policy=current, label="").policy_name
+    if against == chosen:
+        return None
+    before, after = (comparison.row(name).usd_per_million_requests_busiest for name in (against, chosen))
+    rate = facts.requests_per_s
+    month = None if rate is None else (before - after) * rate * HOUR_S * HOURS_PER_MONTH / MILLION
+    return Saving(against, before - after, (before - after) / before if before else 0.0, month)

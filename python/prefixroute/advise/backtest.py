@@ -1,0 +1,213 @@
+"""The simulator against the log: simulated hits beside the cached tokens that the engines themselves reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.sim import RequestLog, Scenario, simulate
+from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.sim.sweep import SCHEMA
+from prefixroute.workload import Workload
+
+AGREES, ROUGHLY = 0.05, 0.10
+"""Differences of the hit ratio up to which the simulation agrees, and agrees roughly, with the log."""
+CAPACITY_FACTORS = (0.5, 1.0, 2.0)
+"""Multiples of the capacity that a search tries."""
+BANDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Requests of similar prompt length: a quarter of those reported. Ratios are hit tokens / prompt tokens."""
+
+    shortest: int
+    longest: int
+    requests: int
+    reported: float
+    simulated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way the log may have come about, and how far its simulated hit ratio lies from the reported one."""
+
+    policy: str
+    capacity_tokens: int | None
+    simulated: float
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """How well a scenario reproduces what a log reports.
+
+    Attributes:
+        workload: name of the workload.
+        policy: the policy assumed to have routed the log.
+        replicas: the fleet assumed.
+        requests: requests of the log.
+        compared: those with a report; the rest are unknown, not zero.
+        reported: reported hit tokens / prompt tokens of these.
+        simulated: the same simulated.
+        difference: simulated less reported, with an interval over sessions.
+        mean_error_tokens: mean of ``|simulated - reported|`` over requests.
+        within_block: share of requests whose two counts differ by less than a block.
+        verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``.
+        bands: by prompt length.
+        search: other ways the log may have come about, nearest first; empty unless asked for.
+    """
+
+    workload: str
+    policy: str
+    replicas: int
+    requests: int
+    compared: int
+    reported: float
+    simulated: float
+    difference: Interval
+    mean_error_tokens: float
+    within_block: float
+    verdict: str
+    bands: tuple[Band, ...]
+    search: tuple[Candidate, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object of ``backtest --json``."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields["difference"] = self.difference.as_dict()
+        fields["bands"] = [asdict(band) for band in self.bands]
+        fields["search"] = [asdict(candidate) for candidate in self.search]
+        return {"schema": SCHEMA, **fields}
+
+    def to_json(self) -> str:
+        """Return the object as text. Same inputs, same bytes."""
+        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+
+    def text(self) -> str:
+        """Return the result in sentences."""
+        share = 100 * self.compared / self.requests
+        lines = [
+            (
+                f"{self.compared:,} of {self.requests:,} requests ({share:.0f} %) report cached tokens: "
+                f"{100 * self.reported:.1f} % of their prompt tokens. Simulated with {self.policy} on {self.replicas} "
+                f"replicas: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
+            )
+        ]
+        if self.search:
+            best = self.search[0]
+            lines.append(
+                f"Nearest of those tried: {best.policy} with {_tokens(best.capacity_tokens)} a replica, "
+                f"{100 * best.simulated:.1f} %."
+            )
+        return "\n".join(lines)
+
+
+_VERDICTS = {
+    "agrees": "agrees with the log",
+    "roughly": "agrees with the log roughly",
+    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
+}
+
+
+def backtest(
+    workload: Workload,
+    scenario: Scenario | None = None,
+    *,
+    search: Sequence[AnyPolicy] = (),
+    cost: CostModel | None = None,
+) -> Backtest:
+    """Simulate the fleet that wrote a log, and compare hits request by request.
+
+    Args:
+        workload: a trace whose requests have ``reported_hit_tokens``, some of them at least.
+        scenario: the fleet and the policy that the log comes from, as far as they are known.
+        search: policies to try besides, each with half, once and twice the capacity, and with unlimited caches.
+        cost: used by policies that weigh seconds.
+
+    Raises:
+        ConfigError: no request has a report.
+    """
+    scenario = scenario or Scenario()
+    reported = _reported(workload)
+    known = ~np.isnan(reported)
+    if not known.any():
+        raise ConfigError(f"{workload.name} reports no cached tokens: there is nothing to compare with")
+    run = simulate(workload, scenario, cost=cost)
+    prompt, hit = (_ordered(run.log, name)[known] for name in ("prompt", "hit"))
+    told, session = reported[known], np.asarray(run.log.in_order(run.log.column("session")), np.int64)[known]
+    size = int(session.max()) + 1
+    gap = sums_by_cluster(hit - told, session, size)
+    (difference,) = ratio_intervals([Ratio(gap[None], sums_by_cluster(prompt, session, size))], seed=0)
+    total, off = float(prompt.sum()), abs(difference.value)
+    found = Backtest(
+        workload=workload.name,
+        policy=scenario.policy_name,
+        replicas=scenario.replicas,
+        requests=len(reported),
+        compared=int(known.sum()),
+        reported=float(told.sum()) / total,
+        simulated=float(hit.sum()) / total,
+        difference=difference,
+        mean_error_tokens=float(np.abs(hit - told).mean()),
+        within_block=float((np.abs(hit - told) < workload.block_size).mean()),
+        verdict="agrees" if off <= AGREES else "roughly" if off <= ROUGHLY else "disagrees",
+        bands=_bands(prompt, told, hit),
+    )
+    return replace(found, search=_search(workload, scenario, search, known, found.reported)) if search else found
+
+
+def _reported(workload: Workload) -> NDArray[np.float64]:
+    """Return reported hit tokens in order of arrival, NaN where there is no report."""
+    values = (request.reported_hit_tokens for request in workload.requests())
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _ordered(log: RequestLog, name: str) -> NDArray[np.float64]:
+    return np.asarray(log.in_order(log.column(name)), np.float64)
+
+
+def _bands(prompt: NDArray[np.float64], told: NDArray[np.float64], hit: NDArray[np.float64]) -> tuple[Band, ...]:
+    order = np.argsort(prompt, kind="stable")
+    parts = [part for part in np.array_split(order, BANDS) if len(part)]
+    return tuple(
+        Band(
+            int(prompt[part].min()),
+            int(prompt[part].max()),
+            len(part),
+            float(told[part].sum() / prompt[part].sum()),
+            float(hit[part].sum() / prompt[part].sum()),
+        )
+        for part in parts
+    )
+
+
+def _search(
+    workload: Workload,
+    scenario: Scenario,
+    policies: Sequence[AnyPolicy],
+    known: NDArray[np.bool_],
+    reported: float,
+) -> tuple[Candidate, ...]:
+    base = scenario.capacity_tokens
+    capacities = [None] if base is None else [*(round(base * factor) for factor in CAPACITY_FACTORS), None]
+    found = []
+    for policy in policies:
+        for capacity in capacities:
+            run = simulate(workload, replace(scenario, policy=policy, capacity_tokens=capacity))
+            hit, prompt = (_ordered(run.log, name)[known].sum() for name in ("hit", "prompt"))
+            ratio = float(hit / prompt)
+            found.append(Candidate(run.outcome.policy, capacity, ratio, ratio - reported))
+    return tuple(sorted(found, key=lambda candidate: abs(candidate.difference)))
+
+
+def _tokens(capacity: int | None) -> str:
+    return "unlimited caches" if capacity is None else f"{capacity:,} tokens"

@@ -1,0 +1,162 @@
+"""What the advisor looks for beside the choice of a policy: faults that routing cannot mend, and settings that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from prefixroute.advise.advice import Finding
+from prefixroute.advise.backtest import Backtest
+from prefixroute.advise.compare import Comparison
+from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
+from prefixroute.policies import CacheAware
+from prefixroute.sim import Scenario
+from prefixroute.sim.metrics import Row
+
+NOTABLE = 0.05
+"""Share of prompt tokens (or of requests) from which something is worth a line."""
+BUSY = 0.95
+"""Share of replica time with work above which a fleet has no reserve."""
+UNEVEN = 1.25
+"""Skew from which a busiest replica is worth a line."""
+
+
+def facts(profile: Profile) -> Iterator[Finding]:
+    """Yield what the workload alone tells."""
+    if profile.broken is not None:
+        broken = profile.broken
+        yield Finding(
+            "broken-prefix",
+            "fix first",
+            f"{100 * broken.share:.0f} % of the turns after a session's first stop being equal to their own history after "
+            f"{broken.tokens:,} tokens, inside the next {broken.block_size}: look for a date, an id or a shuffled list "
+            f"there, and move it to the end. The floor would fall from {100 * profile.floor:.1f} % to "
+            f"{100 * broken.floor_if_fixed:.1f} % recomputed. Routing cannot mend this.",
+            {
+                "tokens": broken.tokens,
+                "share": broken.share,
+                "floor": profile.floor,
+                "floor_if_fixed": broken.floor_if_fixed,
+            },
+        )
+    if profile.short > NOTABLE:
+        yield Finding(
+            "shorter-than-a-block",
+            "warning",
+            f"{100 * profile.short:.0f} % of the prompts are shorter than one block of {profile.block_size} tokens: "
+            f"nothing of them is ever cached.",
+            {"share": profile.short, "block_size": profile.block_size},
+        )
+
+
+def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
+    """Yield what stands in the way of a policy that needs a session key."""
+    if policy != "session":
+        return
+    if inferred:
+        yield Finding(
+            "session-key",
+            "warning",
+            "The trace has no session key: sessions were inferred from prompts that extend earlier ones. The session "
+            "policy needs a key in the request (a header, a user or conversation id).",
+        )
+    elif profile.keyless > NOTABLE:
+        yield Finding(
+            "session-key",
+            "warning",
+            f"{100 * profile.keyless:.0f} % of the requests have no session key and are routed by load alone.",
+            {"keyless": profile.keyless},
+        )
+
+
+def measured(row: Row, scenario: Scenario) -> Iterator[Finding]:
+    """Yield what the numbers of the advised policy tell."""
+    beyond = row.recompute_ratio_infinite
+    if beyond is not None and row.recompute_ratio - beyond > NOTABLE:
+        yield Finding(
+            "capacity",
+            "warning",
+            f"A cache of {scenario.capacity_tokens:,} tokens a replica is too small for this traffic: caches that never "
+            f"evict would recompute {100 * beyond:.1f} % instead of {100 * row.recompute_ratio:.1f} %. More memory, "
+            f"more replicas or a CPU tier gain what routing cannot.",
+            {"recompute_ratio": row.recompute_ratio, "recompute_ratio_infinite": beyond},
+        )
+    if row.busy is not None and row.busy > BUSY:
+        yield Finding(
+            "overload",
+            "warning",
+            f"{row.replicas} replicas work {100 * row.busy:.0f} % of the time: there is no reserve, and TTFT is mostly "
+            f"waiting. See `prefixroute size`.",
+            {"busy": row.busy, "queue_mean_s": row.queue_mean_s},
+        )
+    if row.skew > UNEVEN:
+        yield Finding(
+            "skew",
+            "warning",
+            f"The busiest replica gets {row.skew:.2f} times the mean: capacity must be bought for it.",
+            {"skew": row.skew},
+        )
+
+
+def other_match(profile: Profile) -> CacheAware | None:
+    """Return ``cache-aware`` with another minimum match where the default cannot be right for this traffic.
+
+    It should lie just above the common head: below it every replica matches every prompt, and a match says nothing;
+    far above it, prefixes that could be shared are routed by load.
+    """
+    tokens = profile.head_tokens + profile.block_size
+    if profile.head_tokens >= MIN_MATCH_TOKENS or (profile.short_hits > NOTABLE and tokens < MIN_MATCH_TOKENS):
+        return replace(CacheAware(), min_match_tokens=tokens)
+    return None
+
+
+def minimum_match(profile: Profile, comparison: Comparison, other: str, *, better: bool) -> Finding:
+    """Return what the other minimum match, the row named ``other``, gave."""
+    default, changed = comparison.row("cache-aware"), comparison.row(other)
+    tokens = profile.head_tokens + profile.block_size
+    why = (
+        f"All prompts share a head of {profile.head_tokens:,} tokens, so a match of {MIN_MATCH_TOKENS:,} says nothing"
+        if profile.head_tokens >= MIN_MATCH_TOKENS
+        else f"{100 * profile.short_hits:.0f} % of prompt tokens lie in shared prefixes below {MIN_MATCH_TOKENS:,} tokens"
+    )
+    verdict = "Use it" if better else "It changes nothing beyond the noise: keep the default"
+    return Finding(
+        "minimum-match",
+        "warning" if better else "note",
+        f"{why}. With a minimum match of {tokens:,} tokens cache-aware recomputes {100 * changed.recompute_ratio:.1f} % "
+        f"instead of {100 * default.recompute_ratio:.1f} %, at a skew of {changed.skew:.2f} instead of {default.skew:.2f}. "
+        f"{verdict}.",
+        {
+            "min_match_tokens": tokens,
+            "recompute_ratio": changed.recompute_ratio,
+            "recompute_ratio_default": default.recompute_ratio,
+        },
+    )
+
+
+def agreement(tested: Backtest | None) -> Iterator[Finding]:
+    """Yield a warning where the simulation does not explain the log."""
+    if tested is not None and tested.verdict == "disagrees":
+        yield Finding("backtest", "warning", tested.text(), {"difference": tested.difference.value})
+
+
+def both_fronts(scenario: Scenario) -> list[Scenario]:
+    """Return a scenario of several routers behind either front."""
+    return [
+        replace(scenario, front="round-robin", label="round-robin front"),
+        replace(scenario, front="sticky", label="sticky front"),
+    ]
+
+
+def fronts(comparison: Comparison, routers: int) -> Finding:
+    """Return what a round-robin front before several routers costs against a sticky one."""
+    spread, sticky = comparison.row("round-robin front"), comparison.row("sticky front")
+    worse = comparison.difference("round-robin front").verdict == "worse"
+    needed = "The front must be sticky, too" if worse else "The front need not be sticky: the difference is noise"
+    return Finding(
+        "several-routers",
+        "warning" if worse else "note",
+        f"{routers} routers that share nothing recompute {100 * spread.recompute_ratio:.1f} % behind a round-robin front and "
+        f"{100 * sticky.recompute_ratio:.1f} % behind one that keeps a session on one router. {needed}.",
+        {"round_robin": spread.recompute_ratio, "sticky": sticky.recompute_ratio, "routers": routers},
+    )

@@ -1,0 +1,175 @@
+"""The advisor on traffic whose right answer is known, branch by branch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from prefixroute.advise import Advice, Question, advise
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes
+from prefixroute.sim import EngineModel, Scenario, simulate
+from prefixroute.workload import Poisson, Request, Workload, chat, documents
+
+CHAT = partial(chat, requests=5_000)
+
+
+def kinds(advice: Advice) -> dict[str, str]:
+    return {finding.kind: finding.severity for finding in advice.findings}
+
+
+@pytest.fixture(scope="module")
+def on_chat() -> Advice:
+    return advise(CHAT, Question(scenario=Scenario(replicas=8), seeds=2, vary=("capacity", "price"), current="random"))
+
+
+def test_conversations_are_kept_together(on_chat: Advice) -> None:
+    assert on_chat.policy == "session"
+    assert [step.answer.split(".")[0] for step in on_chat.steps] == ["Yes, 8", "No", "Yes"]
+    assert on_chat.row is not None
+    assert on_chat.row.recompute_ratio < 0.06
+    assert on_chat.saving is not None
+    assert on_chat.saving.against == "random"
+    rows = {row.policy: row.usd_per_million_requests_busiest for row in on_chat.comparison.rows}
+    assert on_chat.saving.usd_per_million_requests == pytest.approx(rows["random"] - rows["session"])
+    a_million_a_day = on_chat.saving.usd_per_million_requests * 730 / 24
+    assert on_chat.saving.usd_per_month == pytest.approx(a_million_a_day, rel=0.01)
+
+
+def test_the_advice_says_what_would_change_it(on_chat: Advice) -> None:
+    flips = {(flip.setting, flip.value): flip for flip in on_chat.sensitivity}
+    assert set(flips) == {
+        ("capacity", 150_000), ("capacity", 600_000), ("capacity", None), ("price", 2.145), ("price", 8.58),
+    }  # fmt: skip
+    assert on_chat.row is not None
+    usual = on_chat.row.usd_per_million_requests_busiest
+    assert flips["price", 8.58].usd_per_million_requests_busiest == pytest.approx(2 * usual)
+    assert not flips["price", 8.58].flips
+    assert not flips["capacity", None].flips
+
+
+def test_json_and_report_hold_the_same_answer(on_chat: Advice) -> None:
+    document = json.loads(on_chat.to_json())
+    assert document["advice"]["policy"] == "session"
+    assert {row["policy"] for row in document["comparison"]["rows"]} >= {
+        "round-robin",
+        "session",
+        "cache-aware",
+        "random",
+    }
+    assert document["assumptions"]["usd_per_gpu_hour"]["assumed"] is True
+    text = on_chat.text()
+    assert text.startswith("Advice for chat on 8 replicas: session.")
+    assert "ASSUMED" in text
+    assert f"{100 * on_chat.row.recompute_ratio:.1f} %" in text  # type: ignore[union-attr]
+
+
+def test_same_inputs_same_bytes() -> None:
+    question = Question(scenario=Scenario(replicas=4), seeds=1)
+    one, other = (advise(partial(chat, requests=1_000), question).to_json() for _ in range(2))
+    assert one == other
+
+
+def test_documents_are_followed_and_a_small_cache_is_named() -> None:
+    advice = advise(partial(documents, requests=4_000), Question(scenario=Scenario(replicas=8), seeds=2))
+    assert advice.policy == "cache-aware"
+    assert advice.comparison.row("document").skew > 1.5
+    assert [step.question for step in advice.steps][-1] == "Documents, agents or few-shot trees?"
+    assert kinds(advice)["capacity"] == "warning"
+
+
+def test_a_single_replica_needs_no_router() -> None:
+    advice = advise(CHAT, Question(scenario=Scenario(replicas=1), seeds=1))
+    assert (advice.policy, advice.saving) == ("none", None)
+    assert [step.question for step in advice.steps] == ["Two replicas or more?"]
+    assert "no router" in advice.text()
+
+
+def made(prompts: Iterator[tuple[str, list[int]]], tail: int = 1) -> Workload:
+    """Requests of (session, blocks); a number stands for a block's content."""
+    requests = []
+    for at, (session, blocks) in enumerate(prompts):
+        chain = [hash((depth, tuple(blocks[: depth + 1]))) & (2**64 - 1) for depth in range(len(blocks))]
+        length = 16 * len(blocks) + tail
+        hashes = BlockHashes(np.array(chain, np.uint64), token_count=length, block_size=16)
+        requests.append(Request(float(at), hashes, hashes, length, 10, session=session))
+    return Workload("made", 16, lambda: iter(requests), len(requests))
+
+
+def test_a_shared_system_prompt_alone_needs_no_more_than_round_robin() -> None:
+    head = list(range(1, 101))
+    alone = made((f"s{number}", [*head, 10_000 + number]) for number in range(1_500))
+    advice = advise(alone, Question(scenario=Scenario(replicas=4), seeds=2))
+    assert advice.policy == "round-robin"
+    assert advice.saving is None
+    assert advice.profile.shared_head > 0.9
+    assert len(advice.steps) == 2
+
+
+def test_a_date_near_the_start_comes_before_any_routing() -> None:
+    def prompts() -> Iterator[tuple[str, list[int]]]:
+        for turn in range(10):
+            for session in range(60):
+                history = [1_000 * session + step for step in range(20 * turn + 20)]
+                yield f"s{session}", [1, 2, 3, 9_000_000 + 100 * session + turn, *history]
+
+    advice = advise(made(prompts()), Question(scenario=Scenario(replicas=4), seeds=1))
+    first = advice.findings[0]
+    assert (first.kind, first.severity) == ("broken-prefix", "fix first")
+    assert first.evidence["tokens"] == 48
+    assert first.evidence["floor_if_fixed"] < first.evidence["floor"] - 0.3  # type: ignore[operator]
+    assert advice.policy in ("round-robin", "least-loaded")
+
+
+def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
+    advice = advise(chat(1, requests=12), Question(scenario=Scenario(replicas=4), seeds=1))
+    assert advice.policy == "round-robin"
+    assert advice.comparison.winner is None
+
+
+def test_several_routers_need_a_sticky_front_where_the_policy_keeps_state() -> None:
+    tree = partial(chat, requests=6_000)
+    scenario = Scenario(replicas=8, routers=4, capacity_tokens=None)
+    advice = advise(tree, Question(scenario=scenario, seeds=1))
+    finding = next(one for one in advice.findings if one.kind == "several-routers")
+    # Rendezvous sessions agree without talking, so for this policy the front does not matter.
+    assert advice.policy == "session"
+    assert finding.severity == "note"
+    assert finding.evidence["round_robin"] == pytest.approx(finding.evidence["sticky"], abs=0.01)
+
+
+def test_a_log_with_reports_is_tested_first() -> None:
+    truth = Scenario(policy="cache-aware", replicas=4)
+    workload = chat(1, requests=2_000)
+    log = simulate(workload, truth).log
+    hits = log.in_order(log.column("hit")).tolist()
+
+    def source() -> Iterator[Request]:
+        return (replace(one, reported_hit_tokens=hits[at]) for at, one in enumerate(workload.requests()))
+
+    logged = replace(workload, source=source)
+    right = advise(logged, Question(scenario=Scenario(replicas=4), current="cache-aware", seeds=1))
+    assert right.backtest is not None
+    assert right.backtest.verdict == "agrees"
+    wrong = advise(logged, Question(scenario=Scenario(replicas=4), current="random", seeds=1))
+    assert kinds(wrong)["backtest"] == "warning"
+
+
+def test_in_time_an_overloaded_fleet_is_named() -> None:
+    busy = chat(1, requests=1_500, arrivals=Poisson(80.0))
+    scenario = Scenario(replicas=2, engine=EngineModel(CostModel()))
+    advice = advise(busy, Question(scenario=scenario, seeds=1))
+    assert kinds(advice)["overload"] == "warning"
+    assert advice.row is not None
+    assert advice.row.queue_mean_s is not None
+
+
+def test_what_cannot_be_varied_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sensitivity must be one of capacity, price, replicas, got 'weather'"):
+        Question(vary=("weather",))
