@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 import prefixroute as pr
 from examples.proxy.health import Health, Unhealthy
 from examples.proxy.wire import EVENT_END, Answer, Call, RawHeaders, end_to_end
-from prefixroute.types import Caps
 
 log = logging.getLogger("proxy")
 ELSEWHERE = frozenset({429, 502, 503, 504})
@@ -89,6 +88,8 @@ class Relay:
         """Ask one replica after another until one answers."""
         try:
             ticket = self.router.route(call.prompt, session=call.session, namespace=call.namespace)
+        except ValueError as error:
+            raise Refused(_error(400, str(error))) from error
         except pr.OverloadedError as error:
             raise Refused(_error(429, str(error), error.retry_after_s)) from error
         except pr.NoReplicaError as error:
@@ -128,7 +129,11 @@ class Relay:
                     await client.write(upstream.status_code, headers, part)
                 self.health.record(name, _verdict(upstream))
                 if upstream.is_success:
-                    ticket.finish(output=answer.output(call), reported_hit_tokens=answer.cached_tokens)
+                    ticket.finish(
+                        output=answer.output(call),
+                        reported_hit_tokens=answer.cached_tokens,
+                        reported_prompt_tokens=answer.prompt_tokens,
+                    )
                 else:
                     ticket.abort()
                 await client.end()
@@ -220,8 +225,8 @@ def create_app(settings: Settings) -> Starlette:
         policy=settings.policy,
         block_size=settings.block_size,
         capacity_tokens=settings.capacity_tokens,
-        prompt_kind="text",
-        caps=Caps(in_flight=settings.max_in_flight),
+        prompt_kind="messages",
+        caps=pr.Caps(in_flight=settings.max_in_flight),
     )
     client = _new_client(settings)
     health = Health(router, client, settings.breaker_failures, settings.breaker_reset_s)
@@ -240,10 +245,7 @@ def create_app(settings: Settings) -> Starlette:
         return JSONResponse({"replicas": states}, 200 if "active" in states.values() else 503)
 
     async def metrics(_: Request) -> Response:
-        replicas = router.stats()["replicas"].items()
-        return PlainTextResponse(
-            "".join(f'prefixroute_inflight{{replica="{n}"}} {r["in_flight"]}\n' for n, r in replicas)
-        )
+        return PlainTextResponse(router.metrics_text())
 
     app = Starlette(
         routes=[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Call:
     path: str
     headers: RawHeaders
     content: bytes
-    prompt: str
+    prompt: dict[str, Any]
     session: str | None
     namespace: pr.Namespace
     hide_usage: bool  # the usage chunk is ours, the client did not ask for it
@@ -56,13 +55,21 @@ class Call:
             path=path,
             headers=[*end_to_end(headers.raw), (b"accept-encoding", b"identity")],  # the answer is read as it passes
             content=content,
-            prompt=_unicode(_chat_prompt(body) if path == CHAT else _text_prompt(body)),
-            session=headers.get("x-session-id") or _unicode(str(body.get("prompt_cache_key") or "")),
-            namespace=pr.Namespace(
-                model=_unicode(str(body.get("model", ""))), salt=_unicode(str(body.get("cache_salt", "")))
-            ),
+            prompt=_prompt(path, body),
+            session=headers.get("x-session-id") or str(body.get("prompt_cache_key") or ""),
+            namespace=pr.Namespace(model=str(body.get("model", "")), salt=str(body.get("cache_salt", ""))),
             hide_usage=hide_usage,
         )
+
+
+def _prompt(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the router hashes: the conversation and its tools. A bare prompt is a conversation of one message."""
+    if path == CHAT:
+        return {"messages": body.get("messages"), "tools": body.get("tools")}
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str | list):
+        raise ValueError(f"prompt must be a string or a list, got {type(prompt).__name__}")  # noqa: TRY004
+    return {"messages": [{"role": "user", "content": prompt if isinstance(prompt, str) else json.dumps(prompt)}]}
 
 
 def end_to_end(headers: RawHeaders) -> RawHeaders:
@@ -71,13 +78,14 @@ def end_to_end(headers: RawHeaders) -> RawHeaders:
 
 
 class Answer:
-    """What is learned from an answer as it passes: its text, and the cached tokens that the engine reports."""
+    """What is learned from an answer as it passes: its text, and what the engine reports of the prompt."""
 
     def __init__(self) -> None:
         """Know nothing yet. ``None`` = not reported, which is not zero."""
-        self.text = ""
-        self.plain = True  # one choice, and no tool calls
+        self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self._texts: list[str] = []
+        self._plain = True  # one choice, and no tool calls
 
     def read_event(self, event: bytes) -> bool:
         """Learn from a server-sent event; return whether it is a bare usage chunk."""
@@ -91,6 +99,7 @@ class Answer:
             for choice in choices:
                 self._read_choice(choice)
             if usage:
+                self.prompt_tokens = usage.get("prompt_tokens")
                 self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return False
@@ -98,50 +107,11 @@ class Answer:
 
     def _read_choice(self, choice: dict[str, Any]) -> None:
         said = choice.get("delta") or choice.get("message") or {}
-        self.plain = self.plain and not choice.get("index") and not said.get("tool_calls")
-        self.text += said.get("content") or choice.get("text") or ""
+        self._plain = self._plain and not choice.get("index") and not said.get("tool_calls")
+        self._texts.append(said.get("content") or "")
 
     def output(self, call: Call) -> str | None:
-        """Return the text as the next turn's prompt will have it, ``None`` if that cannot be known."""
-        if not self.plain:
+        """Return the text of the assistant's message, ``None`` if the next turn will not repeat just that."""
+        if not self._plain or call.path != CHAT:
             return None
-        return _unicode(_message("assistant", self.text) if call.path == CHAT else self.text)
-
-
-def _text_prompt(body: dict[str, Any]) -> str:
-    prompt = body.get("prompt")
-    if not isinstance(prompt, str | list):
-        raise ValueError(f"prompt must be a string or a list, got {type(prompt).__name__}")  # noqa: TRY004
-    return prompt if isinstance(prompt, str) else json.dumps(prompt)
-
-
-def _chat_prompt(body: dict[str, Any]) -> str:
-    """Return a conversation as text: what begins alike in the chat template begins alike here."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise ValueError("messages must be a list of objects")
-    tools = json.dumps(body["tools"], sort_keys=True) if body.get("tools") else ""
-    return tools + "".join(_message(str(message.get("role")), _content(message)) for message in messages)
-
-
-def _message(role: str, content: str) -> str:
-    return f"<|{role}|>{content}"
-
-
-def _content(message: dict[str, Any]) -> str:
-    """Return a message's content: text as it is; images, audio and tool calls by their digest."""
-    content = message.get("content") or ""
-    parts = content if isinstance(content, list) else [content]
-    parts = [part.get("text") or part if isinstance(part, dict) else part for part in parts]
-    if message.get("tool_calls"):
-        parts.append(message["tool_calls"])
-    return "".join(part if isinstance(part, str) else _digest(part) for part in parts)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _unicode(text: str) -> str:
-    """Return text without lone surrogates, which JSON may carry and no hash can take."""
-    return text.encode(errors="replace").decode()
+        return "".join(self._texts).encode(errors="replace").decode()  # JSON may carry half of a surrogate pair

@@ -175,7 +175,8 @@ class Proxy:
 
     def decide(self, content: str, **limits: Any) -> Decision:
         """Return what the router would do with a chat request of one message."""
-        decision: Decision = self.router.choose(f"<|user|>{content}", namespace=Namespace(model="fake"), **limits)
+        prompt, namespace = chat_body(content)["messages"], Namespace(model="fake")
+        decision: Decision = self.router.choose(prompt, namespace=namespace, **limits)
         return decision
 
     def chat(self, content: str = "hello", **fields: Any) -> httpx.Response:

@@ -61,7 +61,7 @@ def test_a_stream_passes_byte_for_byte(
     response = proxy.chat(stream=True, seed=7, **fields)
     assert response.headers["content-type"] == "text/event-stream"
     assert response.content == (STREAM if asked else STREAM.replace(USAGE, b""))
-    assert finished == [{"output": "<|assistant|>h\u00e9 \U0001f600 there", "reported_hit_tokens": 7}]
+    assert finished == [{"output": "h\u00e9 \U0001f600 there", "reported_hit_tokens": 7, "reported_prompt_tokens": 9}]
     assert json.loads(engine.bodies[0]) == chat_body(stream=True, seed=7, stream_options={"include_usage": True})
     assert proxy.idle()
 
@@ -88,7 +88,8 @@ def test_without_streaming_both_bodies_pass_untouched(
     assert b"x-name: caf\xc3\xa9" in head
     assert b"accept-encoding: identity" in head
     assert b"gzip" not in head
-    assert finished == [{"output": " w0", "reported_hit_tokens": None}]  # not reported is not zero
+    # Not reported is not zero.
+    assert finished == [{"output": None, "reported_hit_tokens": None, "reported_prompt_tokens": 1}]
 
 
 def test_tool_calls_and_several_choices_are_relayed_and_not_taken_for_the_next_prompt(
@@ -138,8 +139,7 @@ def test_a_conversation_stays_where_its_prefix_is_and_its_answers_count(
     assert [report["reported_hit_tokens"] for report in finished] == cached
     assert cached[0] == 0
     # An answer of 400 words is about 500 tokens: were answers not indexed, hits would stay 500 a turn behind.
-    last = "".join(f"<|{message['role']}|>{message['content']}" for message in messages)
-    decision = proxy.router.choose(last)
+    decision = proxy.router.choose(messages)
     assert decision.hit_tokens > decision.prompt_tokens - 2 * 16
     assert cached[3] > cached[2] + 400 > cached[1] + 800
 
@@ -178,8 +178,9 @@ def test_two_hundred_at_once_are_spread(
         ("/v1/chat/completions", b"\xff", "utf-8"),
         ("/v1/chat/completions", b"[1]", "JSON object, got list"),
         ("/v1/chat/completions", b"[" * 200_000, "nested"),
-        ("/v1/chat/completions", b'{"model": "m"}', "messages must be a list"),
-        ("/v1/chat/completions", b'{"messages": ["hello"]}', "messages must be a list of objects"),
+        ("/v1/chat/completions", b'{"model": "m"}', "messages"),
+        ("/v1/chat/completions", b'{"messages": ["hello"]}', "message 0 must be a mapping with a role"),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "half a pair \\ud83d"}]}', "Unicode"),
         ("/v1/chat/completions", b'{"messages": [], "stream": true, "stream_options": "all"}', "stream_options"),
         ("/v1/completions", b'{"prompt": 7}', "prompt must be a string or a list, got int"),
     ],
@@ -197,10 +198,16 @@ def test_what_is_no_request_is_a_400(
 @pytest.mark.parametrize(
     "body",
     [
-        chat_body("half a pair: \ud83d"),
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, "text", 7]}]},
-        {"messages": [{"content": None, "tool_calls": [{"id": "call-1"}]}, {"role": ["odd"], "content": {"k": 1}}]},
-        {"messages": [], "tools": {"odd": True}, "model": 7, "cache_salt": ["odd"], "prompt_cache_key": {"k": 1}},
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "call-1"}]}]},
+        {"messages": [{"role": "user", "content": 7}, {"role": "user", "content": {"k": 1}}]},
+        {
+            "messages": [{"role": "user", "content": [{"type": ["odd"]}]}],
+            "tools": {"odd": True},
+            "model": 7,
+            "cache_salt": ["odd"],
+            "prompt_cache_key": {"k": 1},
+        },
     ],
 )
 def test_odd_requests_are_routed_and_left_to_the_engine(
@@ -230,5 +237,5 @@ def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]
     assert health.status_code == 200
     assert health.json() == {"replicas": {engine.url: "active" for engine in pair}}
     metrics = proxy.client.get("/metrics").text
-    assert all(f'{{replica="{engine.url}"}} 0\n' in metrics for engine in pair)
+    assert all(f'prefixroute_inflight{{replica="{engine.url}"}} 0\n' in metrics for engine in pair)
     assert proxy.client.get("/v1/chat/completions").status_code == 405

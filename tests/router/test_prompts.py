@@ -226,3 +226,12 @@ def test_tokens_need_no_rendering(option: dict[str, Any]) -> None:
 def test_a_tokenizer_must_be_one() -> None:
     with pytest.raises(ConfigError, match="must be a function of a text"):
         Router(["a"], prompt_kind="text", tokenizer=3)
+
+
+@pytest.mark.parametrize("content", [7, True, {"k": 1}, [7, None, "text"], [{"type": ["odd"]}], [[]], {}])
+def test_a_content_of_no_known_form_is_routed_and_matches_itself(content: Any) -> None:
+    router = Router(["a"], prompt_kind="messages")
+    prompt = {"messages": [{"role": "user", "content": content}, QUESTION], "tools": True}
+    router.route(prompt).finish()
+    assert router.choose(prompt).hit_tokens > 0
+    assert router.choose({**prompt, "messages": [{"role": "user", "content": "other"}, QUESTION]}).hit_tokens == 0

@@ -27,7 +27,7 @@ def canonical(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str
     Raises:
         TokensError: names the first message that is not a mapping with a role.
     """
-    parts = [f"{_FRAME}tools{_PART}{_json(list(tools))}"] if tools else []
+    parts = [f"{_FRAME}tools{_PART}{_json(tools)}"] if tools else []
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise TokensError(f"message {at} must be a mapping with a role, got {message!r:.80}")
@@ -48,13 +48,13 @@ def _content(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return _escaped(content)
-    return _PART.join(_part(part) for part in content)
+    return _PART.join(_part(part) for part in (content if isinstance(content, Sequence) else [content]))
 
 
 def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return _escaped(part)
-    kind = part.get("type")
+    if not isinstance(part, Mapping):  # what is no part is the engine's to refuse
+        return _escaped(part if isinstance(part, str) else _json(part))
+    kind = str(part.get("type"))
     if kind in {"text", "input_text", "output_text"} and isinstance(part.get("text"), str):
         return _escaped(part["text"])
     digest = blake2b(_json(part).encode(), digest_size=16).hexdigest()
