@@ -57,11 +57,11 @@ def outline(workload: Workload) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("make", [chat, documents], ids=["chat", "documents"])
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
 def test_outline_is_kept(make: Callable[..., Workload], name: str, tmp_path: Path) -> None:
-    workload = make(2, requests=700)
+    workload = make(2, requests=300)
     written = convert(workload, tmp_path / name, KEY)
     back = read_trace(tmp_path / name)
     assert outline(back) == outline(workload)
-    assert (back.block_size, back.request_count, written.requests) == (16, 700, 700)
+    assert (back.block_size, back.request_count, written.requests) == (16, 300, 300)
     assert written.blocks == len({block for request in workload.requests() for block in request.context.array.tolist()})
     assert measure(back).floor == measure(workload).floor
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -12,7 +12,7 @@ import pytest
 
 from prefixroute.workload import ChatShape, Options, chat, convert, read_trace
 
-ROWS = 3_000
+ROWS = 1_800
 PROMPT = 400  # token ids a row
 
 
@@ -34,7 +34,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
 
 def test_memory_of_reading_does_not_grow_with_the_file(tmp_path: Path) -> None:
     write_log(tmp_path / "log.jsonl.gz")
-    trace = read_trace(tmp_path / "log.jsonl.gz", Options(reorder_s=50), check=False)
+    trace = read_trace(tmp_path / "log.jsonl.gz", Options(reorder_s=30), check=False)
 
     def read(count: int) -> int:
         return peak_bytes(lambda: sum(request.prompt_tokens for request in trace.head(count).requests()))

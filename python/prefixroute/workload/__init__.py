@@ -17,7 +17,7 @@ from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
 from prefixroute.workload.tenants import TenantsShape, read_shares, tenants
 from prefixroute.workload.trace import read_arrivals, read_trace
-from prefixroute.workload.workload import Workload
+from prefixroute.workload.workload import Volatile, Workload
 
 __all__ = [
     "GENERATORS",
@@ -38,6 +38,7 @@ __all__ = [
     "Request",
     "TenantsShape",
     "TraceStatistics",
+    "Volatile",
     "Workload",
     "agents",
     "chat",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,15 @@ from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
 from prefixroute.workload.readers.lines import read_lines
-from prefixroute.workload.readers.record import Format, Opened, Options, Sample
+from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
 from prefixroute.workload.request import Request
-from prefixroute.workload.workload import Workload
+from prefixroute.workload.workload import Volatile, Workload
 
 CHECK_BYTES = 64 * 1024 * 1024
 """Files up to this size on disk are read once in full before the first request is handed out."""
+
+CHARACTERS_PER_TOKEN = 4
+"""For places in a text that are shown to people."""
 
 FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
@@ -47,12 +50,19 @@ def read_trace(path: str | Path, options: Options | None = None, *, check: bool 
     if not 0 <= window_s < float("inf"):
         raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
     infer = settings.infer_sessions and not opened.has_sessions
+    notes = _notes(opened, window_s, infer)
 
-    def source() -> Iterator[Request]:
-        ordered = in_order(path, opened.records(), window_s)
-        return requests_of(ordered, SessionFinder() if infer else None)
+    def workload_of(records: Callable[[], Iterator[Record]]) -> Workload:
+        def source() -> Iterator[Request]:
+            return requests_of(in_order(path, records(), window_s), SessionFinder() if infer else None)
 
-    workload = Workload(path.name, opened.block_size, source, None, opened.assumptions, _notes(opened, window_s, infer))
+        return Workload(path.name, opened.block_size, source, None, opened.assumptions, notes)
+
+    workload = workload_of(opened.records)
+    if opened.masked is not None and opened.span is not None:
+        tokens = opened.span.characters // CHARACTERS_PER_TOKEN
+        masked = workload_of(opened.masked)
+        workload = replace(workload, volatile=Volatile(opened.span.kind, tokens, opened.span.share, masked))
     if check is None:
         check = path.stat().st_size <= CHECK_BYTES
     return replace(workload, request_count=sum(1 for _ in workload.requests())) if check else workload

@@ -15,6 +15,23 @@ _KEY_RANGE = 2**64
 
 
 @dataclass(frozen=True, slots=True)
+class Volatile:
+    """Something near the start of most prompts that changes with every request, so that nothing behind it is shared.
+
+    Attributes:
+        kind: ``date``, ``time``, ``id`` or ``number``.
+        tokens: tokens before it, in the median prompt.
+        share: prompts that have it, of those looked at.
+        masked: the same workload with every such text replaced by a constant: what fixing it would give.
+    """
+
+    kind: str
+    tokens: int
+    share: float
+    masked: Workload = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Requests in order of arrival. Each call of :meth:`requests` starts again and yields the same requests.
 
@@ -25,6 +42,7 @@ class Workload:
         request_count: how many requests there are, or None where nobody has counted.
         assumptions: the figures the workload rests on.
         notes: what a reader had to infer or change (sessions inferred, rows put in order).
+        volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
     """
 
     name: str
@@ -33,6 +51,7 @@ class Workload:
     request_count: int | None = None
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    volatile: Volatile | None = field(default=None, repr=False, compare=False)
 
     def requests(self) -> Iterator[Request]:
         """Yield the requests in order of arrival, from the first, holding one at a time.
@@ -48,7 +67,12 @@ class Workload:
         if count < 0:
             raise ConfigError(f"a workload's head must have 0 requests or more, got {count}")
         known = None if self.request_count is None else min(count, self.request_count)
-        return replace(self, source=lambda: itertools.islice(self.source(), count), request_count=known)
+        return replace(
+            self,
+            source=lambda: itertools.islice(self.source(), count),
+            request_count=known,
+            volatile=self._volatile(lambda masked: masked.head(count)),
+        )
 
     def scaled(self, speed: float) -> Workload:
         """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
@@ -58,7 +82,12 @@ class Workload:
         def requests() -> Iterator[Request]:
             return (replace(request, arrival_s=request.arrival_s / speed) for request in self.source())
 
-        return replace(self, source=requests, notes=(*self.notes, f"arrivals {speed:g} times as fast as recorded"))
+        return replace(
+            self,
+            source=requests,
+            notes=(*self.notes, f"arrivals {speed:g} times as fast as recorded"),
+            volatile=self._volatile(lambda masked: masked.scaled(speed)),
+        )
 
     def sampled(self, share: float, seed: int = 0) -> Workload:
         """Return about ``share`` of the sessions, each of them whole; a request without a session is one of its own.
@@ -75,4 +104,13 @@ class Workload:
                     yield request
 
         note = f"a sample of {share:.4g} of the sessions, each whole (seed {seed})"
-        return replace(self, source=requests, request_count=None, notes=(*self.notes, note))
+        return replace(
+            self,
+            source=requests,
+            request_count=None,
+            notes=(*self.notes, note),
+            volatile=self._volatile(lambda masked: masked.sampled(share, seed)),
+        )
+
+    def _volatile(self, change: Callable[[Workload], Workload]) -> Volatile | None:
+        return None if self.volatile is None else replace(self.volatile, masked=change(self.volatile.masked))

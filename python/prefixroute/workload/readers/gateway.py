@@ -20,6 +20,7 @@ from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder,
 from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
 from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.readers.volatile import Span, Spans, mask
 
 NAME = "gateway"
 BLOCK_SIZE = 16
@@ -47,12 +48,13 @@ def open_file(sample: Sample, options: Options) -> Opened:
     per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
     unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
 
-    def records() -> Iterator[Record]:
-        return _Reader(layout, size, unit).records(sample)
+    def records(*, masked: bool = False) -> Iterator[Record]:
+        return _Reader(layout, size, unit, masked=masked).records(sample)
 
     assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
-    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes)
+    masked = (lambda: records(masked=True)) if survey.span else None
+    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span)
 
 
 class _Survey(NamedTuple):
@@ -61,12 +63,14 @@ class _Survey(NamedTuple):
     text: bool
     sessions: bool
     bytes_per_token: float | None
+    span: Span | None
 
 
 def _survey(sample: Sample, layout: FieldMap) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
     text = sessions = False
     bytes_seen = tokens_seen = 0
+    spans = Spans()
     for row in itertools.islice(read_rows(sample.path), _CALIBRATION_ROWS):
         reader.finder.take(row.fields)
         sessions = sessions or reader.finder.find("session") is not None
@@ -74,11 +78,13 @@ def _survey(sample: Sample, layout: FieldMap) -> _Survey:
         if not isinstance(prompt, str):
             continue
         text = True
+        spans.add(prompt)
         reported = reader.reported_prompt_tokens(row)
         if reported:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
-    return _Survey(text, sessions, bytes_seen / tokens_seen if tokens_seen else None)
+    per_token = bytes_seen / tokens_seen if tokens_seen else None
+    return _Survey(text, sessions, per_token, spans.result())
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
@@ -99,8 +105,9 @@ def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple
 class _Reader:
     """Turns rows into records."""
 
-    def __init__(self, layout: FieldMap, block_size: int, unit: int) -> None:
+    def __init__(self, layout: FieldMap, block_size: int, unit: int, *, masked: bool = False) -> None:
         """Cut text into blocks of ``4 * unit`` bytes, which stand for ``block_size`` tokens."""
+        self.masked = masked
         self.layout = layout
         self.block_size = block_size
         self.unit = unit
@@ -122,6 +129,7 @@ class _Reader:
         cached = self._count(row, "cached_tokens")
         output_tokens = self._count(row, "output_tokens")
         if isinstance(prompt, str):
+            prompt = mask(prompt) if self.masked else prompt
             answer = answer_text(self.finder.find("output"))
             blocks, context = self._cut_text(prompt, answer or "", model)
             tokens = blocks.token_count

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.fields import FieldMap
+from prefixroute.workload.readers.volatile import Span
 
 
 class Record(NamedTuple):
@@ -75,6 +76,8 @@ class Opened:
         reorder_s: how far rows may be out of order unless the caller says.
         assumptions: figures that are not in the file.
         notes: what was inferred or left out.
+        masked: the records with dates, times and ids in the heads of prompts masked, where prompts are text.
+        span: the first of these in most prompts, if they have one that changes.
     """
 
     block_size: int
@@ -83,6 +86,8 @@ class Opened:
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    masked: Callable[[], Iterator[Record]] | None = None
+    span: Span | None = None
 
 
 class Format(Protocol):

@@ -1,0 +1,65 @@
+"""A date or an id near the start of prompts is found, and what fixing it would give is a workload like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefixroute.workload import Workload, floor, read_trace
+from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, mask
+
+RULES = "You are the assistant of a railway. Answer politely and briefly. " * 60
+
+
+def trace_of(folder: Path, head: str) -> Workload:
+    """Write a log of 40 requests whose system prompts begin with ``head``, formatted with the request's number."""
+    rows = []
+    for number in range(40):
+        system = {"role": "system", "content": head.format(number=number, hour=number % 24) + RULES}
+        rows.append({"timestamp": number, "messages": [system, {"role": "user", "content": f"ticket of {number}?"}]})
+    (folder / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return read_trace(folder / "log.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        ("Now: 2026-11-29T10:00:{number:02}Z. ", "date"),
+        ("Today is {number} November 2026. ", "date"),
+        ("Today is November {number}, 2026. ", "date"),
+        ("It is {hour}:{number:02} PM. ", "time"),
+        ("Request 5f0c1d2e-0000-4000-8000-0000000000{number:02}. ", "id"),
+        ("Trace 00ab00ab00ab00ab{number:02}. ", "id"),
+        ("Epoch 17900000{number:02}. ", "number"),
+    ],
+)
+def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path, head: str, kind: str) -> None:
+    trace = trace_of(tmp_path, head)
+    assert trace.volatile is not None
+    assert trace.volatile.kind == kind
+    assert trace.volatile.tokens < 8
+    assert trace.volatile.share == 1
+    assert floor(trace) > 0.95
+    assert floor(trace.volatile.masked) < 0.05
+    assert floor(trace.head(10).volatile.masked) < 0.15  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("head", ["", "Version 2026-11-29. ", "Build 00ab00ab00ab00ab00. "])
+def test_what_never_changes_is_no_fault(tmp_path: Path, head: str) -> None:
+    assert trace_of(tmp_path, head).volatile is None
+
+
+@given(st.text())
+def test_masking_is_done_once_and_leaves_no_digits_of_a_date(text: str) -> None:
+    once = mask(f"{text} 2026-11-29 10:15 ")
+    assert mask(once) == once or len(once) > HEAD_CHARACTERS
+    assert "2026-11-29" not in once
+
+
+def test_the_rest_of_a_long_prompt_is_left_alone() -> None:
+    text = "x" * HEAD_CHARACTERS + " 2026-11-29"
+    assert mask(text) == text
