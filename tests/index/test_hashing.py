@@ -240,6 +240,12 @@ def test_block_hashes_are_values() -> None:
     assert BlockHashes(signed, token_count=100) == BlockHashes(signed.tolist(), token_count=100) == hashes
 
 
+@pytest.mark.parametrize("value", [0, 1, 2**30 - 1, 2**30, 2**60 - 1, 2**60, 2**63, 2**64 - 1, -1, -(2**30), -(2**63)])
+def test_a_hash_is_any_64_bits(value: int) -> None:
+    assert BlockHashes([value], token_count=16).array.tolist() == [value % 2**64]
+    assert BlockHashes([np.int64(7), value], token_count=32).array.tolist() == [7, value % 2**64]
+
+
 def test_the_array_is_a_read_only_view() -> None:
     hashes = hash_blocks(list(range(64)))
     view = hashes.array
@@ -267,7 +273,10 @@ def test_head_shares_the_chain() -> None:
     ("hashes", "tokens", "message"),
     [
         ([1, 2], 31, "token count must be at least 32 for 2 blocks, got 31"),
-        ([2**64], 16, "a hash must fit in 64 bits"),
+        ([2**64], 16, "a hash must fit in 64 bits, got 18446744073709551616 at position 0"),
+        ([2**64 + 5], 16, "a hash must fit in 64 bits"),
+        ([2**90], 16, "a hash must fit in 64 bits"),
+        ([-(2**63) - 1], 16, "a hash must fit in 64 bits"),
         ([1.5], 16, "a hash must be an int or bytes, got float at position 0"),
         ([b"short"], 16, "at least 8 bytes, got 5 at position 0"),
         (np.zeros((1, 1), dtype=np.uint64), 16, "one dimension"),

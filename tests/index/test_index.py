@@ -223,6 +223,22 @@ def test_capacity_is_in_tokens_and_the_tail_goes_first(index: PrefixIndex) -> No
 # --- Faults that other routers have had -------------------------------------------------------------------------------
 
 
+def test_a_byte_budget_holds_for_all_replicas_together_and_the_oldest_go_first() -> None:
+    budget, index = 20_000, PrefixIndex(max_bytes=20_000)
+    prompts = [np.arange(800, dtype=np.uint32) + 1000 * number for number in range(100)]
+    for number, prompt in enumerate(prompts):
+        name = f"r{number // 10}"
+        if number % 10 == 0:
+            index.add_replica(name)
+        index.insert(name, prompt)
+        assert index.stats().reserved_bytes <= budget
+        assert index.match(prompt)[number // 10] == 800
+    held = [int(index.match(prompt)[number // 10]) for number, prompt in enumerate(prompts)]
+    assert held == sorted(held)
+    assert 500 < len(index) < 2000
+    assert index.stats().evicted_bytes == 5000 - len(index)
+
+
 def test_a_removed_replica_comes_back_empty_and_leaves_the_others_alone(index: PrefixIndex) -> None:
     index.insert("a", PROMPT)
     index.insert("b", PROMPT[:80])

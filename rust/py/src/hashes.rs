@@ -10,11 +10,11 @@ use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUnt
 use prefixroute_core::BlockHash;
 use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
 use prefixroute_core::replica_cache::Sequence;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors;
+use crate::ints::hash_of;
 use crate::namespace::Namespace;
 use crate::sizes;
 use crate::tokens::{Prompt, type_name};
@@ -203,15 +203,15 @@ pub fn hash_prompt(
 /// Hashes as 64-bit values: an array of `uint64` or `int64` (the bits count), or any iterable of ints of either sign, or of
 /// digests as bytes, whose last eight, big-endian, are the value.
 pub fn hash_values<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u64]>> {
-    if let Ok(array) = object.cast::<PyUntypedArray>() {
-        return of_array(array);
-    }
     if let Ok(list) = object.cast::<PyList>() {
         let mut values = Vec::with_capacity(list.len());
         while values.len() < list.len() {
             values.push(hash_value(&list.get_item(values.len())?, values.len())?);
         }
         return Ok(Cow::Owned(values));
+    }
+    if let Ok(array) = object.cast::<PyUntypedArray>() {
+        return of_array(array);
     }
     let items = object
         .try_iter()
@@ -238,12 +238,8 @@ fn of_array<'a>(array: &'a Bound<'_, PyUntypedArray>) -> PyResult<Cow<'a, [u64]>
 
 /// One hash; `position` is for the message.
 pub fn hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
-    if let Ok(int) = item.cast::<PyInt>() {
-        // SAFETY: an int; what does not fit raises, which is cleared below.
-        let value = unsafe { ffi::PyLong_AsUnsignedLongLong(int.as_ptr()) };
-        if value != u64::MAX || PyErr::take(item.py()).is_none() {
-            return Ok(value);
-        }
+    if let Some(value) = hash_of(item) {
+        return Ok(value);
     }
     odd_hash_value(item, position)
 }

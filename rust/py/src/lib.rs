@@ -8,7 +8,7 @@ mod errors;
 mod event;
 mod hashes;
 mod index;
-mod list;
+mod ints;
 mod namespace;
 mod out;
 mod outcomes;

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyInt, PyList, PyString, PyTuple
 
 use crate::errors;
 use crate::hashes::BlockHashes;
-use crate::list::of_list;
+use crate::ints::of_list;
 
 /// What a prompt argument turned out to be; borrows from the Python object wherever it can.
 pub enum Prompt<'a> {
@@ -25,11 +25,11 @@ impl<'a> Prompt<'a> {
     /// Reads the argument. A contiguous `uint32` array is not copied.
     #[inline]
     pub fn read(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(array) = object.cast::<PyUntypedArray>() {
-            return of_array(array).map(Self::Tokens);
-        }
         if let Ok(list) = object.cast::<PyList>() {
             return of_list(list).map(|ids| Self::Tokens(Cow::Owned(ids)));
+        }
+        if let Ok(array) = object.cast::<PyUntypedArray>() {
+            return of_array(array).map(Self::Tokens);
         }
         if let Ok(hashes) = object.cast::<BlockHashes>() {
             return Ok(Self::Hashed(hashes.get()));

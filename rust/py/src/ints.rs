@@ -1,8 +1,8 @@
-//! Token ids out of a Python list, the one conversion that costs more than everything else together.
+//! Python's ints, and token ids out of a list: the one conversion that costs more than everything else together.
 //!
-//! The stable ABI asks for two calls into the interpreter per id: 28 to 70 µs for 8,800 ids. Reading the list's and the
-//! small ints' memory takes 10. Their layout is not part of the stable ABI, so it is used only on the interpreters whose
-//! layout is written down here, after a probe that compares both ways; all others take the calls.
+//! The stable ABI asks for two calls into the interpreter per id: 28 to 70 µs for 8,800 ids. Reading the memory of the
+//! list and of its small ints takes 10. Their layout is not part of the stable ABI, so it is used only on the
+//! interpreters whose layout is written down here, after a probe that compares both ways; all others take the calls.
 
 use std::sync::OnceLock;
 
@@ -36,6 +36,35 @@ pub fn of_list(list: &Bound<'_, PyList>) -> PyResult<Vec<u32>> {
         // SAFETY: as above.
         Layout::Tag => read(list, |position| unsafe { listed(list, position) }, |int| unsafe { tagged_id(int) }),
         Layout::Other => read(list, |position| called(list, position), called_id),
+    }
+}
+
+/// The value of an int of 64 bits, or what fits in them, without a sign; `None` for any other object.
+#[inline]
+pub fn hash_of(object: &Bound<'_, PyAny>) -> Option<u64> {
+    let int = object.as_ptr();
+    // SAFETY: a live object; the address of the type object is only compared.
+    if unsafe { ffi::Py_TYPE(int) != &raw mut ffi::PyLong_Type } {
+        return None;
+    }
+    let digits = match layout(object.py()) {
+        // SAFETY: `layout` found that ints look like this.
+        Layout::SignedSize => usize::try_from(unsafe { *int.cast::<isize>().add(INT_SIZE) }).ok()?,
+        // SAFETY: as above.
+        Layout::Tag => match unsafe { *int.cast::<usize>().add(INT_SIZE) } {
+            tag if tag & 3 < 2 => tag >> 3,
+            _ => return None,
+        },
+        Layout::Other => return object.extract().ok(),
+    };
+    // SAFETY: an int has as many digits of 30 bits as it says.
+    let digit = |place: usize| u64::from(unsafe { *int.cast::<usize>().add(INT_DIGITS).cast::<u32>().add(place) });
+    match digits {
+        0 => Some(0),
+        1 => Some(digit(0)),
+        2 => Some(digit(0) | digit(1) << 30),
+        3 if digit(2) < 16 => Some(digit(0) | digit(1) << 30 | digit(2) << 60),
+        _ => None,
     }
 }
 
