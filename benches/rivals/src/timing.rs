@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Calls of a batch.
 pub const BATCH: usize = 8;
 
@@ -46,4 +48,16 @@ pub fn nanoseconds(call: impl FnOnce(), clock: f64) -> f64 {
     let start = Instant::now();
     call();
     start.elapsed().as_nanos() as f64 - clock
+}
+
+/// Processor time of the whole process, in nanoseconds: what work costs on one core, whichever thread of an index does it
+/// and whoever else uses the machine.
+pub fn processor_time(work: impl FnOnce()) -> f64 {
+    let now = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    };
+    let start = now();
+    work();
+    now() - start
 }

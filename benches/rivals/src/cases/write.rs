@@ -1,11 +1,9 @@
 //! Events, decoded, into the index: a prompt's new blocks in one call; then their removal, the same blocks in one call.
 
-use std::time::Instant;
-
 use super::{Effort, each};
 use crate::contender::Contender;
 use crate::report::{Figure, Row};
-use crate::timing::Timing;
+use crate::timing::{Timing, processor_time};
 use crate::workload::{Asking, Fleet, W1, W4_256};
 
 /// Stores of a whole fleet, then removals of all, in nanoseconds a block (tables grow inside the clock).
@@ -80,8 +78,8 @@ fn assert_empty<C: Contender>(index: &C, fleet: &Fleet, chain: usize) {
 }
 
 fn apply_all<C: Contender>(index: &C, mut events: Vec<C::Event>) -> f64 {
-    let start = Instant::now();
-    events.iter_mut().for_each(|event| index.apply(event));
-    index.finish();
-    start.elapsed().as_nanos() as f64
+    processor_time(|| {
+        events.iter_mut().for_each(|event| index.apply(event));
+        index.finish();
+    })
 }
