@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefixroute.advise import advise
 from prefixroute.workload import Workload, floor, read_trace
 from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, mask
 
@@ -63,3 +64,12 @@ def test_masking_is_done_once_and_leaves_no_digits_of_a_date(text: str) -> None:
 def test_the_rest_of_a_long_prompt_is_left_alone() -> None:
     text = "x" * HEAD_CHARACTERS + " 2026-11-29"
     assert mask(text) == text
+
+
+def test_the_advisor_names_it_first(tmp_path: Path) -> None:
+    advice = advise(trace_of(tmp_path, "Now: 2026-11-29T10:00:{number:02}Z. "))
+    first = advice.findings[0]
+    assert (first.kind, first.severity) == ("volatile-head", "fix first")
+    assert float(first.evidence["floor"] or 0) > 0.95
+    assert float(first.evidence["floor_if_fixed"] or 1) < 0.05
+    assert not [finding for finding in advise(trace_of(tmp_path, "")).findings if finding.kind == "volatile-head"]

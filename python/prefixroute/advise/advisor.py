@@ -96,6 +96,7 @@ def advise(
     policy = chosen if base.replicas > 1 else NO_ROUTER
     found = [
         *findings.facts(facts),
+        *findings.volatile(workload, facts),
         *findings.measured(comparison.row(chosen), scenario),
         *findings.keys(facts, policy, inferred=any("inferred" in note for note in workload.notes)),
         *_matches(facts, comparison, match),

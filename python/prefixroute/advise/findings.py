@@ -12,6 +12,7 @@ from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
 from prefixroute.sim import Scenario
 from prefixroute.sim.metrics import Row
+from prefixroute.workload import Workload, floor
 
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
@@ -47,6 +48,30 @@ def facts(profile: Profile) -> Iterator[Finding]:
             f"nothing of them is ever cached.",
             {"share": profile.short, "block_size": profile.block_size},
         )
+
+
+def volatile(workload: Workload, profile: Profile) -> Iterator[Finding]:
+    """Yield what a date or an id near the start of the prompts costs, where the trace has their text."""
+    head = workload.volatile
+    if head is None:
+        return
+    fixed = floor(head.masked)
+    if profile.floor - fixed < NOTABLE:
+        return
+    yield Finding(
+        "volatile-head",
+        "fix first",
+        f"{100 * head.share:.0f} % of the prompts have a {head.kind} that changes, about {head.tokens:,} tokens after their "
+        f"start, and nothing behind it is shared. With a constant in its place the floor falls from "
+        f"{100 * profile.floor:.1f} % to {100 * fixed:.1f} % recomputed: move it to the end. Routing cannot mend this.",
+        {
+            "kind": head.kind,
+            "tokens": head.tokens,
+            "share": head.share,
+            "floor": profile.floor,
+            "floor_if_fixed": fixed,
+        },
+    )
 
 
 def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
