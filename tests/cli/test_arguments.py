@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prefixroute.cli import arguments
+from prefixroute.cli import arguments, options
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Events, History, Perfect
 
@@ -57,4 +57,4 @@ def test_bad_observations(text: str) -> None:
 
 def test_a_workload_that_is_neither_known_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chat, documents"):
-        arguments.source(str(tmp_path / "absent.jsonl"))
+        options.source(str(tmp_path / "absent.jsonl"), None, None, None)

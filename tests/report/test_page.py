@@ -13,7 +13,8 @@ pytest.importorskip("altair", reason="the extra `report` is not installed")
 
 import vl_convert
 
-from prefixroute.report.charts import VEGA_LITE, _picture, charts, png, svg
+from prefixroute.report.charts import charts
+from prefixroute.report.drawing import VEGA_LITE, picture, png, svg
 from prefixroute.report.page import page
 
 
@@ -89,15 +90,15 @@ def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Study, one_fleet
 
 def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, one_fleet: Study) -> None:
     for drawn in (study, one_fleet):
-        picture = png(drawn, scale=1)
-        assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-        assert picture == png(replace(drawn), scale=1)
+        drawing = png("chat", charts(drawn), scale=1)
+        assert drawing.startswith(b"\x89PNG\r\n\x1a\n")
+        assert drawing == png("chat", charts(replace(drawn)), scale=1)
     assert page(study) == page(replace(study))
 
 
 def test_the_picture_has_one_legend_and_the_pages_charts_have_none(study: Study) -> None:
-    legends = vl_convert.vegalite_to_vega(_picture(study), vl_version=VEGA_LITE)["legends"]
-    drawn = vl_convert.vegalite_to_svg(_picture(study), vl_version=VEGA_LITE)
+    legends = vl_convert.vegalite_to_vega(picture("chat", charts(study)), vl_version=VEGA_LITE)["legends"]
+    drawn = vl_convert.vegalite_to_svg(picture("chat", charts(study)), vl_version=VEGA_LITE)
     assert legends
     assert [drawn.count(f">{policy}</text>") for policy in study.policies] == [1, 1]
     assert [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from prefixroute.cli import bench, policies, simulate
+from prefixroute.cli import bench, convert, policies, simulate, trace
 
 app = typer.Typer(
     name="prefixroute",
@@ -15,6 +15,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("simulate", epilog=simulate.EXAMPLE)(simulate.command)
+app.command("trace", epilog=trace.EXAMPLE)(trace.command)
+app.command("convert", epilog=convert.EXAMPLE)(convert.command)
 app.command("bench", epilog=bench.EXAMPLE)(bench.command)
 app.command("policies", epilog=policies.EXAMPLE)(policies.command)
 

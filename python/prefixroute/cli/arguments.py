@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
-from prefixroute.sim import Events, History, Perfect, Trace
+from prefixroute.sim import Events, History, Perfect
 from prefixroute.sim.observe import Observation
-from prefixroute.workload import Workload, chat, documents
 
-GENERATORS: dict[str, Callable[[int], Workload]] = {"chat": chat, "documents": documents}
 UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
@@ -43,17 +38,6 @@ def count(text: str, *, what: str) -> int:
     return int(value)
 
 
-def source(text: str) -> Callable[[int], Workload]:
-    """Return the workload that ``text`` names, as a function of the seed."""
-    generate = GENERATORS.get(text)
-    if generate is not None:
-        return generate
-    path = Path(text)
-    if not path.is_file():
-        raise ConfigError(f"a workload is {', '.join(GENERATORS)} or the path of a trace; there is no file {text!r}")
-    return Trace(path)
-
-
 def policies(text: str | None, workload: str) -> list[str]:
     """Return the names of ``text``, each known; by default what the seed article compared, on a trace as for chat."""
     if text is None:
@@ -78,9 +62,3 @@ def observation(text: str | None) -> Observation | None:
     if text not in plain:
         raise ConfigError(f"--observe must be history, perfect, events or events:LOSS, got {text!r}")
     return plain[text]
-
-
-def writable(path: Path | None, *, what: str) -> None:
-    """Refuse a path that no file can be written to now, so that a long run does not fail at its end."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")

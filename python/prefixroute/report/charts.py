@@ -1,52 +1,20 @@
-"""The four charts of a study: Vega-Lite through Altair, drawn to SVG or PNG without a browser."""
+"""The four charts of a study."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
-import vl_convert
 
-from prefixroute.report.palette import FAINT, INK, PAPER, colour, dash, shape
+from prefixroute.report.drawing import HEIGHT, WIDTH, Chart
+from prefixroute.report.palette import INK, colour, dash, shape
 from prefixroute.report.study import Study
 from prefixroute.sim.metrics import CURVE
 
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart
-
-WIDTH, HEIGHT = 400, 240
 BAR = 26
-VEGA_LITE = "6.4"
-"""The Vega-Lite release that draws: fixed, so that a newer Altair does not move a pixel."""
-
+"""Pixels from one bar to the next."""
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
+"""The skew axis reaches at least here, so that a difference of a hundredth does not fill the chart."""
 LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
-FONT = "DejaVu Sans, Verdana, sans-serif"
-CONFIG: dict[str, Any] = {
-    "background": "transparent",
-    "font": FONT,
-    "axis": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "domainColor": INK,
-        "tickColor": INK,
-        "gridColor": FAINT,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelLimit": 240,
-    },
-    "legend": {
-        "symbolStrokeWidth": 0,
-        "labelColor": INK,
-        "titleColor": INK,
-        "labelFontSize": 12,
-        "symbolSize": 100,
-        "labelLimit": 300,
-    },
-    "title": {"color": INK, "fontSize": 14, "anchor": "start", "offset": 12},
-    "view": {"stroke": None},
-}
 
 
 def charts(study: Study) -> dict[str, Chart]:
@@ -60,30 +28,6 @@ def charts(study: Study) -> dict[str, Chart]:
     if study.ttft_s:
         drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = _ttft(study, most)
     return drawn
-
-
-def svg(chart: Chart) -> str:
-    """Return a chart without its legend, as SVG whose text and grid carry the stand-in colours of the palette."""
-    drawing = vl_convert.vegalite_to_vega(chart.configure(**CONFIG).to_dict(), vl_version=VEGA_LITE)
-    drawing.pop("legends", None)
-    return str(vl_convert.vega_to_svg(drawing))
-
-
-def png(study: Study, scale: float = 2.0) -> bytes:
-    """Return all charts as one picture, dark on white, with a legend."""
-    return bytes(vl_convert.vegalite_to_png(_picture(study), vl_version=VEGA_LITE, scale=scale))
-
-
-def _picture(study: Study) -> str:
-    """Return the picture as Vega-Lite JSON."""
-    drawn = [chart.properties(title=title) for title, chart in charts(study).items()]
-    rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
-    title = alt.Title(f"{study.workload}: what each policy costs", fontSize=17, offset=18)
-    page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
-    text: str = page.properties(padding=20, title=title).configure(**{**CONFIG, "background": "white"}).to_json()
-    for stand_in, ink in PAPER.items():
-        text = text.replace(stand_in, ink)
-    return text
 
 
 def _measure(study: Study, field: str, title: str, factor: float) -> Chart:

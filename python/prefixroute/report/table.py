@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.costmodel import Assumption
+from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
 
@@ -60,3 +61,39 @@ def figure(value: float | str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004
+
+
+def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
+    """Return what a workload is like as (name, figure) lines."""
+
+    def lengths(name: str, unit: str) -> tuple[str, str]:
+        found = getattr(trace, name)
+        return f"{unit}: mean, median, p90, p99, max", ", ".join(
+            f"{getattr(found, each):,.0f}" for each in ("mean", "p50", "p90", "p99", "max")
+        )
+
+    lines = [
+        ("requests", f"{trace.requests:,}"),
+        ("span", f"{trace.span_s:,.0f} s"),
+        lengths("prompt_lengths", "prompt tokens"),
+        lengths("output_lengths", "output tokens"),
+        (f"blocks of {trace.block_size} tokens, distinct", f"{trace.blocks:,}, {trace.unique_blocks:,}"),
+        ("blocks used once", f"{100 * trace.blocks_used_once:.1f} %"),
+        ("floor of recompute, by tokens", f"{100 * trace.floor:.2f} %"),
+        ("ideal hit ratio, mean over requests", f"{100 * trace.ideal_hit_ratio_by_request:.2f} %"),
+        ("ideal hit ratio, last half", f"{100 * trace.ideal_hit_ratio_of_last_half:.2f} %"),
+        ("sessions", f"{trace.sessions:,}"),
+        lengths("turns", "requests a session"),
+        ("hit by the session's previous turn alone", f"{100 * trace.previous_turn_hit_ratio:.2f} %"),
+    ]
+    lines += [
+        (
+            f"requests with the same first {group.depth} block{'s' * (group.depth > 1)}",
+            f"{group.largest:,} at most, {group.count:,} groups",
+        )
+        for group in trace.groups
+    ]
+    if trace.reported_requests:
+        ratio = trace.reported_hit_tokens / max(1, trace.reported_prompt_tokens)
+        lines.append(("hit ratio that the log reports", f"{100 * ratio:.2f} % on {trace.reported_requests:,} requests"))
+    return lines

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -118,16 +120,26 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
         return
     if any(isinstance(task.source, Workload) for task in tasks):
         raise ConfigError(f"{jobs} jobs need a function from a seed to a workload, which other processes can call")
-    # A pool of processes and not an executor: leaving it early, at an interrupt too, ends what runs.
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)), _leave_interrupts_to_the_parent) as pool:
+    with ExitStack() as stack:  # leaving early, at an interrupt too, ends the processes
+        with _interrupts_ignored():
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))))
         for number, (task, result) in enumerate(zip(tasks, pool.imap(_run, tasks), strict=True)):
             if progress is not None:
                 progress((number + 1) / len(tasks), task.label)
             yield result
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment: processes started meanwhile ignore it for good, and it is the parent's to end them."""
+    if threading.current_thread() is not threading.main_thread():  # where nobody may, and nobody is interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _run(task: RunTask | FloorTask) -> Any:

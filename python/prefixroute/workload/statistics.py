@@ -258,6 +258,12 @@ class TraceStatistics:
             Groups(depth, len(counter), max(counter.values(), default=0)) for depth, counter in self._groups.items()
         )
 
+    def load_over_time(self, bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the starts in seconds of equal stretches of the trace, and the prompt tokens per second in each."""
+        arrivals, prompts = np.array(self._arrivals), np.array(self._prompts)
+        tokens, edges = np.histogram(arrivals, bins=bins, weights=prompts)
+        return edges[:-1] - edges[0], tokens / np.diff(edges)
+
     def hit_ratio_if_kept(self, seconds: float) -> float:
         """Return the hit ratio of an unlimited cache that keeps a block ``seconds`` after its last use."""
         kept = np.array(self._stretch_blocks)[np.array(self._ages) <= seconds].sum()

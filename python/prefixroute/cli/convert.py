@@ -1,0 +1,68 @@
+"""``prefixroute convert``: logs to a private trace, which holds no text and can leave the house."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prefixroute.cli import console, options
+from prefixroute.errors import ConfigError
+from prefixroute.workload import Workload, convert
+
+EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
+
+KEY_BYTES = 16
+
+
+def command(  # noqa: PLR0917
+    files: Annotated[list[str], typer.Argument(metavar="FILES", help="Logs or traces. Several give one file each.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Private trace, or a folder for several. .gz packs.")
+    ],
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="16 secret bytes in hexadecimal. Traces of one key share prefixes; made up and forgotten unless given.",
+        ),
+    ] = None,
+    form: options.Format = None,
+    fields: options.Fields = None,
+    block_size: options.BlockSize = None,
+) -> None:
+    """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
+    if len(files) > 1 and not output.is_dir():
+        raise ConfigError(f"several files need a folder to go to, got {str(output)!r}")
+    secret = _key(key)
+    for name in files:
+        path = Path(name)
+        if not path.is_file():
+            raise ConfigError(f"there is no file {name!r}")
+        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        target = output / f"{stem}.private.jsonl.gz" if output.is_dir() else output
+        _convert(options.source(name, form, fields, block_size)(1), target, secret)
+
+
+def _convert(workload: Workload, target: Path, key: bytes) -> None:
+    total = workload.request_count
+    with console.progress() as told:
+        progress = None if told is None or not total else lambda done: told(done / total, workload.name)
+        written = convert(workload, target, key, progress=progress)
+    line = f"{target}: {written.requests:,} requests, {written.prompt_tokens:,} prompt tokens"
+    console.stdout().print(line, markup=False)
+
+
+def _key(path: Path | None) -> bytes:
+    """Return the secret: of the file, or a fresh one that nobody keeps."""
+    if path is None:
+        return secrets.token_bytes(KEY_BYTES)
+    try:
+        key = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--key must be a file of {2 * KEY_BYTES} hexadecimal digits: {error}") from None
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"--key must be {2 * KEY_BYTES} hexadecimal digits, got {2 * len(key)}")
+    return key

@@ -1,0 +1,68 @@
+"""``prefixroute trace``: what a workload is like, and what any cache could make of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from prefixroute.cli import console, options
+from prefixroute.cli.output import Output
+from prefixroute.report.table import facts
+from prefixroute.workload import TraceStatistics, measure
+from prefixroute.workload.statistics import KEPT_S
+
+EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
+
+CURVE_POINTS = 9
+"""Sizes of cache that the table shows; the JSON has all."""
+
+
+def command(  # noqa: PLR0917
+    workload: options.WorkloadName,
+    seed: options.Seed = 1,
+    form: options.Format = None,
+    fields: options.Fields = None,
+    block_size: options.BlockSize = None,
+    as_json: options.AsJson = False,
+    report: options.ReportFile = None,
+    png: options.PngFile = None,
+) -> None:
+    """Describe a workload: lengths, floor, reuse by time kept and by size of cache, prefixes in common."""
+    output = Output(report, png)
+    opened = options.source(workload, form, fields, block_size)(seed)
+    found = measure(opened)
+    if output:
+        from prefixroute.report.traces import trace_charts, trace_page
+
+        output.write(lambda: trace_page(found, opened.notes), f"{found.name}: what it shares", trace_charts(found))
+    if as_json:
+        print(json.dumps({"schema": 1, **found.to_dict(), "notes": list(opened.notes)}, indent=2))
+        return
+    out = console.stdout()
+    out.print(_table(("", ""), facts(found)))
+    out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
+    out.print(_table(("one cache of", "recomputed"), _sizes(found)))
+    for note in opened.notes:
+        out.print(f"  Note: {note}", markup=False)
+
+
+def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=any(heads))
+    table.add_column(heads[0])
+    table.add_column(heads[1], justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _kept(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
+    for seconds in KEPT_S:
+        yield f"{seconds:,} s", f"{100 * trace.hit_ratio_if_kept(seconds):.2f} %"
+
+
+def _sizes(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
+    for tokens, ratio in zip(*trace.miss_ratio_curve(CURVE_POINTS), strict=True):
+        yield f"{tokens:,} tokens", f"{100 * ratio:.2f} %"

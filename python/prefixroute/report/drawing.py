@@ -1,0 +1,71 @@
+"""Charts to SVG and PNG, without a browser. Vega-Lite through Altair draws; the palette's stand-ins become colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from prefixroute.report.palette import FAINT, INK, PAGE, PAPER
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+WIDTH, HEIGHT = 400, 240
+VEGA_LITE = "6.4"
+"""The Vega-Lite release that draws: fixed, so that a newer Altair does not move a pixel."""
+
+FONT = "DejaVu Sans, Verdana, sans-serif"
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": INK,
+        "tickColor": INK,
+        "gridColor": FAINT,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 240,
+    },
+    "legend": {
+        "symbolStrokeWidth": 0,
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "symbolSize": 100,
+        "labelLimit": 300,
+    },
+    "title": {"color": INK, "fontSize": 14, "anchor": "start", "offset": 12},
+    "view": {"stroke": None},
+}
+
+
+def svg(chart: Chart) -> str:
+    """Return a chart without its legend as SVG, which takes the reader's light or dark from the page around it."""
+    drawing = vl_convert.vegalite_to_vega(chart.configure(**CONFIG).to_dict(), vl_version=VEGA_LITE)
+    drawing.pop("legends", None)
+    return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
+
+
+def png(title: str, charts: Mapping[str, Chart], scale: float = 2.0) -> bytes:
+    """Return titled charts as one picture, dark on white, two in a row, with one legend."""
+    return bytes(vl_convert.vegalite_to_png(picture(title, charts), vl_version=VEGA_LITE, scale=scale))
+
+
+def picture(title: str, charts: Mapping[str, Chart]) -> str:
+    """Return the picture as Vega-Lite JSON."""
+    drawn = [chart.properties(title=name) for name, chart in charts.items()]
+    rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
+    page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
+    page = page.properties(padding=20, title=alt.Title(title, fontSize=17, offset=18))
+    return _inked(page.configure(**{**CONFIG, "background": "white"}).to_json(), PAPER)
+
+
+def _inked(text: str, inks: Mapping[str, str]) -> str:
+    for stand_in, ink in inks.items():
+        text = text.replace(stand_in, ink)
+    return text

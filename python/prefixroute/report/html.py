@@ -1,0 +1,112 @@
+"""Self-contained HTML: no script, no font, no request to anywhere; light and dark by the reader's setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from string import Template
+
+from prefixroute.costmodel import Assumption
+from prefixroute.report.palette import colour, glyph
+from prefixroute.report.table import figure
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --faint: #d8dee4; --paper: #ffffff; --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --soft: #9198a1; --faint: #30363d; --paper: #0d1117; --card: #151b23; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 74rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
+h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
+p { margin: .5rem 0; max-width: 50rem; }
+.soft { color: var(--soft); }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 1rem; }
+figure { margin: 0; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
+figcaption { font-weight: 600; margin-bottom: .75rem; }
+figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
+.legend { display: flex; flex-wrap: wrap; gap: .35rem 1.25rem; list-style: none; padding: 0; margin: 1rem 0; }
+.legend span { display: inline-block; width: 1.2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+th.text, td.text { text-align: left; }
+td.prose { white-space: normal; }
+tr.first td { border-top: 2px solid var(--faint); }
+tr.floor td { color: var(--soft); font-style: italic; }
+.assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
+  font-weight: 600; }
+th .assumed { display: table; margin-left: auto; }
+@media print { figure { break-inside: avoid; } }
+"""
+
+DOCUMENT = Template("""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>$style</style>
+</head>
+<body>
+<h1>$title</h1>
+$body
+</body>
+</html>
+""")
+
+ASSUMED = '<span class="assumed">ASSUMED</span>'
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """Return the whole page of parts that are HTML already."""
+    return DOCUMENT.substitute(title=escape(title), style=STYLE, body="\n".join(parts))
+
+
+def heading(text: str) -> str:
+    """Return the heading of a section."""
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, *, soft: bool = False) -> str:
+    """Return a paragraph of plain text; ``soft`` for notes."""
+    return f'<p class="soft">{escape(text)}</p>' if soft else f"<p>{escape(text)}</p>"
+
+
+def legend(policies: Sequence[str]) -> str:
+    """Return the sign and colour of each policy, in the order of the charts."""
+    signs = (
+        f'<li><span style="color:{colour(number)}">{glyph(number)}</span>{escape(policy)}</li>'
+        for number, policy in enumerate(policies)
+    )
+    return f'<ul class="legend">{"".join(signs)}</ul>'
+
+
+def figures(drawings: Mapping[str, str]) -> str:
+    """Return SVG drawings by title, side by side where there is room."""
+    framed = (f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in drawings.items())
+    return f'<div class="charts">{"".join(framed)}</div>'
+
+
+def table(head: str, rows: Iterable[str]) -> str:
+    """Return a table of rows that are HTML already; it scrolls where it is too wide."""
+    top = f"<thead>{head}</thead>" if head else ""
+    return f'<div class="wide"><table>{top}<tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def cell(text: str, *, text_like: bool = False, prose: bool = False) -> str:
+    """Return a table cell: numbers to the right, text to the left, prose over several lines."""
+    side = "text prose soft" if prose else "text" if text_like else "number"
+    return f'<td class="{side}">{escape(text)}</td>'
+
+
+def assumptions(items: Iterable[Assumption]) -> str:
+    """Return the table of the figures behind a result."""
+    rows = (
+        f"<tr>{cell(item.name, text_like=True)}{cell(figure(item.value))}{cell(item.unit, text_like=True)}"
+        f'<td class="text">{ASSUMED if item.assumed else ""}</td>{cell(item.source, prose=True)}</tr>'
+        for item in items
+    )
+    return table("", rows)

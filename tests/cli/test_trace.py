@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prefixroute = Callable[..., Any]
+
+
+def test_trace_prints_facts_reuse_and_floor(prefixroute: Prefixroute, trace: Path) -> None:
+    shown = prefixroute("trace", trace)
+    assert (shown.code, shown.err) == (0, "")
+    for needed in ("requests", "180", "floor of recompute", "blocks kept for", "one cache of"):
+        assert needed in shown.out
+
+
+def test_trace_json_has_the_same_floor_as_simulate(prefixroute: Prefixroute, trace: Path) -> None:
+    described = json.loads(prefixroute("trace", trace, "--json").out)
+    simulated = json.loads(prefixroute("simulate", trace, "--replicas", 1, "--seeds", 1, "--json").out)
+    assert described["requests"] == 180
+    assert described["floor"] == pytest.approx(simulated["rows"][0]["floor"], abs=0.01)
+
+
+def test_trace_draws(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="the extra `report` is not installed")
+    page, picture = tmp_path / "t.html", tmp_path / "t.png"
+    assert prefixroute("trace", trace, "--report", page, "--png", picture).code == 0
+    assert page.read_text().count("<svg") == 3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_made_up_workload_is_no_trace(prefixroute: Prefixroute) -> None:
+    refused = prefixroute("trace", "chat", "--block-size", 32)
+    assert refused.code == 2
+    assert "speak of a trace, 'chat' is made up" in refused.err
+
+
+def test_a_converted_trace_gives_the_same_rows(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private.jsonl.gz"
+    written = prefixroute("convert", trace, "-o", private)
+    assert (written.code, written.err) == (0, "")
+    assert "180 requests" in written.out
+    rows = [
+        json.loads(prefixroute("simulate", path, "--replicas", 1, "--seeds", 1, "--policies", "session", "--json").out)
+        for path in (trace, private)
+    ]
+    assert rows[0]["rows"] == rows[1]["rows"]
+
+
+def test_one_key_writes_one_file_and_none_writes_another(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("00112233445566778899aabbccddeeff\n")
+    paths = [tmp_path / f"{number}.jsonl" for number in range(4)]
+    for path in paths[:2]:
+        assert prefixroute("convert", trace, "-o", path, "--key", key).code == 0
+    for path in paths[2:]:
+        assert prefixroute("convert", trace, "-o", path).code == 0
+    texts = [path.read_bytes() for path in paths]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) == 3
+
+
+def test_several_files_go_to_a_folder(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(trace.read_bytes())
+    folder = tmp_path / "private"
+    folder.mkdir()
+    assert prefixroute("convert", trace, other, "-o", folder).code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["day.private.jsonl.gz", "other.private.jsonl.gz"]
+    assert "several files need a folder" in prefixroute("convert", trace, other, "-o", tmp_path / "x.jsonl").err
+
+
+@pytest.mark.parametrize("text", ["", "zz", "00", "00112233445566778899aabbccddeeff00"])
+def test_a_key_must_be_sixteen_bytes(prefixroute: Prefixroute, trace: Path, tmp_path: Path, text: str) -> None:
+    key = tmp_path / "key"
+    key.write_text(text)
+    refused = prefixroute("convert", trace, "-o", tmp_path / "x.jsonl", "--key", key)
+    assert refused.code == 2
+    assert "--key must be" in refused.err
+    assert not (tmp_path / "x.jsonl").exists()

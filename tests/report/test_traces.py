@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from prefixroute.report.table import facts
+from prefixroute.workload import TraceStatistics, chat, measure
+
+pytest.importorskip("altair", reason="the extra `report` is not installed")
+
+from prefixroute.report.traces import trace_charts, trace_page
+
+
+@pytest.fixture(scope="module")
+def trace() -> TraceStatistics:
+    return measure(chat(seed=1, requests=600))
+
+
+def test_facts_are_those_of_the_statistics(trace: TraceStatistics) -> None:
+    lines = dict(facts(trace))
+    assert lines["requests"] == "600"
+    assert lines["floor of recompute, by tokens"] == f"{100 * trace.floor:.2f} %"
+    assert lines["requests with the same first 1 block"] == "600 at most, 1 groups"
+    assert "hit ratio that the log reports" not in lines
+
+
+def test_the_page_draws_size_time_and_load(trace: TraceStatistics) -> None:
+    text = trace_page(trace, ("a <note>",))
+    assert list(trace_charts(trace)) == ["One cache of a given size", "Blocks kept for a given time", "Load over time"]
+    assert text.count("<svg") == 3
+    assert "a &lt;note&gt;" in text
+    assert f"{100 * trace.floor:.1f} %" in text
+    assert text == trace_page(trace, ("a <note>",))
+
+
+def test_load_over_time_adds_up_to_all_tokens(trace: TraceStatistics) -> None:
+    starts, rates = trace.load_over_time(10)
+    assert starts[0] == 0
+    assert float(rates.sum()) * trace.span_s / 10 == pytest.approx(trace.prompt_tokens)
+
+
+def test_without_a_span_there_is_no_load_over_time() -> None:
+    assert "Load over time" not in trace_charts(measure(chat(seed=1, requests=1)))
