@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_belief import FakeBelief
-from prefixroute.errors import NoReplicaError, UnknownReplicaError
+from fake_belief import FakeBelief, FakeInsertion
+from prefixroute.errors import NoReplicaError, TokensError, UnknownReplicaError
 from prefixroute.router import Router, Ticket
 from prefixroute.router.ledger import Entry
 from prefixroute.types import Timing
@@ -177,6 +177,45 @@ def test_a_hedge_refunds_the_loser_and_binds_the_winner(make_router: Make, winne
     assert router.choose([1], session="a").replica == both[winner].replica
     both[winner].finish()
     both[1 - winner].finish()
+    assert loads(router) == (0, 0, 0)
+
+
+def test_a_hedge_by_key_goes_on_with_whoever_is_left(make_router: Make) -> None:
+    router = make_router(4)
+    shadow = router.shadow("random", index=FakeBelief())
+    first = router.route(TOKENS, key="k")
+    second = first.hedge()
+    second.abort()
+    assert (first.open, shadow.stats()["in_flight"]) == (True, 1)
+    router.finish("k")
+    assert (first.open, shadow.stats()["in_flight"], loads(router)) == (False, 0, (0, 0, 0))
+    assert router.stats()["prompt_tokens"] == 2_000  # one request, whatever attempts it took
+
+
+class Refusing(FakeBelief):
+    """Refuses what it is told to insert, once it is told to."""
+
+    refuses = False
+
+    def insert(self, name: str, prompt: object, namespace: object = None, now: float = 0.0) -> FakeInsertion:
+        if self.refuses:
+            raise TokensError("no")
+        return super().insert(name, prompt, None, now)
+
+
+def test_what_the_belief_refuses_leaves_nothing_half_done(make_router: Make) -> None:
+    belief = Refusing()
+    router = make_router(2, index=belief)
+    ticket = router.route(TOKENS, session="a")
+    belief.refuses = True
+    with pytest.raises(TokensError):
+        router.route(TOKENS, key="k")
+    with pytest.raises(TokensError):
+        ticket.finish(output=[1])
+    assert loads(router) == (1, 2_000, 0)
+    assert ticket.open
+    belief.refuses = False
+    ticket.finish()
     assert loads(router) == (0, 0, 0)
 
 

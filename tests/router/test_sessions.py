@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prefixroute.errors import NoReplicaError
+from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.router import Router
 from prefixroute.types import Caps, Timing
 
@@ -137,3 +137,11 @@ def test_hard_affinity_goes_home_or_nowhere(make_router: Make) -> None:
     router.remove_replica(home)
     with pytest.raises(NoReplicaError):
         router.choose(TOKENS, session="s", affinity="hard")
+
+
+def test_a_session_is_a_string_and_affinity_soft_or_hard(make_router: Make) -> None:
+    router = make_router(2)
+    with pytest.raises(ConfigError, match="a session key must be a string, got 7"):
+        router.choose(TOKENS, session=7)
+    with pytest.raises(ConfigError, match="affinity must be 'soft' or 'hard', got 'firm'"):
+        router.route(TOKENS, affinity="firm")

@@ -8,6 +8,7 @@ import pytest
 
 from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
+from prefixroute.policies import View
 from prefixroute.router import Router
 
 Make = Callable[..., Router]
@@ -102,6 +103,25 @@ def test_a_shadow_that_has_no_replica_for_a_request_counts_it(make_router: Make)
         router.route(prompt(0, 0), exclude=["r0", "r1"])
     converse(router, 1, 1)
     assert router.regret()["session"].requests == 1
+
+
+def test_a_failing_shadow_never_touches_the_live_request(make_router: Make) -> None:
+    def broken(view: View) -> int:
+        raise ZeroDivisionError
+
+    router = make_router(2)
+    router.shadow(broken, index=FakeBelief())
+    converse(router, 2, 2)
+    assert router.regret()["broken"].failures == 4
+    assert router.stats()["counts"]["finished"] == 4
+
+
+def test_the_live_copy_has_the_live_settings() -> None:
+    router = Router(["a", "b"], policy="llmd-approx")
+    shadow = router.shadow("cache-aware")
+    assert router._shadows.live is not None
+    assert router._shadows.live.router.index.block_size == router.index.block_size == 64
+    assert shadow.index.block_size == 16
 
 
 def test_without_shadows_there_is_no_regret(make_router: Make) -> None:

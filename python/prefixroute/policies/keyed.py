@@ -32,8 +32,13 @@ def rendezvous(view: View, key: int) -> int:
     """Return the slot on offer that ranks first for ``key``."""
     if view.weights is not None:
         return rendezvous_order(view, key)[0]
-    hashes = view.hashes
-    return max(view.slots, key=lambda slot: _weight(key, hashes[slot]))
+    return _first(key, view.slots, view.hashes)
+
+
+@lru_cache(maxsize=65_536)
+def _first(key: int, slots: tuple[int, ...], hashes: tuple[int, ...]) -> int:
+    """Return the first choice among replicas of equal weight; remembered, since keys come again."""
+    return max(slots, key=lambda slot: _weight(key, hashes[slot]))
 
 
 def rendezvous_order(view: View, key: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -22,6 +22,12 @@ QUEUED_TOKENS = 1_024
 def queue_seconds(cost: CostModel, tokens: int) -> float:
     """Return the seconds to compute so many queued tokens, in prompts of ``QUEUED_TOKENS``."""
     return tokens * cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
+
+
+def prefill_prices(cost: CostModel, prompt: int, hits: Iterable[int]) -> dict[int, float]:
+    """Return the seconds to compute the rest of a prompt behind each of the hits: few are distinct."""
+    price = cost.prefill_seconds
+    return {hit: price(prompt - hit, hit) for hit in set(hits)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +66,26 @@ class LinearCost(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
-        price = self._seconds if self.unit == "seconds" else self._tokens
-        queued, decoding, hits = view.queued or (), view.decoding or (), view.hits
-        return Scores(
-            [-price(view.prompt_tokens, hits[s], queued[s], decoding[s]) for s in view.slots],
-            "least_cost",
-            self.temperature,
-        )
+        costs = self._seconds(view) if self.unit == "seconds" else self._tokens(view)
+        return Scores([-cost for cost in costs], "least_cost", self.temperature)
 
-    def _tokens(self, prompt: int, hit: int, queued: int, decoding: int) -> float:
-        uncached = max(self.queue * queued + prompt - self.credit * hit, 0.0)
-        return self.prefill * uncached + self.decode * (decoding + prompt)
+    def _tokens(self, view: View) -> list[float]:
+        queued, decoding, hits, prompt = view.queued or (), view.decoding or (), view.hits, view.prompt_tokens
+        prefill, credit, queue, decode = self.prefill, self.credit, self.queue, self.decode
+        return [
+            prefill * max(queue * queued[s] + prompt - credit * hits[s], 0.0) + decode * (decoding[s] + prompt)
+            for s in view.slots
+        ]
 
-    def _seconds(self, prompt: int, hit: int, queued: int, decoding: int) -> float:
-        held = round(self.credit * hit)
-        prefill = self.cost.prefill_seconds(prompt - held, held) + self.queue * queue_seconds(self.cost, queued)
-        return self.prefill * prefill + self.decode * self.cost.decode_seconds(1, decoding + prompt)
+    def _seconds(self, view: View) -> list[float]:
+        queued, decoding, hits, prompt = view.queued or (), view.decoding or (), view.hits, view.prompt_tokens
+        prices = prefill_prices(self.cost, prompt, [round(self.credit * hit) for hit in hits])
+        each, step = self.queue * queue_seconds(self.cost, 1), self.cost.decode_seconds
+        return [
+            self.prefill * (each * queued[s] + prices[round(self.credit * hits[s])])
+            + self.decode * step(1, decoding[s] + prompt)
+            for s in view.slots
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,8 @@ class PrebleE2(Policy):
         best = max(hits[s] for s in view.slots)
         if best > self.share * prompt:
             return Scores([-window[s] if hits[s] == best else float("-inf") for s in view.slots], "exploit")
-        price = self.cost.prefill_seconds
-        return Scores([-(window[s] + price(prompt - hits[s], hits[s])) for s in view.slots], "explore")
+        prices = prefill_prices(self.cost, prompt, hits)
+        return Scores([-(window[s] + prices[hits[s]]) for s in view.slots], "explore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +175,16 @@ class MinTtft(Policy):
 
     def predict(self, view: View) -> list[float]:
         """Return the predicted time to first token at each slot on offer, in seconds."""
-        queued, hits, prompt = view.queued or (), view.hits, view.prompt_tokens
-        best = max(hits[s] for s in view.slots)
-        slowness = self._slowness(view)
+        queued, hits = view.queued or (), view.offered(view.hits)
+        best, slowness = max(hits), self._slowness(view)
+        prices = prefill_prices(self.cost, view.prompt_tokens, hits)
+        each, speed = queue_seconds(self.cost, 1), self.transfer_tokens_per_s
         times = []
-        for at, slot in enumerate(view.slots):
-            hit, fetch = hits[slot], 0.0
-            if self.transfer_tokens_per_s > 0.0 and best > self.balancing_threshold * hit:
-                fetch = (best - hit) / self.transfer_tokens_per_s
-                hit = best
-            work = queue_seconds(self.cost, queued[slot]) + self.cost.prefill_seconds(prompt - hit, hit)
-            times.append(fetch + slowness[at] * work)
+        for slot, hit, slow in zip(view.slots, hits, slowness, strict=True):
+            if speed > 0.0 and best > self.balancing_threshold * hit:
+                times.append((best - hit) / speed + slow * (each * queued[slot] + prices[best]))
+            else:
+                times.append(slow * (each * queued[slot] + prices[hit]))
         return times
 
     def _slowness(self, view: View) -> list[float]:
@@ -185,7 +194,9 @@ class MinTtft(Policy):
             return [1.0] * len(view.slots)
         model_rate = 1.0 / queue_seconds(self.cost, 1)
         known = [model_rate / rate for slot in view.slots if (rate := rates[slot]) is not None]
-        mean = sum(known) / len(known) if known else 1.0
+        if not known:
+            return [1.0] * len(view.slots)
+        mean = sum(known) / len(known)
         return [mean if (rate := rates[slot]) is None else model_rate / rate for slot in view.slots]
 
 
@@ -209,7 +220,10 @@ def _length(view: View) -> list[float]:
 
 def _lowest_is_best(values: Sequence[float]) -> list[float]:
     low, high = min(values), max(values)
-    return [1.0] * len(values) if high == low else [(high - value) / (high - low) for value in values]
+    if high == low:
+        return [1.0] * len(values)
+    unit = 1.0 / (high - low)
+    return [(high - value) * unit for value in values]
 
 
 def _load(view: View) -> list[float]:
@@ -301,10 +315,10 @@ class Weighted(Policy):
         sums = [0.0] * len(view.slots)
         for scorer, weight in self.scorers:
             score = scorer if callable(scorer) else SCORERS[scorer][0]
-            for at, value in enumerate(score(view)):
-                sums[at] += weight * value
-        floor = self.affinity * view.prompt_tokens
-        near = [view.hits[s] >= floor for s in view.slots]
-        if self.affinity > 0.0 and any(near):
-            sums = [value if kept else float("-inf") for value, kept in zip(sums, near, strict=True)]
+            sums = [total + weight * value for total, value in zip(sums, score(view), strict=True)]
+        if self.affinity > 0.0:
+            floor = self.affinity * view.prompt_tokens
+            near = [view.hits[s] >= floor for s in view.slots]
+            if any(near):
+                sums = [value if kept else float("-inf") for value, kept in zip(sums, near, strict=True)]
         return Scores(sums, "highest_sum", self.temperature)

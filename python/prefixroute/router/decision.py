@@ -49,8 +49,7 @@ class Decision:
     @property
     def best_hit_tokens(self) -> int:
         """The same of the best holder among the replicas on offer."""
-        hits = self.view.hits
-        return max(hits[slot] for slot in self.view.slots)
+        return max(self.view.offered(self.view.hits))
 
     @property
     def prompt_tokens(self) -> int:

@@ -97,8 +97,8 @@ class Ledger:
         self._next += 1
         entry = Entry(self._next, decision, slot, name, member.generation, now)
         entry.epoch = epoch
+        entry.booked = self.belief.insert(name, decision._blocks, None, now)  # first: it alone may raise
         self.entries[entry.ident] = entry
-        entry.booked = self.belief.insert(name, decision._blocks, None, now)
         if member.replica.events:
             self.unconfirmed.append((now + self.provisional_s, entry))
         self.book.book(slot, entry.queued, view.prompt_tokens, view.turn, missed=entry.hit == 0)
@@ -122,7 +122,7 @@ class Ledger:
         """Bind the session of an attempt to its replica, unless it is only on a detour."""
         session = entry.decision.view.request.session
         if not session:
-            self.counts["keyless"] += 1
+            self.counts["keyless"] += not entry.tried
             return
         bindings = self.bindings
         bound = bindings.get(session, now)
@@ -172,13 +172,13 @@ class Ledger:
         if not entry.open:
             self.counts["finish_late"] += 1
             return False
-        self._win(entry, now)
-        self._close(entry, "finished")
         member = self.fleet.by_slot[entry.slot]
         alive = member is not None and member.generation == entry.generation and not member.replica.events
         if alive and entry.epoch == epoch:
             namespace = None if context is None else entry.decision.view.request.namespace
             self.belief.insert(entry.name, entry.decision._blocks if context is None else context, namespace, now)
+        self._win(entry, now)
+        self._close(entry, "finished")
         self.counts["finished"] += 1
         return True
 
@@ -191,10 +191,15 @@ class Ledger:
         if not entry.started and self.fleet.generation(entry.slot) == entry.generation and entry.booked is not None:
             self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
         self.counts[why] += 1
-        if why not in _CONTINUES:
+        if why not in _CONTINUES and self._heir(entry) is None:
             for ticket in entry.followers:
                 ticket.abort()
         return True
+
+    @staticmethod
+    def _heir(entry: Entry) -> Entry | None:
+        """Return another open attempt of a hedged request."""
+        return next((other for other in entry.group or () if other is not entry and other.open), None)
 
     def pair(self, entry: Entry, second: Entry) -> None:
         """Make two attempts a hedge: the first to answer wins."""
@@ -223,14 +228,22 @@ class Ledger:
         entry.open, entry.fate = False, fate.replace("_", " ")
         del self.entries[entry.ident]
         if entry.key is not None and self.keys.get(entry.key) is entry:
-            del self.keys[entry.key]
-            self.ended[entry.key] = entry
-            self.ended.move_to_end(entry.key)
-            if len(self.ended) > REMEMBERED:
-                self.ended.popitem(last=False)
+            self._release_key(entry.key, entry)
         if self.fleet.generation(entry.slot) == entry.generation:
             self.book.release(entry.slot, entry.queued, entry.decoding)
         entry.queued = entry.decoding = 0
+
+    def _release_key(self, key: str, entry: Entry) -> None:
+        """Let a key go with its attempt, or pass it to the other one of a hedge."""
+        heir = self._heir(entry)
+        if heir is not None:
+            self.keys[key] = heir
+            return
+        del self.keys[key]
+        self.ended[key] = entry
+        self.ended.move_to_end(key)
+        if len(self.ended) > REMEMBERED:
+            self.ended.popitem(last=False)
 
     def settle(self, now: float) -> None:
         """Refund dropped tickets and attempts without progress."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.costmodel import CostModel
-from prefixroute.errors import NoReplicaError
+from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.policies import Policy, Request, View, as_policy
 from prefixroute.policies.base import settle
@@ -93,8 +93,10 @@ class Router(Membership):
         record: Sink | None = None,
         timer: Callable[[], float] | None = time.perf_counter,
     ) -> None:
+        if index is not None:
+            block_size = index.block_size
         settings, self._notes = apply_preset(policy, block_size, capacity_tokens, ttl_s, given=index is not None)
-        self._block_size = index.block_size if index is not None else settings.block_size
+        self._settings, self._block_size = settings, settings.block_size
         index = new_index(settings, max_bytes) if index is None else index
         super().__init__(index, settings.capacity_tokens, load, recent_window, timing, clock)
         self._policy = as_policy(policy)
@@ -105,6 +107,7 @@ class Router(Membership):
         self._options: dict[str, Any] = {
             "block_size": block_size,
             "capacity_tokens": capacity_tokens,
+            "max_bytes": max_bytes,
             "prompt_kind": prompt_kind,
             "seed": seed,
             "clock": clock,
@@ -171,7 +174,7 @@ class Router(Membership):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
         """
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
-        limits: Limits = (candidates, exclude, affinity == "hard")
+        limits: Limits = (candidates, exclude, _hard(affinity))
         with self._lock:
             return self._choose(prompt, request, limits, self._clock() if now is None else now)
 
@@ -207,7 +210,7 @@ class Router(Membership):
     ) -> Ticket:
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
-        limits: Limits = (candidates, exclude, affinity == "hard")
+        limits: Limits = (candidates, exclude, _hard(affinity))
         with self._lock:
             now = self._clock() if now is None else now
             return self._commit(self._choose(prompt, request, limits, now), None, now)
@@ -224,50 +227,48 @@ class Router(Membership):
         begun = 0.0 if timer is None else timer()
         if self._ledger.dropped or now >= self._sweep_at:
             self._settle(now)
-        fleet = self._fleet
-        slots = fleet.slots
-        if not slots or fleet.limited or tried or limits[0] is not None or limits[1]:
-            slots = fleet.offered(request.namespace, limits[0], limits[1], tried)
+        fleet, policy = self._fleet, self._policy
+        slots, binding, detour = self._offer(request, limits, tried, now)
         blocks, hits, length = self._match(prompt, request.namespace)
-        offered, binding, detour = slots, None, False
-        if self._capped:
-            slots = signals.admitted(self._caps, self._book, slots, now)
-        if request.session:
-            binding = self._bound(request.session, offered, slots, tried, now)
-            detour = binding is not None and binding >= 0 and binding not in slots
-            if limits[2] and binding is not None:
-                slots = self._only(binding, slots, request.session)
         loads = self._signal(self._book, now, fleet.slots)
         if not fleet.even:
             loads = fleet.scaled(loads, now)
         turn = self._turn
         self._turn = turn + 1
-        fields = (
-            slots,
-            fleet.names,
-            fleet.hashes,
-            fleet.weights,
-            turn,
-            self._seed,
-            length,
-            hits,
-            loads,
-            binding,
-            request,
-        )
-        extra = self._gather(blocks, now) if self._wants else _UNASKED
-        view: View = _NEW(View, fields + extra)
-        choice = self._policy.decide(view)
+        gathered = self._gather(blocks, now) if self._wants else _UNASKED
+        whose = (slots, fleet.names, fleet.hashes, fleet.weights)
+        view: View = _NEW(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
+        choice = policy.decide(view)
         if type(choice) is tuple and choice[0] in slots:
             slot, reason = choice
         else:
-            slot, reason = settle(choice, view, self._policy.name)
-        decision = Decision(view, slot, reason, self._policy, (prompt, blocks, limits, fleet.version, detour))
+            slot, reason = settle(choice, view, policy.name)
+        if self._keeps:
+            prompt = self._prompts.keep(prompt)
+        decision = Decision(view, slot, reason, policy, (prompt, blocks, limits, fleet.version, detour))
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
             self._write(decision, now)
         if timer is not None:
             self._counters.time(timer() - begun)
         return decision
+
+    def _offer(
+        self, request: Request, limits: Limits, tried: frozenset[str], now: float
+    ) -> tuple[tuple[int, ...], int | None, bool]:
+        """Return the slots on offer, the session's binding, and whether the request goes elsewhere while that stays."""
+        fleet = self._fleet
+        slots = fleet.slots
+        if not slots or fleet.limited or tried or limits[0] is not None or limits[1]:
+            slots = fleet.offered(request.namespace, limits[0], limits[1], tried)
+        offered = slots
+        if self._capped:
+            slots = signals.admitted(self._caps, self._book, slots, now)
+        if not request.session:
+            return slots, None, False
+        binding = self._bound(request.session, offered, slots, tried, now)
+        if limits[2] and binding is not None:
+            slots = self._only(binding, slots, request.session)
+        return slots, binding, binding is not None and binding >= 0 and binding not in slots
 
     def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int]:
         """Hash a prompt and match it: blocks, hit tokens by slot (the last token is always computed), length."""
@@ -288,6 +289,8 @@ class Router(Membership):
         self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[str], now: float
     ) -> int | None:
         """Return the slot a session is bound to; -1 = it has to move; ``None`` = not bound."""
+        if type(session) is not str:
+            raise ConfigError(f"a session key must be a string, got {session!r}")
         bound = self._bindings.get(session, now)
         if bound is None:
             return None
@@ -341,19 +344,23 @@ class Router(Membership):
         if earlier is None:
             self._ledger.claim(entry)
             self._ledger.bind(entry, now)
+            self._count(decision.view, entry)
             if self._shadows.live is not None:
                 entry.followers = self._shadows.follow(decision, name, now)
         else:
             entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
             self._ledger.answer(entry)
-        view, counters = decision.view, self._counters
-        counters.decisions[self._policy_name, decision.reason, name] += 1
-        counters.prompt_tokens += view.prompt_tokens
-        counters.hit_tokens[name] += entry.hit
-        counters.best_hit_tokens += max(view.hits)
+        self._counters.decisions[self._policy_name, decision.reason, name] += 1
         if "window_s" in self._wants:
             self._book.spend(slot, self._cost.prefill_seconds(entry.queued, entry.hit), now)
         return Ticket(self, entry)
+
+    def _count(self, view: View, entry: Entry) -> None:
+        """Count the tokens of a request, once, whatever attempts it takes."""
+        counters = self._counters
+        counters.prompt_tokens += view.prompt_tokens
+        counters.hit_tokens[entry.name] += entry.hit
+        counters.best_hit_tokens += max(view.offered(view.hits))
 
     def first_token(self, key: str, *, now: float | None = None) -> None:
         """Note the first token of the request with this key, see :meth:`Ticket.first_token`."""
@@ -426,8 +433,7 @@ class Router(Membership):
                 self._trust.learn(entry.slot, entry.name, entry.hit, reported[0])
             if reported[1] is not None:
                 self._prompts.calibrate(decision._blocks.token_count, reported[1])
-            for ticket in entry.followers:
-                ticket.finish(output=output, now=now)
+            self._shadows.finish(entry.followers, output, now)
 
     def _abort(self, entry: Entry, now: float | None) -> None:
         del now
@@ -509,8 +515,9 @@ class Router(Membership):
         """
         with self._lock:
             if self._shadows.live is None:
-                self._shadows.live = Shadow(self._mirror(Follow(), None), self._cost)
-            shadow = self._mirror(policy, index)
+                own = self._options | self._settings._asdict()
+                self._shadows.live = Shadow(self._mirror(Router(policy=Follow(), **own)), self._cost)
+            shadow = self._mirror(Router(policy=policy, index=index, **self._options))
             self._shadows.all[name or shadow._policy_name] = Shadow(shadow, self._cost)
             return shadow
 
@@ -519,8 +526,8 @@ class Router(Membership):
         with self._lock:
             return self._shadows.regret()
 
-    def _mirror(self, policy: str | Policy | Callable[[View], Answer], index: Belief | None) -> Router:
-        mirror = Router(policy=policy, index=index, **self._options)
+    def _mirror(self, mirror: Router) -> Router:
+        """Give another router this one's fleet, and every change of it from now on."""
         for name, member in self._fleet.members.items():
             mirror._add(name, member.replica, None)
             mirror._fleet.set_state(name, member.state, 0.0)
@@ -532,3 +539,10 @@ class Router(Membership):
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
         return f"<Router policy={self._policy_name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"
+
+
+def _hard(affinity: str) -> bool:
+    """Return whether a bound session must go to its replica."""
+    if affinity not in {"soft", "hard"}:
+        raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
+    return affinity == "hard"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prefixroute.policies.base import Pick, Policy
 
+_LOG = logging.getLogger("prefixroute")
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prefixroute.costmodel import CostModel
     from prefixroute.policies.view import View
     from prefixroute.router.decision import Decision
@@ -41,6 +46,7 @@ class Regret:
         seconds: prefill seconds of the difference, by the cost model.
         usd: their price.
         skew: requests at the shadow's busiest replica over the mean.
+        failures: requests that the shadow refused or failed on; they are in none of the other figures.
     """
 
     policy: str
@@ -52,6 +58,7 @@ class Regret:
     seconds: float
     usd: float
     skew: float
+    failures: int
 
 
 class Shadow:
@@ -85,8 +92,9 @@ class Shadow:
                 attrs=request.attrs,
                 now=now,
             )
-        except RuntimeError:  # no replica, or all over their caps: the shadow's own state, never the live request's
+        except Exception:  # noqa: BLE001  # whatever a shadow's policy does, the live request goes on
             self.failures += 1
+            _LOG.debug("shadow %r failed", self.router.policy.name, exc_info=True)
             return None
         hit, length = ticket.hit_tokens, ticket.decision.prompt_tokens
         self.requests += 1
@@ -110,6 +118,7 @@ class Shadow:
             seconds=seconds,
             usd=self._cost.usd(seconds),
             skew=max(self.picks.values(), default=0) / mean if mean else 0.0,
+            failures=self.failures,
         )
 
 
@@ -128,6 +137,15 @@ class Shadows:
         tickets = [self.live.follow(decision, replica, now)]
         tickets += [shadow.follow(decision, None, now) for shadow in self.all.values()]
         return [ticket for ticket in tickets if ticket is not None]
+
+    def finish(self, tickets: Sequence[Ticket], output: Any, now: float) -> None:
+        """Finish the shadows' tickets of a request, each in its own belief."""
+        for ticket in tickets:
+            try:
+                ticket.finish(output=output, now=now)
+            except Exception:  # noqa: BLE001  # as above
+                _LOG.debug("shadow %r failed", ticket.decision.policy, exc_info=True)
+                ticket.finish(now=now)
 
     def regret(self) -> dict[str, Regret]:
         """Return each shadow's regret by name."""
