@@ -1,13 +1,13 @@
 //! The public door: checks, one lock, then the state.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
 use crate::hash::{ExtraKey, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
+use crate::lock::Shared;
 use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
 use crate::registry::Registry;
 use crate::snapshot;
@@ -17,7 +17,7 @@ use crate::snapshot;
 #[derive(Debug)]
 pub struct Index {
     config: Config,
-    state: RwLock<State>,
+    state: Shared<State>,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Index {
     pub fn with_table_key(config: Config, key: u64) -> Result<Self> {
         config.check()?;
         let state = State { registry: Registry::default(), engine: Engine::new(config, key) };
-        Ok(Index { config, state: RwLock::new(state) })
+        Ok(Index { config, state: Shared::new(state) })
     }
 
     /// What the index was made with.
@@ -46,94 +46,95 @@ impl Index {
 
     /// Adds an empty replica. `capacity_blocks` overrides the index's own.
     pub fn add_replica(&self, name: &str, capacity_blocks: Option<u64>) -> Result<Slot> {
-        let mut state = self.write();
-        let slot = state.registry.add(name)?;
-        state.engine.open(slot, capacity_blocks);
-        Ok(slot)
+        self.state.write(|state| {
+            let slot = state.registry.add(name)?;
+            state.engine.open(slot, capacity_blocks);
+            Ok(slot)
+        })
     }
 
     /// The slot of a replica.
     pub fn slot(&self, name: &str) -> Option<Slot> {
-        self.read().registry.slot(name)
+        self.state.read(|state| state.registry.slot(name))
     }
 
     /// Names in slot order; a freed slot is `None` until it is given again.
     pub fn replicas(&self) -> Vec<Option<String>> {
-        self.read().registry.names().to_vec()
+        self.state.read(|state| state.registry.names().to_vec())
     }
 
     /// Length of a result array: live and freed slots.
     pub fn slots(&self) -> usize {
-        self.read().registry.slots()
+        self.state.read(|state| state.registry.slots())
     }
 
     /// Removes a replica with all it holds. Costs what it holds.
     pub fn remove_replica(&self, slot: Slot) -> Result<()> {
-        let mut state = self.write();
-        state.registry.remove(slot)?;
-        state.engine.open(slot, None);
-        Ok(())
+        self.state.write(|state| {
+            state.registry.remove(slot)?;
+            state.engine.open(slot, None);
+            Ok(())
+        })
     }
 
     /// Forgets what a replica holds, believed and known; pins too.
     pub fn clear(&self, slot: Slot) -> Result<()> {
-        self.live(slot)?.engine.clear(slot);
-        Ok(())
+        self.live(slot, |engine| engine.clear(slot))
     }
 
     /// Another capacity, in blocks of belief; evicts down to it.
     pub fn set_capacity(&self, slot: Slot, capacity_blocks: Option<u64>) -> Result<()> {
-        self.live(slot)?.engine.set_capacity(slot, capacity_blocks);
-        Ok(())
+        self.live(slot, |engine| engine.set_capacity(slot, capacity_blocks))
     }
 
     /// Belief from a decision: all blocks of the path are held and touched, older ones make room. Drops what of this
     /// replica is over its time first. Time that goes back counts as the latest seen.
     pub fn insert(&self, slot: Slot, hashes: &[BlockHash], now: f64) -> Result<Inserted> {
         check_time(now)?;
-        Ok(self.room(slot, hashes.len())?.engine.insert(slot, hashes, now))
+        self.grow(slot, hashes.len(), |engine| engine.insert(slot, hashes, now))
     }
 
     /// Takes back belief at positions from `keep` on that was last touched by the insert with this stamp and is not
     /// pinned; how many blocks. `keep` is at least the insert's `held_before`, as older blocks are not distinguished.
     pub fn retract(&self, slot: Slot, hashes: &[BlockHash], keep: usize, stamp: u64) -> Result<usize> {
-        Ok(self.live(slot)?.engine.retract(slot, hashes, keep, stamp))
+        self.live(slot, |engine| engine.retract(slot, hashes, keep, stamp))
     }
 
     /// Touches the leading blocks held; how many blocks lead.
     pub fn touch(&self, slot: Slot, hashes: &[BlockHash], now: f64) -> Result<usize> {
         check_time(now)?;
-        Ok(self.live(slot)?.engine.touch(slot, hashes, now))
+        self.live(slot, |engine| engine.touch(slot, hashes, now))
     }
 
     /// Pins the leading blocks held, so that neither capacity nor time takes them; how many blocks lead. Unpin with as
     /// many.
     pub fn pin(&self, slot: Slot, hashes: &[BlockHash]) -> Result<usize> {
-        Ok(self.live(slot)?.engine.pin(slot, hashes))
+        self.live(slot, |engine| engine.pin(slot, hashes))
     }
 
     /// Takes one pin from each of these blocks and evicts what is over capacity.
     pub fn unpin(&self, slot: Slot, hashes: &[BlockHash]) -> Result<()> {
-        self.live(slot)?.engine.unpin(slot, hashes);
-        Ok(())
+        self.live(slot, |engine| engine.unpin(slot, hashes))
     }
 
     /// Tokens of the prompt's prefix that each slot holds, written to `out`; slots beyond its end are left out, the rest
     /// of it is zeroed. Gives the number of slots.
     pub fn match_blocks(&self, hashes: &[BlockHash], out: &mut [u32]) -> usize {
         out.fill(0);
-        let state = self.read();
-        state.engine.match_blocks(hashes, out);
-        state.registry.slots()
+        self.state.read(|state| {
+            state.engine.match_blocks(hashes, out);
+            state.registry.slots()
+        })
     }
 
     /// The same from tokens: hashes as it walks and stops where the prompt leaves the index.
     pub fn match_tokens(&self, tokens: &[u32], seed: u64, extra: &[ExtraKey<'_>], out: &mut [u32]) -> Result<usize> {
         let mut chain = TokenChain::new(tokens, self.config.block_size, seed, extra)?;
         out.fill(0);
-        let state = self.read();
-        state.engine.match_chain(&mut chain, out);
-        Ok(state.registry.slots())
+        self.state.read(|state| {
+            state.engine.match_chain(&mut chain, out);
+            Ok(state.registry.slots())
+        })
     }
 
     /// The same, and appends the hashes of all full blocks to `hashes`.
@@ -152,8 +153,7 @@ impl Index {
 
     /// Leading tokens held per slot, by the best medium of each block; belief counts as GPU.
     pub fn match_media(&self, hashes: &[BlockHash]) -> Vec<[u32; 3]> {
-        let state = self.read();
-        state.engine.match_media(hashes)
+        self.state.read(|state| state.engine.match_media(hashes))
     }
 
     /// Truth from a store event.
@@ -162,12 +162,12 @@ impl Index {
         if event.engine.len() != event.contents.len() {
             return Err(Error::EventLengths { hashes: event.engine.len(), contents: event.contents.len() });
         }
-        Ok(self.room(slot, event.engine.len())?.engine.stored(slot, event, now))
+        self.grow(slot, event.engine.len(), |engine| engine.stored(slot, event, now))
     }
 
     /// Truth from a removal event: one copy less of each of these blocks on that medium.
-    pub fn removed(&self, slot: Slot, engine: &[EngineHash], medium: Medium) -> Result<Removed> {
-        Ok(self.live(slot)?.engine.removed(slot, engine, medium))
+    pub fn removed(&self, slot: Slot, names: &[EngineHash], medium: Medium) -> Result<Removed> {
+        self.live(slot, |engine| engine.removed(slot, names, medium))
     }
 
     /// Truth from a clear event.
@@ -177,63 +177,51 @@ impl Index {
 
     /// Forgets what all replicas hold (their weights changed, say).
     pub fn new_epoch(&self) {
-        self.write().engine.new_epoch();
+        self.state.write(|state| state.engine.new_epoch());
     }
 
     /// Drops belief whose time is over; how many blocks.
     pub fn expire(&self, now: f64) -> Result<usize> {
         check_time(now)?;
-        Ok(self.write().engine.expire(now))
+        Ok(self.state.write(|state| state.engine.expire(now)))
     }
 
     /// Blocks that each slot holds, believed and known.
     pub fn held_blocks(&self) -> Vec<u64> {
-        let state = self.read();
-        let held = state.engine.replicas.iter().map(|replica| replica.believed + replica.known);
-        held.take(state.registry.slots()).collect()
+        self.state.read(|state| {
+            let held = state.engine.replicas.iter().map(|replica| replica.believed + replica.known);
+            held.take(state.registry.slots()).collect()
+        })
     }
 
     /// The index as bytes: replicas, blocks, names, LRU order, counters. Pins belong to requests of this process and are
     /// not saved. Costs O(blocks).
     pub fn to_bytes(&self) -> Vec<u8> {
-        let state = self.read();
-        snapshot::save(&state.engine, &state.registry)
+        self.state.read(|state| snapshot::save(&state.engine, &state.registry))
     }
 
     /// The index that `to_bytes` wrote. Bytes that were cut or altered are `Error::Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
-        Ok(Index { config: engine.config, state: RwLock::new(State { registry, engine }) })
+        Ok(Index { config: engine.config, state: Shared::new(State { registry, engine }) })
     }
 
     /// State and counters.
     pub fn stats(&self) -> Stats {
-        let state = self.read();
-        Stats { replicas: state.registry.live(), ..state.engine.stats() }
+        self.state.read(|state| Stats { replicas: state.registry.live(), ..state.engine.stats() })
     }
 
-    // A panic in the core is a bug, but it must not turn every later call into another one: the state is still memory-safe.
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    /// Changes what a live replica holds.
+    fn live<R>(&self, slot: Slot, work: impl FnOnce(&mut Engine) -> R) -> Result<R> {
+        self.state.write(|state| state.registry.check(slot).map(|()| work(&mut state.engine)))
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn live(&self, slot: Slot) -> Result<RwLockWriteGuard<'_, State>> {
-        let state = self.write();
-        state.registry.check(slot)?;
-        Ok(state)
-    }
-
-    fn room(&self, slot: Slot, blocks: usize) -> Result<RwLockWriteGuard<'_, State>> {
-        let state = self.live(slot)?;
-        match blocks {
-            _ if blocks > MAX_PROMPT_BLOCKS => Err(Error::TooManyBlocks(blocks)),
-            _ if state.engine.is_full() => Err(Error::Full),
-            _ => Ok(state),
+    /// The same for a call that may add so many blocks.
+    fn grow<R>(&self, slot: Slot, blocks: usize, work: impl FnOnce(&mut Engine) -> R) -> Result<R> {
+        if blocks > MAX_PROMPT_BLOCKS {
+            return Err(Error::TooManyBlocks(blocks));
         }
+        self.live(slot, |engine| if engine.is_full() { Err(Error::Full) } else { Ok(work(engine)) })?
     }
 }
 
@@ -245,11 +233,11 @@ fn check_time(now: f64) -> Result<()> {
 impl Index {
     /// Checks every invariant of the inside; the first one that does not hold.
     pub fn validate(&self) -> std::result::Result<(), String> {
-        self.read().engine.validate()
+        self.state.read(|state| state.engine.validate())
     }
 
     /// A replica's believed blocks in the order in which they would go.
     pub fn lru_order(&self, slot: Slot) -> Vec<BlockHash> {
-        self.read().engine.lru_order(slot)
+        self.state.read(|state| state.engine.lru_order(slot))
     }
 }

@@ -10,6 +10,7 @@ mod events;
 pub mod hash;
 mod ids;
 mod index;
+mod lock;
 mod lru;
 mod outcome;
 mod radix;
