@@ -1,4 +1,4 @@
-"""The Python of the page on traces runs as printed."""
+"""The Python of the pages on traces and on costs runs as printed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "traces.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_page_on_traces_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "least"), [("traces.md", 5), ("costs.md", 3)])
+def test_a_page_runs(page: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 5
+    text = (DOCS / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= least
     namespace: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), namespace)  # noqa: S102 - our own page
+        exec(compile(block, page, "exec"), namespace)  # noqa: S102 - our own page

@@ -303,7 +303,7 @@ def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
         "time": "2026-11-29T10:00:00Z",
         "body": {"model": "c", "system": "Be brief. " * 100, "messages": [{"role": "user", "content": "Hello there"}]},
         "response": {"content": [{"type": "text", "text": "Hi"}], "usage": {
-            "input_tokens": 50, "cache_read_input_tokens": 200, "output_tokens": 3}},
+            "input_tokens": 20, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30, "output_tokens": 3}},
     }  # fmt: skip
     (request,) = read(write(tmp_path / "g.jsonl", [row]))
     assert request.reported_hit_tokens == round(200 * request.prompt_tokens / 250)

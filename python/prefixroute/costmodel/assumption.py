@@ -26,4 +26,5 @@ class Assumption:
     def __str__(self) -> str:
         """Return ``name = value unit (source)``, with ``ASSUMED`` in front of the source where it is a default."""
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.name} = {self.value}{unit} ({'ASSUMED, ' if self.assumed else ''}{self.source})"
+        value = f"{self.value:.6g}" if isinstance(self.value, float) else self.value
+        return f"{self.name} = {value}{unit} ({'ASSUMED, ' if self.assumed else ''}{self.source})"

@@ -43,9 +43,9 @@ def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
     for row in read_rows(path):
         tokens = row.integer("input_length", least=1)
         chat, parent = row.integer("chat_id", least=-1), row.integer("parent_chat_id", least=-1)
-        root = roots.pop(parent, chat)
-        if parent in roots or root != chat:
-            roots[parent] = root
+        root = roots.get(parent, chat)
+        if parent in roots:
+            roots.move_to_end(parent)
         roots[chat] = root
         if len(roots) > _OPEN_CHATS:
             roots.popitem(last=False)

@@ -52,6 +52,7 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
         "usage.cache_read_input_tokens",
         "cached_tokens",
     ),
+    "cache_write_tokens": _in(_ANSWERS, "usage.cache_creation_input_tokens"),
 }
 """Paths that are tried for each field, the first that is there wins."""
 

@@ -180,25 +180,25 @@ class _Reader:
             raise row.error(str(error)) from error
 
     def reported_prompt_tokens(self, row: Row) -> int | None:
-        """Return the prompt tokens the log reports; where it counts cached ones apart, with those."""
+        """Return the prompt tokens the log reports, with those that it counts apart as read from or written to a cache."""
         tokens = self._count(row, "prompt_tokens")
         if tokens is None:
             return None
-        apart = self._count(row, "cached_tokens") or 0
-        if apart and self.finder.path_of("cached_tokens").endswith("cache_read_input_tokens"):
-            return tokens + apart
-        return tokens
+        written = self._count(row, "cache_write_tokens") or 0
+        read = self._count(row, "cached_tokens") or 0
+        apart = read and self.finder.path_of("cached_tokens").endswith("cache_read_input_tokens")
+        return tokens + written + (read if apart else 0)
 
     def _cut_text(self, prompt: str, answer: str, model: str | None) -> tuple[BlockHashes, BlockHashes]:
         data = prompt.encode("utf-8", "surrogatepass")
-        whole = data + answer.encode("utf-8", "surrogatepass")
-        hashes = hash_blocks(whole, self.unit, self._namespace(model))
+        text = data + answer.encode("utf-8", "surrogatepass")
+        hashes = hash_blocks(text, self.unit, self._namespace(model))
         bytes_per_block = int(BYTES_PER_TOKEN) * self.unit
 
         def tokens(size: int) -> int:
             return math.ceil(size * self.block_size / bytes_per_block)
 
-        context = BlockHashes(hashes.array, token_count=tokens(len(whole)), block_size=self.block_size)
+        context = BlockHashes(hashes.array, token_count=tokens(len(text)), block_size=self.block_size)
         prompt_blocks = context.head(len(data) // bytes_per_block, tokens(len(data)))
         return prompt_blocks, context if answer else prompt_blocks
 
