@@ -141,13 +141,14 @@ class CostModel:
             decodes: sequences that produce one token each.
             decode_context_tokens: tokens that these have in the cache, all together.
         """
-        chunks = list(prefill)
-        new = decodes + sum(tokens for tokens, _ in chunks)
+        new, pairs, read = decodes, 2 * decode_context_tokens, decode_context_tokens
+        for tokens, before in prefill:
+            new += tokens
+            pairs += tokens * (tokens + 2 * before)
+            read += tokens + before
         if not new:
             return 0.0
-        pairs = 2 * decode_context_tokens + sum(tokens * (tokens + 2 * before) for tokens, before in chunks)
         compute = self._linear_s * new + self._attention_s * pairs
-        read = decode_context_tokens + sum(tokens + before for tokens, before in chunks)
         return max(compute, self._byte_s * (self._weights_read(new) + read * self.model.kv_bytes_per_token))
 
     def decode_seconds(self, sequences: int, context_tokens: int) -> float:

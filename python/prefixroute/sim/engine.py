@@ -193,7 +193,7 @@ class ReplicaEngine:
     def _begin(self) -> None:
         """Choose the next step, or fall idle."""
         self._began = self._events.now
-        chunks, extra_s = self._fill_chunk()
+        chunks, extra_s = self._fill_chunk() if self._queue or self._prefilling else _NO_CHUNKS
         decoding, cost = len(self._decoding), self._model.cost
         context = self._context + decoding * self._token
         if chunks:
@@ -234,28 +234,28 @@ class ReplicaEngine:
             return  # the run was cut short, or the replica died
         now = self._events.now
         self.busy_s += now - self._began
+        ended: list[Job] = []
         if self._decoding:
             self._token += self._steps
-        ended = self._pop_ended()
+            self._pop_ended(ended)
         if self._prefilling:
-            ended += self._pass_to_decode(now)
+            self._pass_to_decode(now, ended)
         for job in ended:
             job.finished = now
             self._store.release(job)
             self._listener.finished(job)
         self._begin()
 
-    def _pop_ended(self) -> list[Job]:
-        ended = []
+    def _pop_ended(self, ended: list[Job]) -> None:
+        """Move the jobs whose last token is out to ``ended``."""
         while self._decoding and self._decoding[0][0] <= self._token:
             last, _, job = heapq.heappop(self._decoding)
             self._context -= job.request.prompt_tokens - (last - job.request.output_tokens + 1)
             ended.append(job)
-        return ended
 
-    def _pass_to_decode(self, now: float) -> list[Job]:
-        """First tokens of the prefills that are complete; returns those whose only token this was."""
-        ended, rest = [], []
+    def _pass_to_decode(self, now: float, ended: list[Job]) -> None:
+        """Give complete prefills their first token; those whose only token it is go to ``ended``."""
+        rest = []
         for job in self._prefilling:
             request = job.request
             if job.computed < request.prompt_tokens:
@@ -270,4 +270,6 @@ class ReplicaEngine:
             self._order += 1
             heapq.heappush(self._decoding, (self._token + request.output_tokens - 1, self._order, job))
         self._prefilling = rest
-        return ended
+
+
+_NO_CHUNKS: tuple[list[tuple[int, int]], float] = ([], 0.0)
