@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.policies import Policy, View
-from prefixroute.policies.base import Pick
 from prefixroute.policies.keyed import text_hash
-from prefixroute.sim import FleetChange, Scenario, simulate, sweep
+from prefixroute.sim import EngineModel, FleetChange, Scenario, floor, simulate, sweep
 from prefixroute.workload import Request, Workload, chat, documents
 
 
@@ -23,23 +24,28 @@ def growing_chat(lengths: list[int]) -> Workload:
     """One conversation whose prompts have these lengths, in blocks of one token."""
 
     def source() -> Iterator[Request]:
-        for length in lengths:
+        for number, length in enumerate(lengths):
             hashes = BlockHashes(np.arange(1, length + 1), token_count=length, block_size=1)
-            yield Request(0.0, hashes, hashes, length, 1, session="s")
+            yield Request(60.0 * number, hashes, hashes, length, 1, session="s")
 
     return Workload("growing", 1, source, len(lengths))
 
 
-def test_a_turn_computes_only_what_the_turn_before_did_not() -> None:
+@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["order", "time"])
+def test_a_turn_computes_only_what_the_turn_before_did_not(engine: EngineModel | None) -> None:
     """Case 44: a simulator that replays each turn as a fresh prefill over-predicts from the second turn on."""
-    log = simulate(growing_chat([200, 250, 310]), Scenario(replicas=1)).log
+    log = simulate(growing_chat([200, 250, 310]), Scenario(replicas=1, engine=engine)).log
     assert (log.column("prompt") - log.column("hit")).tolist() == [200, 50, 60]
 
 
-def test_a_warm_start_is_a_run_whose_first_requests_warm_up() -> None:
-    cold = simulate(growing_chat([310]), Scenario(replicas=1)).log
-    warm = simulate(growing_chat([250, 310]), Scenario(replicas=1)).log
-    assert (cold.column("hit")[-1], warm.column("hit")[-1]) == (0, 250)
+@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["order", "time"])
+def test_a_warm_start_is_possible(engine: EngineModel | None) -> None:
+    workload, scenario = growing_chat([200, 250, 310]), Scenario(replicas=1, engine=engine)
+    warm = simulate(workload, replace(scenario, warmup=2))
+    assert warm.log.column("number").tolist() == [2]
+    assert (warm.log.column("prompt") - warm.log.column("hit")).tolist() == [60]
+    assert warm.outcome.requests == 1
+    assert floor(workload, warmup=2) == pytest.approx(60 / 310)
 
 
 class Modulo(Policy):
@@ -48,8 +54,8 @@ class Modulo(Policy):
     name: ClassVar[str] = "modulo"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def decide(self, view: View) -> Pick:
-        return Pick(view.slots[text_hash(view.request.session or "") % len(view.slots)], "hashed")
+    def decide(self, view: View) -> tuple[int, str]:
+        return view.slots[text_hash(view.request.session or "") % len(view.slots)], "hashed"
 
 
 @pytest.mark.parametrize(("policy", "worst"), [("rendezvous", 0.02), ("session", 0.02), ("cache-aware", 0.02)])
@@ -105,10 +111,10 @@ class FirstSeen(Policy):
     name: ClassVar[str] = "first-seen"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def decide(self, view: View) -> Pick:
+    def decide(self, view: View) -> tuple[int, str]:
         if view.binding is not None and view.binding in view.slots:
-            return Pick(view.binding, "bound")
-        return Pick(min(view.slots, key=lambda slot: (view.loads[slot], view.draw(slot))), "first")
+            return view.binding, "bound"
+        return min(view.slots, key=lambda slot: (view.loads[slot], view.draw(slot))), "first"
 
 
 def test_the_trap_of_several_routers_behind_a_round_robin_front() -> None:

@@ -13,7 +13,6 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.policies import Policy, View
-from prefixroute.policies.base import Pick
 from prefixroute.policies.view import SIGNALS
 from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Tier, simulate
 from prefixroute.sim.scenario import replica_names
@@ -101,9 +100,9 @@ class Spy(Policy):
     def __init__(self) -> None:
         self.views: list[View] = []
 
-    def decide(self, view: View) -> Pick:
+    def decide(self, view: View) -> tuple[int, str]:
         self.views.append(view)
-        return Pick(view.slots[view.turn % len(view.slots)], "turn")
+        return view.slots[view.turn % len(view.slots)], "turn"
 
 
 def test_policies_never_see_the_output_length() -> None:

@@ -163,7 +163,7 @@ def compare_scenarios(
     base = scenarios[0]
     tasks = [RunTask(source, replace(one, seed=seed), cost, Measure(cost)) for one in scenarios for seed in chosen]
     beyond = [RunTask(source, replace(one.unlimited(), seed=chosen[0]), cost, RATIO) for one in scenarios] * infinite
-    floors = [FloorTask(source, seed, base.cache) for seed in chosen]
+    floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
     results = list(run_tasks([*floors, *tasks, *beyond], jobs, progress))
     floor = _floor(results[: len(chosen)])
     samples: list[Sample] = results[len(chosen) : len(chosen) + len(tasks)]

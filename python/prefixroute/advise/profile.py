@@ -22,7 +22,7 @@ Hashes = NDArray[np.uint64]
 
 HEAD_SESSIONS = 2_000
 """Sessions, the first of the workload, among which the common head is sought."""
-RECENT_CONTEXTS = 4
+RECENT_CONTEXTS = 16
 """Contexts of a session that its next request is compared with: sub-agents of one session take turns."""
 EARLY_SHARE = 0.5
 """A prompt that leaves its session's history before this share of what the two could have in common left it early."""

@@ -21,12 +21,14 @@ class OrderedRun:
         self.fleet = Fleet(scenario, block_size)
         self.log = RequestLog()
         self._now = 0.0
+        self._warmup = scenario.warmup
         self._front = Front(scenario, block_size, self.fleet.stores, lambda: self._now, _later)
         self._changes = in_order(scenario.changes)[::-1]
 
     def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
         """Serve the requests."""
         front, log, stores, numbers = self._front, self.log, self.fleet.stores, self.fleet.numbers
+        warmup = self._warmup
         for count, request in enumerate(requests):
             while self._changes and self._changes[-1].at <= count:
                 self._change(self._changes.pop())
@@ -37,7 +39,8 @@ class OrderedRun:
             hit = store.serve(request)
             ticket.finish(output=request.context, reported_hit_tokens=hit)
             front.observed(name, store, now)
-            log.served(count, numbers[name], request, hit)
+            if count >= warmup:
+                log.served(count, numbers[name], request, hit)
             if progress is not None and count % PROGRESS_EVERY == 0:
                 progress(count)
 

@@ -66,6 +66,7 @@ class Scenario:
         routers: routers that share nothing.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
         changes: what happens to the fleet, in any order.
+        warmup: requests served before counting begins: they warm caches and belief, and are in no number.
         label: what tables call the policy; empty = its name.
         tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
 
@@ -85,6 +86,7 @@ class Scenario:
     routers: int = 1
     front: FrontKind = "round-robin"
     changes: tuple[FleetChange, ...] = ()
+    warmup: int = 0
     label: str = ""
     tiers: tuple[Tier, ...] = ()
 
@@ -93,6 +95,8 @@ class Scenario:
         for name in ("replicas", "routers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.warmup < 0:
+            raise ConfigError(f"warmup must be at least 0 requests, got {self.warmup}")
         if self.recent_window is not None and self.recent_window < 1:
             raise ConfigError(f"recent_window must be at least 1, got {self.recent_window}")
         if self.capacity_tokens is not None and self.capacity_tokens < 1:

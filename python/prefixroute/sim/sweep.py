@@ -78,7 +78,7 @@ def sweep(
             raise ConfigError(f"a sweep needs at least one of {name}, got none")
     limited = [replace(base, replicas=count, policy=policy) for count, policy in product(replicas, policies)]
     scenarios = limited + [one.unlimited() for one in limited] * infinite
-    floors = [FloorTask(source, seed, base.cache) for seed in chosen]
+    floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
     measure = attrgetter("outcome")
     runs = [RunTask(source, replace(one, seed=seed), cost, measure) for one in scenarios for seed in chosen]
     results = list(run_tasks([*floors, *runs], jobs, progress))

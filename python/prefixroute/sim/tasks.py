@@ -70,6 +70,7 @@ class FloorTask:
     source: Source
     seed: int
     cache: CacheKind = "blocks"
+    warmup: int = 0
 
     @property
     def workload(self) -> Workload:
@@ -84,7 +85,7 @@ class FloorTask:
     def run(self, progress: Callable[[int], None] | None = None) -> tuple[int, int]:
         """Run; it is too short to report progress within."""
         del progress
-        return floor_tokens(self.workload, self.cache)
+        return floor_tokens(self.workload, self.cache, self.warmup)
 
 
 def open_source(source: Source, seed: int) -> Workload:

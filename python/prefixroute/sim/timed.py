@@ -20,7 +20,7 @@ from prefixroute.workload import Request
 class TimedReplica:
     """A living replica: its engine, and the routers that hear of its jobs."""
 
-    __slots__ = ("_front", "_log", "born", "engine", "events", "name", "number", "store")
+    __slots__ = ("_front", "_log", "_warmup", "born", "engine", "events", "name", "number", "store")
 
     def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
         """Begin empty and idle, now."""
@@ -28,7 +28,7 @@ class TimedReplica:
         if not isinstance(store, BlockStore):
             raise ConfigError("time mode needs cache 'blocks'")
         self.name, self.number, self.store = name, run.fleet.numbers[name], store
-        self._front, self._log, self.events = run.front, run.log, run.events
+        self._front, self._log, self.events, self._warmup = run.front, run.log, run.events, run.warmup
         self.born = run.events.now
         self.engine = ReplicaEngine(model, store, run.events, self)
 
@@ -42,6 +42,8 @@ class TimedReplica:
         request = job.request
         job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
         self._front.observed(self.name, self.store, self.events.now)
+        if job.number < self._warmup:
+            return
         self._log.served(job.number, self.number, request, job.hit)
         self._log.timed(job.started, job.first_token, job.finished, request.output_tokens)
 
@@ -51,7 +53,7 @@ class TimedRun:
 
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
         """Set up idle replicas and the routers before them."""
-        self._model = model
+        self._model, self.warmup = model, scenario.warmup
         self.events = EventQueue()
         self.fleet = Fleet(scenario, block_size)
         self.log = RequestLog()
