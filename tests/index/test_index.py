@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -218,6 +220,37 @@ def test_capacity_is_in_tokens_and_the_tail_goes_first(index: PrefixIndex) -> No
     assert index.match(PROMPT).tolist() == [96, 0]
     assert index.insert("a", [7] * 32).evicted == 2
     assert index.match(PROMPT).tolist() == [64, 0]
+
+
+SIZES = {"live_bytes": 0, "reserved_bytes": 0}
+"""What a copy may have otherwise: it is packed afresh."""
+
+
+@pytest.fixture
+def saved(index: PrefixIndex) -> bytes:
+    index.insert("a", PROMPT, now=3.0)
+    index.insert("b", PROMPT[:64], Namespace(salt="tenant"))
+    index.apply_stored("b", engine_names(4), token_ids=PROMPT[:64])
+    index.apply_stored("b", [99], parent=98, token_ids=PROMPT[:16], medium="CPU")
+    return index.to_bytes()
+
+
+def test_a_saved_index_answers_as_before(index: PrefixIndex, saved: bytes) -> None:
+    for copied in (PrefixIndex.from_bytes(saved), copy.deepcopy(index), pickle.loads(pickle.dumps(index))):  # noqa: S301
+        assert copied.replicas == index.replicas
+        assert copied.match(PROMPT).tolist() == index.match(PROMPT).tolist() == [160, 64]
+        assert copied.held_tokens() == index.held_tokens()
+        assert copied.stats().asdict() | SIZES == index.stats().asdict() | SIZES
+        assert copied.insert("a", [1] * 160).stored == 10
+        assert copied.apply_removed("b", engine_names(4)).removed == 4
+
+
+def test_bytes_that_were_cut_or_altered_are_refused(saved: bytes) -> None:
+    wrong = [b"", b"text", saved[:-1], saved[1:], saved + b"\0", saved[: len(saved) // 2]]
+    wrong += [saved[:at] + bytes([saved[at] ^ bit]) + saved[at + 1 :] for at in range(len(saved)) for bit in (1, 128)]
+    for data in wrong:
+        with pytest.raises(ConfigError, match="not a saved index"):
+            PrefixIndex.from_bytes(data)
 
 
 # --- Faults that other routers have had -------------------------------------------------------------------------------

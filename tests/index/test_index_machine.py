@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,16 @@ class IndexMachine(RuleBasedStateMachine):
         assert stats.replicas == len(self.twin.replicas)
         held = [self.twin.replicas.get(name or "") for name in self.twin.slots]
         assert self.index.held_tokens() == [(len(r.belief) + len(r.truth)) * BLOCK if r else 0 for r in held]
+
+    @rule(pickled=st.booleans())
+    def save_and_load(self, pickled: bool) -> None:
+        """Nothing changes but that pins are gone: they belong to requests in flight."""
+        saved = self.index.to_bytes()
+        self.index = pickle.loads(pickle.dumps(self.index)) if pickled else PrefixIndex.from_bytes(saved)  # noqa: S301
+        self.pins.clear()
+        for replica in self.twin.replicas.values():
+            for entry in replica.belief.values():
+                entry.pins = 0
 
     @rule(path=paths)
     def media(self, path: Path) -> None:

@@ -6,8 +6,9 @@ use std::sync::{PoisonError, RwLock};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use prefixroute_core::hash::hash_tokens;
 use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Result as CoreResult, Slot, StoredEvent};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::batch::{names_of, ragged};
 use crate::errors;
@@ -452,6 +453,23 @@ impl PrefixIndex {
     /// State and counters.
     fn stats(&self) -> IndexStats {
         self.index.stats().into()
+    }
+
+    /// The whole index as bytes: versioned, checksummed, exact to the order of eviction.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| self.index.to_bytes()))
+    }
+
+    /// The index that `to_bytes` saved. Bytes that were cut or altered raise `ConfigError`.
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let index = py.detach(|| Index::from_bytes(data)).map_err(errors::of_core)?;
+        Ok(Self { index, fleet: RwLock::new(()) })
+    }
+
+    fn __reduce__(slf: Bound<'_, Self>) -> PyResult<(Bound<'_, PyAny>, (Bound<'_, PyBytes>,))> {
+        let bytes = slf.get().to_bytes(slf.py());
+        Ok((slf.get_type().getattr(intern!(slf.py(), "from_bytes"))?, (bytes,)))
     }
 
     fn __len__(&self) -> usize {
