@@ -15,7 +15,7 @@ import pytest
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import hash_blocks
 from prefixroute.types import Namespace
-from prefixroute.workload import FieldMap, Options, Request, floor, read_arrivals, read_trace
+from prefixroute.workload import FieldMap, Options, Request, chat, convert, floor, read_arrivals, read_trace
 
 Rows = list[dict[str, Any]]
 
@@ -397,3 +397,27 @@ def test_gzip_of_every_format(tmp_path: Path, name: str) -> None:
     (tmp_path / "plain").write_text(text)
     (tmp_path / "zipped").write_bytes(gzip.compress(text.encode()))
     assert read(tmp_path / "plain") == read(tmp_path / "zipped")
+
+
+def test_files_of_a_rotated_log_are_one_trace(tmp_path: Path) -> None:
+    rows = chat_rows()
+    whole = read(write(tmp_path / "whole.jsonl", rows))
+    parts = [write(tmp_path / f"{at}.jsonl", [row]) for at, row in enumerate(rows)]
+    workload = read_trace(parts)
+    joined = list(workload.requests())
+    assert workload.name == "0.jsonl and 2 more"
+    assert [request.arrival_s for request in joined] == [request.arrival_s for request in whole]
+    assert [request.session for request in joined] == [request.session for request in whole]
+    # The first file alone settles how many bytes a token has.
+    assert (joined[2].prompt.array[: len(joined[0].context)] == joined[0].context.array).all()
+    with pytest.raises(TraceError, match=r"1\.jsonl:1: time goes back"):
+        read_trace(parts[::-1], Options(reorder_s=0))
+    with pytest.raises(ConfigError, match="one file or more, got none"):
+        read_trace([])
+
+
+def test_private_traces_with_other_blocks_do_not_join(tmp_path: Path) -> None:
+    for size in (16, 32):
+        convert(chat(1, requests=20, block_size=size), tmp_path / f"{size}.jsonl", bytes(16))
+    with pytest.raises(TraceError, match=r"32\.jsonl:1: the file has blocks of 32 tokens, not 16"):
+        read_trace([tmp_path / "16.jsonl", tmp_path / "32.jsonl"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,16 @@ _OPEN_SESSIONS = 1_000_000
 _LEAST_BLOCKS = 2
 
 
-def in_order(path: Path, records: Iterator[Record], window_s: float) -> Iterator[Record]:
-    """Yield records by arrival, holding those of the last ``window_s`` seconds.
+def in_order(files: Iterable[tuple[Path, Iterator[Record]]], window_s: float) -> Iterator[Record]:
+    """Yield the records of some files by arrival, holding those of the last ``window_s`` seconds.
 
     Raises:
         TraceError: at a record that is older than one already handed out.
     """
     waiting: list[tuple[float, int, Record]] = []
     latest = given = float("-inf")
-    for number, record in enumerate(records):
+    located = ((path, record) for path, records in files for record in records)
+    for number, (path, record) in enumerate(located):
         arrival = record.arrival_s
         if arrival < given:
             held = f"; rows may be {window_s:g} s out of order" if window_s else ""

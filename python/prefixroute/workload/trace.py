@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,15 +26,18 @@ FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, ga
 """Known formats. The first that recognises a file's first line reads it."""
 
 
-def read_trace(path: str | Path, options: Options | None = None, *, check: bool | None = None) -> Workload:
+def read_trace(
+    path: str | Path | Sequence[str | Path], options: Options | None = None, *, check: bool | None = None
+) -> Workload:
     """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
 
-    Reading streams: memory does not grow with the file. A file of up to 64 MiB is first read through to its end
+    Reading streams: memory does not grow with the file. A trace of up to 64 MiB is first read through to its end
     (``check``), so that a bad line is reported here and nothing is half-read; a larger one is read once, and its bad
     line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.
 
     Args:
-        path: the file, plain or gzip.
+        path: the file, plain or gzip, or several that follow one another in time (a log that was rotated), all of the
+            format of the first.
         options: what the file does not say of itself.
         check: read through first; decided by size unless given.
 
@@ -42,30 +45,38 @@ def read_trace(path: str | Path, options: Options | None = None, *, check: bool 
         TraceError: naming file and line.
         ConfigError: if an option is impossible.
     """
-    path = Path(path)
+    paths = [Path(path)] if isinstance(path, str | Path) else [Path(one) for one in path]
+    if not paths:
+        raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
-    sample = _sample(path)
+    sample = _sample(paths[0])
     opened = _format(sample, settings).open_file(sample, settings)
+    workload = _workload(paths, opened, settings)
+    if check is None:
+        check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES
+    return replace(workload, request_count=sum(1 for _ in workload.requests())) if check else workload
+
+
+def _workload(paths: Sequence[Path], opened: Opened, settings: Options) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
     if not 0 <= window_s < float("inf"):
         raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
     infer = settings.infer_sessions and not opened.has_sessions
-    notes = _notes(opened, window_s, infer)
+    name = paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"
 
-    def workload_of(records: Callable[[], Iterator[Record]]) -> Workload:
+    def workload_of(records: Callable[[Path], Iterator[Record]]) -> Workload:
         def source() -> Iterator[Request]:
-            return requests_of(in_order(path, records(), window_s), SessionFinder() if infer else None)
+            files = ((path, records(path)) for path in paths)
+            return requests_of(in_order(files, window_s), SessionFinder() if infer else None)
 
-        return Workload(path.name, opened.block_size, source, None, opened.assumptions, notes)
+        return Workload(name, opened.block_size, source, None, opened.assumptions, _notes(opened, window_s, infer))
 
     workload = workload_of(opened.records)
-    if opened.masked is not None and opened.span is not None:
-        tokens = opened.span.characters // CHARACTERS_PER_TOKEN
-        masked = workload_of(opened.masked)
-        workload = replace(workload, volatile=Volatile(opened.span.kind, tokens, opened.span.share, masked))
-    if check is None:
-        check = path.stat().st_size <= CHECK_BYTES
-    return replace(workload, request_count=sum(1 for _ in workload.requests())) if check else workload
+    if opened.masked is None or opened.span is None:
+        return workload
+    tokens = opened.span.characters // CHARACTERS_PER_TOKEN
+    masked = workload_of(opened.masked)
+    return replace(workload, volatile=Volatile(opened.span.kind, tokens, opened.span.share, masked))
 
 
 def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private

@@ -28,7 +28,7 @@ def recognises(sample: Sample) -> bool:
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
     size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
-    return Opened(size, lambda: read(sample.path, size), has_sessions=True)
+    return Opened(size, lambda path: read(path, size), has_sessions=True)
 
 
 def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:

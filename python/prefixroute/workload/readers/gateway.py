@@ -10,6 +10,8 @@ import itertools
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from prefixroute.costmodel.assumption import Assumption
@@ -48,12 +50,12 @@ def open_file(sample: Sample, options: Options) -> Opened:
     per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
     unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
 
-    def records(*, masked: bool = False) -> Iterator[Record]:
-        return _Reader(layout, size, unit, masked=masked).records(sample)
+    def records(path: Path, *, masked: bool = False) -> Iterator[Record]:
+        return _Reader(layout, size, unit, masked=masked).records(path)
 
     assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
-    masked = (lambda: records(masked=True)) if survey.span else None
+    masked = partial(records, masked=True) if survey.span else None
     return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span)
 
 
@@ -114,9 +116,9 @@ class _Reader:
         self.finder = Finder(layout.paths)
         self._namespaces: dict[str | None, Namespace | None] = {None: None}
 
-    def records(self, sample: Sample) -> Iterator[Record]:
+    def records(self, path: Path) -> Iterator[Record]:
         """Yield the records of a file."""
-        for row in read_rows(sample.path):
+        for row in read_rows(path):
             self.finder.take(row.fields)
             yield self._record(row)
 

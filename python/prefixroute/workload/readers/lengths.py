@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from prefixroute.errors import TraceError
@@ -56,14 +57,14 @@ def open_file(sample: Sample, options: Options) -> Opened:
         raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
     size = options.block_size or BLOCK_SIZE
     note = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
-    return Opened(size, lambda: _read(sample, layout, size), has_sessions=True, notes=(note,))
+    return Opened(size, lambda path: _read(path, layout, size), has_sessions=True, notes=(note,))
 
 
-def _read(sample: Sample, layout: _Columns, block_size: int) -> Iterator[Record]:
-    for row in read_table(sample.path):
+def _read(path: Path, layout: _Columns, block_size: int) -> Iterator[Record]:
+    for row in read_table(path):
         tokens = _count(row, layout.prompt, least=1)
-        # Named by its line: two requests of equal length stay different, and each reading makes the same blocks.
-        hashes = chain(chain_key(row.line, "lengths"), 0, tokens // block_size)
+        # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.
+        hashes = chain(chain_key(row.line, path.name), 0, tokens // block_size)
         prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
         yield Record(
             row.line,

@@ -39,25 +39,33 @@ def recognises(sample: Sample) -> bool:
 def open_file(sample: Sample, options: Options) -> Opened:
     """Check the header."""
     header = Row(sample.fields or {}, sample.path, sample.line)
-    if header.integer(MARK) != VERSION:
-        raise header.error(f"version of a private trace must be {VERSION}, got {header.integer(MARK)}")
-    size = header.integer("block_size", least=1)
-    if options.block_size not in {None, size}:
-        raise header.error(f"the file has blocks of {size} tokens, got {options.block_size}")
-    window = header.integer("window", least=1)
+    size, _ = _settings(header, options.block_size)
     notes = tuple(str(note) for note in header.sequence("notes")) if "notes" in header.fields else ()
     return Opened(
         size,
-        lambda: _read(sample.path, size, window),
+        lambda path: _read(path, size),
         has_sessions=True,
         notes=notes,
     )
 
 
-def _read(path: Path, block_size: int, window: int) -> Iterator[Record]:
-    chains: deque[NDArray[np.uint64]] = deque(maxlen=window)
+def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
+    """Return block size and window of a header whose version and block size are right."""
+    if MARK not in header.fields or header.integer(MARK) != VERSION:
+        raise header.error(f"version of a private trace must be {VERSION}, got {header.fields.get(MARK)}")
+    size = header.integer("block_size", least=1)
+    if block_size not in {None, size}:
+        raise header.error(f"the file has blocks of {size} tokens, not {block_size}")
+    return size, header.integer("window", least=1)
+
+
+def _read(path: Path, block_size: int) -> Iterator[Record]:
     rows = read_rows(path)
-    next(rows)
+    header = next(rows, None)
+    if header is None:
+        return
+    _, window = _settings(header, block_size)
+    chains: deque[NDArray[np.uint64]] = deque(maxlen=window)
     for row in rows:
         tokens, output = row.integer("in", least=1), row.integer("out")
         chain = _chain(row, chains)

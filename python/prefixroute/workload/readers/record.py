@@ -67,11 +67,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file of a known format, ready to be read any number of times.
+    """A known format, settled by the first file, which reads that and further files any number of times.
 
     Attributes:
         block_size: tokens a block.
-        records: starts reading from the first line.
+        records: starts reading a file from its first line.
         has_sessions: whether records have a session key of their own.
         reorder_s: how far rows may be out of order unless the caller says.
         assumptions: figures that are not in the file.
@@ -81,12 +81,12 @@ class Opened:
     """
 
     block_size: int
-    records: Callable[[], Iterator[Record]]
+    records: Callable[[Path], Iterator[Record]]
     has_sessions: bool
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-    masked: Callable[[], Iterator[Record]] | None = None
+    masked: Callable[[Path], Iterator[Record]] | None = None
     span: Span | None = None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,8 +66,8 @@ def open_file(sample: Sample, options: Options) -> Opened:
     else:
         notes.append("block ids are per session: nothing is shared between sessions, not even system prompts")
 
-    def records() -> Iterator[Record]:
-        return _merged(_sessions(sample, layout, options), per_hour, options.seed)
+    def records(path: Path) -> Iterator[Record]:
+        return _merged(_sessions(path, layout, options), per_hour, options.seed)
 
     return Opened(size, records, has_sessions=True, assumptions=(starts,), notes=tuple(notes))
 
@@ -87,8 +88,8 @@ def _merged(sessions: Iterator[list[Record]], per_hour: float, seed: int) -> Ite
         yield heapq.heappop(waiting)[2]
 
 
-def _sessions(sample: Sample, layout: _Layout, options: Options) -> Iterator[list[Record]]:
-    for row in read_rows(sample.path):
+def _sessions(path: Path, layout: _Layout, options: Options) -> Iterator[list[Record]]:
+    for row in read_rows(path):
         name = row.text("session")
         if name is None:
             raise row.error("a session must have a name")
