@@ -63,14 +63,18 @@ def test_one_key_writes_one_file_and_none_writes_another(prefixroute: Prefixrout
     assert len(set(texts)) == 3
 
 
-def test_several_files_go_to_a_folder(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+def test_several_files_are_one_trace_or_go_to_a_folder(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_bytes(trace.read_bytes())
     folder = tmp_path / "private"
     folder.mkdir()
     assert prefixroute("convert", trace, other, "-o", folder).code == 0
     assert sorted(path.name for path in folder.iterdir()) == ["day.private.jsonl.gz", "other.private.jsonl.gz"]
-    assert "several files need a folder" in prefixroute("convert", trace, other, "-o", tmp_path / "x.jsonl").err
+    # In one file they follow one another in time, which these two do not.
+    backwards = prefixroute("convert", trace, other, "-o", tmp_path / "x.jsonl")
+    assert backwards.code == 2
+    assert "other.jsonl:1: time goes back" in backwards.err
+    assert not (tmp_path / "x.jsonl").exists()
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00", "00112233445566778899aabbccddeeff00"])

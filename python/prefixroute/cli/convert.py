@@ -10,7 +10,7 @@ import typer
 
 from prefixroute.cli import console, options
 from prefixroute.errors import ConfigError
-from prefixroute.workload import Workload, convert
+from prefixroute.workload import Workload, convert, read_trace
 
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
@@ -18,9 +18,15 @@ KEY_BYTES = 16
 
 
 def command(  # noqa: PLR0917
-    files: Annotated[list[str], typer.Argument(metavar="FILES", help="Logs or traces. Several give one file each.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILES", help="Logs or traces. Several that follow one another in time are one trace."),
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Private trace, or a folder for several. .gz packs.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Private trace; .gz packs. A folder gets one for each file."
+        ),
     ],
     key: Annotated[
         Path | None,
@@ -34,16 +40,18 @@ def command(  # noqa: PLR0917
     block_size: options.BlockSize = None,
 ) -> None:
     """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
-    if len(files) > 1 and not output.is_dir():
-        raise ConfigError(f"several files need a folder to go to, got {str(output)!r}")
     secret = _key(key)
-    for name in files:
-        path = Path(name)
+    paths = [Path(name) for name in files]
+    for path in paths:
         if not path.is_file():
-            raise ConfigError(f"there is no file {name!r}")
+            raise ConfigError(f"there is no file {str(path)!r}")
+    told = options.TraceFile(paths[0], form, fields, block_size).options
+    if not output.is_dir():
+        _convert(read_trace(paths, told), output, secret)
+        return
+    for path in paths:
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
-        target = output / f"{stem}.private.jsonl.gz" if output.is_dir() else output
-        _convert(options.source(name, form, fields, block_size)(1), target, secret)
+        _convert(read_trace(path, told), output / f"{stem}.private.jsonl.gz", secret)
 
 
 def _convert(workload: Workload, target: Path, key: bytes) -> None:

@@ -120,8 +120,13 @@ class TraceFile(Trace):
     def __call__(self, seed: int) -> Workload:
         """Open the file; the requests are the same for every seed."""
         del seed
+        return read_trace(self.path, self.options)
+
+    @property
+    def options(self) -> Options:
+        """What the user says of the file; reads the field map."""
         fields = None if self.fields is None else FieldMap.read(self.fields)
-        return read_trace(self.path, Options(format=self.format, fields=fields, block_size=self.block_size))
+        return Options(format=self.format, fields=fields, block_size=self.block_size)
 
 
 def source(name: str, form: str | None, fields: Path | None, block_size: int | None) -> Callable[[int], Workload]:
