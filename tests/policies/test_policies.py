@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies import (
     POLICIES,
+    SCORERS,
+    SIGNALS,
     Bounded,
     CacheAware,
     LeastLoaded,
@@ -371,3 +374,34 @@ def test_placement_is_the_same_for_ever() -> None:
     placed = [rendezvous_order(view([0] * 5, hashes=hashes), mix64(text_hash(f"chat-{i}"))) for i in range(4)]
     assert text_hash("http://10.0.0.1:8000") == 0xF53A780B6CF36C46
     assert placed == [[2, 3, 0, 4, 1], [1, 0, 4, 3, 2], [0, 1, 2, 3, 4], [2, 0, 4, 1, 3]]
+
+
+def test_the_table_of_signals_is_what_the_code_does() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/design/router.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    header = next(row for row in rows if row[0] == "policy" and "window_s" in row)
+    table = {row[0].strip("`"): row for row in rows if len(row) == len(header) and row[0] != "policy"}
+    assert set(table) == set(POLICIES)
+    for name, row in table.items():
+        marks = {signal: row[header.index(signal)] for signal in SIGNALS}
+        wants = POLICIES[name]().wants
+        assert {signal for signal, mark in marks.items() if mark == "●"} == wants, name
+        everything = {signal for policy in variants(name) for signal in policy.wants}
+        assert everything <= {signal for signal, mark in marks.items() if mark}, name
+
+
+def variants(name: str) -> list[Policy]:
+    """Return a policy with each value of each parameter that changes what it reads."""
+    kind = POLICIES[name]
+    options: dict[str, list[dict[str, Any]]] = {
+        "least-loaded": [
+            {"by": by} for by in ("load", "requests", "uncached-tokens", "held-tokens", "kv-use", "seconds")
+        ],
+        "power-of-two": [{"by": "ranks"}],
+        "lmetric": [{"batch": "decode-tokens"}],
+        "linear-cost": [{"unit": "seconds"}],
+        "weighted": [{"scorers": ((scorer, 1.0),)} for scorer in SCORERS],
+        "rendezvous": [{"key": "head"}],
+    }
+    found = [kind(**option) for option in options.get(name, [{}])]
+    return found + [kind(fallback=as_policy(lambda _: 0)) for _ in range("fallback" in kind.__dataclass_fields__)]

@@ -119,6 +119,25 @@ def test_a_disconnect_gives_the_load_back_at_once(make_router: Make, seen: int) 
     assert router.choose(TOKENS).best_hit_tokens == (0 if seen == 0 else 1_984)
 
 
+def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) -> None:
+    router = make_router(2)
+
+    async def relay() -> AsyncIterator[int]:
+        async for chunk in router.route(TOKENS).stream(_chunks(3)):
+            yield chunk
+
+    async def main() -> None:
+        outer = relay()
+        await anext(outer)
+        assert loads(router)[0] == 1
+        await outer.aclose()  # which leaves the inner generator to the loop
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert loads(router) == (0, 0, 0)
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:
     router = make_router(2)
 

@@ -98,12 +98,17 @@ class LMetric(Policy):
 
     batch: str = "requests"
     name: ClassVar[str] = "lmetric"
-    needs: ClassVar[frozenset[str]] = frozenset({"queued", "in_flight", "decoding"})
+    needs: ClassVar[frozenset[str]] = frozenset({"queued"})
 
     def __post_init__(self) -> None:
         """Check what the batch is measured in."""
         if self.batch not in {"requests", "decode-tokens"}:
             raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {self.batch!r}")
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """What is queued, and what the batch is measured in."""
+        return self.needs | {"in_flight" if self.batch == "requests" else "decoding"}
 
     def decide(self, view: View) -> Scores:
         """Return the negated products."""
