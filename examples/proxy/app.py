@@ -26,6 +26,9 @@ ELSEWHERE = frozenset({429, 502, 503, 504})
 """What an engine answers when it will not serve a request that another may. Not 500: a request that breaks one engine
 would be sent round to break them all."""
 
+MALFORMED = (ValueError, RecursionError)
+"""What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -73,7 +76,7 @@ class Relay:
             call = Call.read(request.url.path, request.headers, await request.body())
         except ClientDisconnect:
             return
-        except ValueError as error:
+        except MALFORMED as error:
             await _error(400, str(error))(scope, receive, send)
             return
         async with anyio.create_task_group() as tasks:
@@ -88,7 +91,7 @@ class Relay:
         """Ask one replica after another until one answers."""
         try:
             ticket = self.router.route(call.prompt, session=call.session, namespace=call.namespace)
-        except ValueError as error:
+        except MALFORMED as error:
             raise Refused(_error(400, str(error))) from error
         except pr.OverloadedError as error:
             raise Refused(_error(429, str(error), error.retry_after_s)) from error

@@ -38,10 +38,7 @@ class Call:
     @classmethod
     def read(cls, path: str, headers: Headers, content: bytes) -> Call:
         """Read a request; raise ``ValueError`` if it is none. What routing does not need is the engine's to check."""
-        try:
-            body = json.loads(content)
-        except RecursionError as error:
-            raise ValueError("the body is nested too deeply") from error
+        body = json.loads(content)
         if not isinstance(body, dict):
             raise ValueError(f"the body must be a JSON object, got {type(body).__name__}")  # noqa: TRY004  # HTTP 400
         hide_usage = False

@@ -179,7 +179,7 @@ def test_two_hundred_at_once_are_spread(pair: list[Engine], make_proxy: Callable
         ("/v1/chat/completions", b'{"messages": [', "Expecting value"),
         ("/v1/chat/completions", b"\xff", "utf-8"),
         ("/v1/chat/completions", b"[1]", "JSON object, got list"),
-        ("/v1/chat/completions", b"[" * 200_000, "nested"),
+        ("/v1/chat/completions", b"[" * 200_000, "recursion"),
         ("/v1/chat/completions", b'{"model": "m"}', "messages"),
         ("/v1/chat/completions", b'{"messages": ["hello"]}', "message 0 must be a mapping with a role"),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "half a pair \\ud83d"}]}', "Unicode"),
@@ -195,6 +195,20 @@ def test_what_is_no_request_is_a_400(
     assert response.status_code == 400
     assert named in response.json()["error"]["message"]
     assert proxy.router.stats()["counts"] == {}
+
+
+def test_nesting_at_the_limit_of_the_interpreter_is_a_400_or_served(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = make_proxy([make_scripted([http(b"{}", "application/json")]).url])
+    statuses = []
+    for depth in range(860, 1_000, 5):
+        content = "[" * depth + "]" * depth
+        body = f'{{"stream": true, "messages": [{{"role": "user", "content": {content}}}]}}'
+        statuses.append(proxy.client.post("/v1/chat/completions", content=body).status_code)
+    assert set(statuses) <= {200, 400}  # where the limit lies depends on the interpreter
+    assert statuses == sorted(statuses)
+    assert proxy.idle()
 
 
 @pytest.mark.parametrize(
