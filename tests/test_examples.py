@@ -30,6 +30,15 @@ def test_own_policy(tmp_path: Path) -> None:
     assert max(ratios[1:]) < ratios[0]  # all that look at the prefix beat the one that does not
 
 
+def test_what_if(tmp_path: Path) -> None:
+    tables = run("what_if.py", "4000", cwd=tmp_path).strip().split("\n\n")
+    rows = [[line.rsplit(maxsplit=4) for line in table.splitlines()[1:]] for table in tables]
+    assert [len(table) for table in rows] == [3, 4, 6, 4]
+    trap = {name: [float(share.rstrip("%")) for share in shares] for name, *shares in rows[0]}
+    assert trap["first-seen"][2] > 2 * trap["first-seen"][0] > 2 * trap["first-seen"][3] - 1
+    assert trap["session"][2] < trap["session"][0] + 1
+
+
 def test_every_example_is_tried() -> None:
-    tried = {"__init__.py", "asyncio_relay.py", "own_policy.py"}  # the proxy has tests of its own
+    tried = {"__init__.py", "asyncio_relay.py", "own_policy.py", "what_if.py"}  # the proxy has tests of its own
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried
