@@ -148,21 +148,29 @@ impl ReplicaCache {
     }
 
     /// Make room for what a running request has generated so far, or give `NoRoom` and change nothing.
-    fn grow(&self, request: u64, context: &Bound<'_, BlockHashes>) -> PyResult<Option<NoRoom>> {
+    fn grow(
+        &self,
+        #[pyo3(from_py_with = sizes::request)] request: u64,
+        context: &Bound<'_, BlockHashes>,
+    ) -> PyResult<Option<NoRoom>> {
         let grown = self.lock().grow(core::RequestId(request), self.sequence(context)?);
         grown.err().map(no_room).transpose()
     }
 
     /// End a request: the full blocks of its context (prompt and output) are kept, most recently used; what does not fit
     /// beside the other running requests is dropped from the end.
-    fn finish(&self, request: u64, context: &Bound<'_, BlockHashes>) -> PyResult<Finished> {
+    fn finish(
+        &self,
+        #[pyo3(from_py_with = sizes::request)] request: u64,
+        context: &Bound<'_, BlockHashes>,
+    ) -> PyResult<Finished> {
         let finished = self.lock().finish(core::RequestId(request), self.sequence(context)?);
         let core::Finished { stored, dropped } = finished.map_err(errors::of_refused)?;
         Ok(Finished { stored, dropped })
     }
 
     /// End a request without output; its prompt stays cached.
-    fn abort(&self, request: u64) -> PyResult<()> {
+    fn abort(&self, #[pyo3(from_py_with = sizes::request)] request: u64) -> PyResult<()> {
         self.lock().abort(core::RequestId(request)).map_err(errors::of_refused)
     }
 
@@ -275,13 +283,24 @@ impl EntryCache {
 
     /// Tokens of the entry cached now: its size, else the resident shared head, else none.
     #[pyo3(signature = (entry, prompt_tokens, shared_tokens=0))]
-    fn hit(&self, entry: &str, prompt_tokens: usize, shared_tokens: usize) -> usize {
+    fn hit(
+        &self,
+        entry: &str,
+        #[pyo3(from_py_with = sizes::token_count)] prompt_tokens: usize,
+        #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
+    ) -> usize {
         self.lock().cached(entry, prompt_tokens, shared_tokens)
     }
 
     /// Serve a prompt and hold `context_tokens` as the entry afterwards; returns the tokens that were cached.
     #[pyo3(signature = (entry, prompt_tokens, context_tokens, shared_tokens=0))]
-    fn serve(&self, entry: &str, prompt_tokens: usize, context_tokens: usize, shared_tokens: usize) -> usize {
+    fn serve(
+        &self,
+        entry: &str,
+        #[pyo3(from_py_with = sizes::token_count)] prompt_tokens: usize,
+        #[pyo3(from_py_with = sizes::token_count)] context_tokens: usize,
+        #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
+    ) -> usize {
         self.lock().serve(entry, prompt_tokens, context_tokens, shared_tokens)
     }
 

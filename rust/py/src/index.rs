@@ -148,7 +148,7 @@ impl PrefixIndex {
         #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
         #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
         #[pyo3(from_py_with = sizes::max_bytes)] max_bytes: Option<u64>,
-        ttl_s: Option<f64>,
+        #[pyo3(from_py_with = sizes::optional_seconds)] ttl_s: Option<f64>,
     ) -> PyResult<Self> {
         let capacity_blocks = capacity_tokens.map(|tokens| tokens / block_size.max(1) as u64);
         let config = Config { block_size, capacity_blocks, max_bytes, ttl: ttl_s, ..Config::default() };
@@ -316,7 +316,7 @@ impl PrefixIndex {
         name: &str,
         prompt: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
-        now: f64,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Insertion> {
         let hashes = self.hashed(py, prompt, namespace)?;
         let blocks = hashes.blocks();
@@ -333,7 +333,7 @@ impl PrefixIndex {
         flat: &Bound<'_, PyAny>,
         offsets: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
-        now: f64,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Vec<Insertion>> {
         let (ids, namespace) = (token_ids(flat)?, Namespace::read(namespace)?);
         let prompts = ragged(&ids, offsets)?;
@@ -373,7 +373,7 @@ impl PrefixIndex {
         name: &str,
         prompt: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
-        now: f64,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<usize> {
         let hashes = self.hashed(py, prompt, namespace)?;
         self.at(name, |slot| self.index.touch(slot, hashes.blocks(), now))
@@ -403,7 +403,7 @@ impl PrefixIndex {
         token_ids: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
         medium: Option<&str>,
-        now: f64,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Stored> {
         let names = hash_values(block_hashes)?;
         let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
@@ -440,7 +440,7 @@ impl PrefixIndex {
     }
 
     /// Drop belief that is older than its time to live; returns how many blocks.
-    fn expire(&self, py: Python<'_>, now: f64) -> PyResult<usize> {
+    fn expire(&self, py: Python<'_>, #[pyo3(from_py_with = sizes::seconds)] now: f64) -> PyResult<usize> {
         py.detach(|| self.index.expire(now)).map_err(errors::of_core)
     }
 

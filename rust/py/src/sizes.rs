@@ -38,6 +38,23 @@ pub fn blocks(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     size(object, "blocks")
 }
 
+/// The number of a request in flight.
+pub fn request(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    size(object, "request").map(|request| request as u64)
+}
+
+/// A time or a span; its limits are checked where it is used.
+pub fn seconds(object: &Bound<'_, PyAny>) -> PyResult<f64> {
+    object
+        .extract()
+        .map_err(|_| errors::config(format!("a time must be a number of seconds, got {}", type_name(object))))
+}
+
+/// The same, or `None`.
+pub fn optional_seconds(object: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    if object.is_none() { Ok(None) } else { seconds(object).map(Some) }
+}
+
 fn optional(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<u64>> {
     if object.is_none() { Ok(None) } else { size(object, what).map(|size| Some(size as u64)) }
 }
