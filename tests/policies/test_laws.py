@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prefixroute.errors import NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.policies import POLICIES, Policy, View, as_policy, describe, presets
+from prefixroute.policies import POLICIES, Policy, PrefixHash, View, as_policy, describe, presets
 from prefixroute.policies.base import settle
 from prefixroute.router import Router
 
@@ -143,3 +143,16 @@ def test_policies_are_values(name: str) -> None:
     words = describe(name)
     assert words.line
     assert bool(words.differs) == (name not in POLICIES)
+
+
+def test_boundaries_end_the_head_where_shared_prefixes_end() -> None:
+    router = make(PrefixHash(boundaries=(512, 1_024)), replicas=16)
+    head = list(range(1_024))
+
+    def places(length: int, tails: range) -> set[str]:
+        return {router.choose(head[:length] + [10_000 + tail] * 600).replica for tail in tails}
+
+    assert len(places(1_024, range(20))) == 1
+    assert len(places(512, range(20))) > 3  # 1,112 tokens: the head of 1,024 reaches into the tails
+    shorter = {router.choose(head[:512] + [tail] * 88).replica for tail in range(20)}
+    assert shorter == {router.choose(head[:600]).replica}  # 600 tokens: the head of 512 is all that counts

@@ -133,6 +133,8 @@ def test_linear_cost_weighs_queue_and_decode() -> None:
     assert picks(LinearCost(queue=0.5), view([0, 0], [2_048, 0], queued=[3_000, 0])) == {0}
     assert picks(LinearCost(), view([0, 0], [2_048, 0], decoding=[2_000, 0])) == {0}
     assert picks(LinearCost(decode=2.0), view([0, 0], [2_048, 0], decoding=[2_000, 0])) == {1}
+    assert picks(LinearCost(credit=0.0), view([0, 0], [2_048, 0])) == {0, 1}
+    assert picks(LinearCost(prefill=0.0), view([0, 0], [2_048, 0], decoding=[1, 0])) == {1}
     assert picks(LinearCost(temperature=4_096.0), view([0, 0], [2_048, 0])) == {0, 1}
     assert picks(LinearCost(unit="seconds"), view([0, 0], [2_048, 0])) == {0}
     assert picks(LinearCost(unit="seconds"), view([0, 0], [2_048, 0], queued=[9_000, 0])) == {1}
@@ -142,6 +144,7 @@ def test_preble_explores_by_window_and_price() -> None:
     assert reason(PrebleE2(), view([0, 0], [2_064, 0])) == "exploit"
     assert reason(PrebleE2(), view([0, 0], [2_048, 0])) == "explore"
     assert picks(PrebleE2(), view([0, 0], [2_048, 0], window_s=[5.0, 0.0])) == {1}
+    assert reason(PrebleE2(share=0.4), view([0, 0], [2_048, 0])) == "exploit"
     assert picks(PrebleE2(), view([0, 0], [2_064, 2_064], window_s=[5.0, 0.0])) == {1}
 
 

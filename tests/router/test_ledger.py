@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -136,6 +136,25 @@ def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) -> None:
         assert loads(router) == (0, 0, 0)
 
     asyncio.run(main())
+
+
+def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Make) -> None:
+    router = make_router(2)
+
+    def relay(key: str | None) -> Iterator[int]:
+        with router.route(TOKENS, key=key) as ticket:
+            ticket.first_token()
+            yield 1
+
+    streams = [relay(None), relay("k")]
+    for stream in streams:
+        next(stream)
+    with router._lock:  # a collection inside of a decision would come here
+        streams.clear()
+        del stream
+        gc.collect()
+    assert loads(router) == (0, 0, 0)
+    assert router.stats()["counts"]["dropped"] == 2
 
 
 def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:

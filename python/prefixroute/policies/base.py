@@ -49,6 +49,11 @@ class Policy:
         """Signals of this object: its ``needs`` and those of policies inside of it."""
         return self.needs
 
+    def head_length(self, prompt_tokens: int) -> int:
+        """Return the tokens that ``view.head`` stands for, given the prompt's length."""
+        del prompt_tokens
+        return self.head_tokens
+
     def decide(self, view: View) -> Pick | Scores:
         """Return the chosen slot with a reason, or a score for each slot on offer."""
         raise NotImplementedError

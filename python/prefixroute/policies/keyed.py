@@ -234,7 +234,7 @@ class PrefixHash(Policy):
     Attributes:
         head_tokens: length of the head in tokens (SMG: 256), rounded down to full blocks.
         boundaries: lengths in tokens at which shared prefixes end (engines that keep state at checkpoints only); the
-            longest one inside the prompt replaces ``head_tokens``.
+            longest one inside the prompt replaces ``head_tokens``, which stands for prompts shorter than all of them.
         factor: overload relative to the mean (SMG: 1.25).
         gap: overload above the mean, in units of the load (SMG: 10).
         fallback: policy of prompts shorter than a block.
@@ -252,6 +252,10 @@ class PrefixHash(Policy):
     def wants(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""
         return self.needs | self.fallback.wants
+
+    def head_length(self, prompt_tokens: int) -> int:
+        """Return the longest boundary inside the prompt."""
+        return max((length for length in self.boundaries if length <= prompt_tokens), default=self.head_tokens)
 
     def decide(self, view: View) -> Pick:
         """Return the head's first choice, unless it is overloaded."""

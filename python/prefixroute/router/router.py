@@ -130,7 +130,6 @@ class Router(Membership):
         self._turn = 0
         self._sweep_at = float("-inf")
         self._wants = self._policy.wants
-        self._head = max(1, self._policy.head_tokens // self._block_size)
         for name, replica in named(replicas).items():
             self._add(name, replica or Replica(), None)
 
@@ -312,7 +311,8 @@ class Router(Membership):
         """Return the optional fields of a view, ``None`` where the policy does not look."""
         head = None
         if "head" in self._wants and len(blocks):
-            head = int(blocks.array[min(self._head, len(blocks)) - 1])
+            wanted = max(1, self._policy.head_length(blocks.token_count) // self._block_size)
+            head = int(blocks.array[min(wanted, len(blocks)) - 1])
         return signals.gather(self._wants, self._book, self._index, head, now, self._load_name)
 
     def _write(self, decision: Decision, now: float) -> None:

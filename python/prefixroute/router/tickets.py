@@ -102,23 +102,26 @@ class Ticket:
             async for chunk in upstream:
                 self.first_token()
                 yield chunk
-        except BaseException:
-            self._leave(failed=True)
+        except BaseException as error:
+            self._leave(type(error))
             raise
         else:
-            self._leave(failed=False)
+            self._leave(None)
         finally:
             close = getattr(upstream, "aclose", None)
             if close is not None:
                 await close()
 
-    def _leave(self, *, failed: bool) -> None:
+    def _leave(self, error: type[BaseException] | None) -> None:
+        """Finish, or abort on an error; a generator that is closed may be so by the collector, and takes no lock."""
         if not self._entry.open:
             return
-        if failed:
-            self.abort()
-        else:
+        if error is None:
             self.finish()
+        elif issubclass(error, GeneratorExit):
+            self._router._ledger.dropped.append(self._entry.ident)
+        else:
+            self.abort()
 
     def __enter__(self) -> Self:
         """Begin; nothing more happens."""
@@ -128,7 +131,7 @@ class Ticket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Finish, or abort on an exception."""
-        self._leave(failed=kind is not None)
+        self._leave(kind)
 
     async def __aenter__(self) -> Self:
         """Begin; nothing more happens."""
@@ -138,12 +141,12 @@ class Ticket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Finish, or abort on an exception or a cancellation."""
-        self._leave(failed=kind is not None)
+        self._leave(kind)
 
     def __del__(self) -> None:
         """Queue an open ticket without a key for the router's next call. Takes no lock."""
-        entry = getattr(self, "_entry", None)
-        if entry is not None and entry.open and entry.key is None:
+        entry = self._entry
+        if entry.open and entry.key is None:
             self._router._ledger.dropped.append(entry.ident)
 
     def __repr__(self) -> str:

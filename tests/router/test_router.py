@@ -1,0 +1,144 @@
+"""The Router's own options: each one does what its line says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.policies import Policy, Scores, View
+from prefixroute.router import Router
+from prefixroute.types import EMPTY_ATTRS, Namespace, Timing
+
+Make = Callable[..., Router]
+TOKENS = list(range(2_000))
+
+
+def test_a_policy_sees_what_the_caller_said(make_router: Make) -> None:
+    seen: list[View] = []
+
+    def watch(view: View) -> int:
+        seen.append(view)
+        return view.slots[0]
+
+    router = make_router(2, policy=watch, seed=7)
+    space = Namespace(model="m", lora="l")
+    router.choose(
+        TOKENS,
+        session="s",
+        key="k",
+        namespace=space,
+        priority=3,
+        slo_ttft_s=0.5,
+        max_tokens=64,
+        attrs={"tenant": "t"},
+    )
+    view = seen[-1]
+    assert tuple(view.request) == ("s", "k", space, 3, 0.5, 64, {"tenant": "t"})
+    assert (view.turn, view.seed, view.prompt_tokens, view.names) == (0, 7, 2_000, ("r0", "r1"))
+    router.choose(TOKENS)
+    assert (seen[-1].turn, seen[-1].request.attrs) == (1, EMPTY_ATTRS)
+
+
+def test_signals_follow_the_life_of_a_request(make_router: Make, clock: Any) -> None:
+    seen: list[View] = []
+
+    def watch(view: View) -> int:
+        seen.append(view)
+        return view.slots[0]
+
+    router = make_router(2, policy=watch, cost=CostModel(), timing=Timing(window_s=60.0))
+    ticket = router.route(TOKENS)
+    router.choose(TOKENS)
+    view = seen[-1]
+    spent = CostModel().prefill_seconds(2_000, 0)
+    assert (view.in_flight, view.queued, view.decoding, view.recent) == ([1, 0], [2_000, 0], [0, 0], [1, 0])
+    assert (view.held, view.last_miss, view.rates) == ([2_000, 0], [0, -1], [None, None])
+    assert view.window_s == [pytest.approx(spent), 0.0]
+    assert view.head is not None
+    clock.now = 2.0
+    ticket.first_token()
+    router.choose(TOKENS)
+    view = seen[-1]
+    assert (view.in_flight, view.queued, view.decoding, view.rates) == ([1, 0], [0, 0], [2_000, 0], [1_000.0, None])
+    clock.now = 61.0
+    ticket.finish()
+    router.choose([1, 2, 3])
+    view = seen[-1]
+    assert (view.in_flight, view.decoding, view.window_s, view.head) == ([0, 0], [0, 0], [0.0, 0.0], None)
+
+
+def test_only_what_a_policy_reads_is_gathered(make_router: Make) -> None:
+    seen: list[View] = []
+
+    class Watch(Policy):
+        name = "watch"
+        needs = frozenset({"queued"})
+
+        def decide(self, view: View) -> Scores:
+            seen.append(view)
+            return Scores([0.0] * len(view.slots), "watched")
+
+    make_router(2, policy=Watch()).choose(TOKENS)
+    assert seen[0].queued == [0, 0]
+    assert seen[0].in_flight is seen[0].reports is seen[0].head is seen[0].window_s is None
+
+
+def test_belief_may_have_a_lifetime_and_a_budget() -> None:
+    now = [0.0]
+    router = Router(["a"], ttl_s=60.0, clock=lambda: now[0])
+    router.route(TOKENS).finish()
+    now[0] = 59.0
+    assert router.choose(TOKENS).hit_tokens == 1_984
+    now[0] = 62.0
+    assert router.choose(TOKENS).hit_tokens == 0
+    small = Router(["a"], max_bytes=1 << 20, capacity_tokens=1 << 40)
+    for i in range(600):
+        small.route([100_000 * i + j for j in range(2_000)]).finish()
+    assert small.stats()["index"]["reserved_bytes"] <= 1 << 20
+    assert small.choose([100_000 * 599 + j for j in range(2_000)]).hit_tokens == 1_984
+
+
+def test_capacity_bounds_what_is_believed() -> None:
+    router = Router(["a"], capacity_tokens=1_600)
+    router.route(TOKENS).finish()
+    assert router.choose(TOKENS).hit_tokens == 1_600
+
+
+def test_documents_are_told_by_attribute_or_head(make_router: Make) -> None:
+    router = make_router(16, policy="document")
+    by_name = {router.choose([i] * 2_000, attrs={"document": "manual"}).replica for i in range(20)}
+    by_head = {router.choose(TOKENS[:1_024] + [i] * 50).replica for i in range(20)}
+    apart = {router.choose([i] * 2_000).replica for i in range(20)}
+    assert (len(by_name), len(by_head)) == (1, 1)
+    assert len(apart) > 3
+
+
+def test_time_may_be_given_with_each_call(make_router: Make) -> None:
+    router = make_router(2, policy="session", timing=Timing(session_idle_s=10.0, ticket_s=20.0))
+    ticket = router.route(TOKENS, session="s", now=100.0)
+    assert router.choose(TOKENS, session="s", now=109.0).reason == "primary"
+    assert router.choose(TOKENS, session="s", now=111.0).reason == "assigned"
+    ticket.first_token(now=115.0)
+    router.choose(TOKENS, now=134.0)
+    assert ticket.open
+    router.choose(TOKENS, now=136.0)
+    assert not ticket.open
+
+
+def test_a_router_says_what_it_is(make_router: Make) -> None:
+    router = make_router(2, policy="session")
+    ticket = router.route(TOKENS, key="k")
+    assert repr(router) == "<Router policy=session replicas=2 in_flight=1>"
+    assert repr(ticket) == f"<Ticket '{ticket.replica}' open key='k'>"
+    assert (ticket.key, ticket.hit_tokens, ticket.decision.policy) == ("k", 0, "session")
+
+
+def test_a_policy_that_answers_nonsense_is_named(make_router: Make) -> None:
+    router = make_router(2, policy=lambda _: 9)
+    with pytest.raises(ConfigError, match="picked slot 9, on offer were"):
+        router.route(TOKENS)
+    assert router.stats()["in_flight"] == 0
