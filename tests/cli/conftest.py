@@ -48,3 +48,30 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(json.dumps(row))
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture(scope="session")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gateway log of messages: 12 conversations of 5 turns that took turns over 2 replicas, with reported hits."""
+    path = tmp_path_factory.mktemp("log") / "gateway.jsonl"
+    system = {"role": "system", "content": "You answer questions about railways. " * 80}
+    rows = []
+    for number in range(60):
+        turn, chat = divmod(number, 12)
+        asked = [{"role": "user", "content": f"Conversation {chat}, question {k}. " * 30} for k in range(turn + 1)]
+        characters = sum(len(str(message["content"])) for message in (system, *asked))
+        row = {
+            "timestamp": 1_790_000_000 + 7 * number,
+            "session_id": f"chat-{chat}",
+            "request": {"model": "m", "messages": [system, *asked]},
+            "response": {
+                "usage": {
+                    "prompt_tokens": characters // 4,
+                    "completion_tokens": 40,
+                    "prompt_tokens_details": {"cached_tokens": 0 if number < 2 else 720},
+                }
+            },
+        }
+        rows.append(json.dumps(row))
+    path.write_text("\n".join(rows) + "\n")
+    return path

@@ -14,6 +14,7 @@ import pytest
 import prefixroute as package
 
 Prefixroute = Callable[..., Any]
+COMMANDS = ("simulate", "compare", "advise", "backtest", "size", "convert", "trace", "policies", "bench")
 COMMAND = [sys.executable, "-m", "prefixroute"]
 
 
@@ -24,7 +25,7 @@ def test_version(prefixroute: Prefixroute) -> None:
 def test_help_names_every_command_and_each_command_shows_an_example(prefixroute: Prefixroute) -> None:
     listing = prefixroute("--help")
     assert listing.code == 0
-    for command in ("simulate", "trace", "convert", "policies", "bench"):
+    for command in COMMANDS:
         assert command in listing.out
         shown = prefixroute(command, "--help")
         assert shown.code == 0
@@ -45,6 +46,10 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         (["simulate", "chat", "--gpu", "abacus"], "abacus"),
         (["simulate", "absent.jsonl"], "there is no file 'absent.jsonl'"),
         (["simulate", "chat", "--report", "no/such/folder/x.html"], "--report must be a file in an existing folder"),
+        (["compare", "chat", "--metric", "joy"], "metric must be one of recompute_ratio"),
+        (["advise", "chat", "--sensitivity", "weather"], "weather"),
+        (["size", "chat", "--slo", "fast"], "an SLO looks like ttft_p95=1.5s"),
+        (["convert", "absent", "-o", "x.jsonl"], "there is no file 'absent'"),
         (["policies", "best"], "no policy 'best'"),
     ],
 )

@@ -32,12 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if extra is None:
             raise
         code = _complain(f"this needs the package {package}: pip install 'prefixroute[{extra}]'")
-    except KeyboardInterrupt:
-        code = INTERRUPTED
     except BrokenPipeError:
         # The reader (`head`, a pager) has gone; the interpreter must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        code = _complain(str(error))
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     if code == INTERRUPTED:
         print("interrupted", file=sys.stderr)
     sys.exit(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from prefixroute.cli import bench, convert, policies, simulate, trace
+from prefixroute.cli import advise, bench, compare, convert, policies, simulate, trace
 
 app = typer.Typer(
     name="prefixroute",
@@ -15,6 +15,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("simulate", epilog=simulate.EXAMPLE)(simulate.command)
+app.command("compare", epilog=compare.EXAMPLE)(compare.command)
+app.command("advise", epilog=advise.ADVISE_EXAMPLE)(advise.advise_command)
+app.command("backtest", epilog=advise.BACKTEST_EXAMPLE)(advise.backtest_command)
+app.command("size", epilog=advise.SIZE_EXAMPLE)(advise.size_command)
 app.command("trace", epilog=trace.EXAMPLE)(trace.command)
 app.command("convert", epilog=convert.EXAMPLE)(convert.command)
 app.command("bench", epilog=bench.EXAMPLE)(bench.command)

@@ -13,7 +13,7 @@ import typer
 from prefixroute.cli import arguments
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Trace
+from prefixroute.sim import EngineModel, Scenario, Trace
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.workload import (
     FieldMap,
@@ -63,6 +63,13 @@ CacheKind = Annotated[
 Observe = Annotated[
     str | None,
     typer.Option(metavar="HOW", help="What tells the router of the caches: history, perfect, events, events:LOSS."),
+]
+Timed = Annotated[
+    bool, typer.Option("--timed", help="Simulate in time: arrivals, queues, batches and decode, not only the order.")
+]
+Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing.")]
+Sticky = Annotated[
+    bool, typer.Option("--sticky-front", help="What stands before several routers keeps a session on one of them.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to run in.")]
 
@@ -166,3 +173,24 @@ class Hardware:
             return arguments.count(self.capacity, what="--capacity")
         known = self.gpu or self.model or self.tensor_parallel
         return self.cost.capacity_tokens if known else ARTICLE_CAPACITY_TOKENS
+
+    def scenario(
+        self,
+        *,
+        replicas: int = 8,
+        observe: str | None = None,
+        timed: bool = False,
+        routers: int = 1,
+        sticky: bool = False,
+        cache: Cache = Cache.BLOCKS,
+    ) -> Scenario:
+        """Return what is simulated of a fleet of this hardware."""
+        return Scenario(
+            replicas=replicas,
+            cache=cache.value,
+            capacity_tokens=self.capacity_tokens,
+            observe=arguments.observation(observe),
+            engine=EngineModel(self.cost) if timed else None,
+            routers=routers,
+            front="sticky" if sticky else "round-robin",
+        )

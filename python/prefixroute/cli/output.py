@@ -41,7 +41,7 @@ class Output:
         """Return whether anything was asked for."""
         return self.report is not None or self.png is not None
 
-    def write(self, page: Callable[[], str], title: str, charts: Mapping[str, Chart]) -> None:
+    def write(self, page: Callable[[], str], title: str = "", charts: Mapping[str, Chart] | None = None) -> None:
         """Make what was asked for, write it, and say where it lies."""
         if self.report is not None:
             self.report.write_text(page(), encoding="utf-8")
@@ -49,5 +49,5 @@ class Output:
         if self.png is not None:
             from prefixroute.report.drawing import png
 
-            self.png.write_bytes(png(title, charts))
+            self.png.write_bytes(png(title, charts or {}))
             console.note(f"picture: {self.png}")

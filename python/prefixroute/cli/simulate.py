@@ -12,7 +12,7 @@ from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show
 from prefixroute.report import Study
-from prefixroute.sim import Scenario, sweep
+from prefixroute.sim import sweep
 
 EXAMPLE = (
     "Example: prefixroute simulate chat --replicas 4,8 --policies round-robin,session,cache-aware --report report.html"
@@ -34,6 +34,9 @@ def command(  # noqa: PLR0917
     seed: options.Seed = 1,
     cache: options.CacheKind = options.Cache.BLOCKS,
     observe: options.Observe = None,
+    timed: options.Timed = False,
+    routers: options.Routers = 1,
+    sticky: options.Sticky = False,
     infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
     jobs: options.Jobs = 1,
     capacity: options.Capacity = None,
@@ -57,17 +60,13 @@ def command(  # noqa: PLR0917
             policies=arguments.policies(policies, workload),
             replicas=arguments.counts(replicas, what="--replicas"),
             seeds=range(seed, seed + seeds),
-            scenario=Scenario(
-                cache=cache.value, capacity_tokens=hardware.capacity_tokens, observe=arguments.observation(observe)
-            ),
+            scenario=hardware.scenario(observe=observe, timed=timed, routers=routers, sticky=sticky, cache=cache),
             cost=hardware.cost,
             infinite=infinite,
             jobs=jobs,
             progress=told,
         )
-    found = replace(
-        found, notes=(*found.notes, ORDERED_NOTE, *((ENTRIES_NOTE,) if cache is options.Cache.ENTRIES else ()))
-    )
+    found = replace(found, notes=(*found.notes, *_notes(timed=timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)
     if output:
         from prefixroute.report.charts import charts
@@ -78,3 +77,7 @@ def command(  # noqa: PLR0917
         sys.stdout.write(found.to_json())
     else:
         show(study, console.stdout())
+
+
+def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:
+    return (*(() if timed else (ORDERED_NOTE,)), *((ENTRIES_NOTE,) if entries else ()))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
 from prefixroute.report.table import COLUMNS, figure, floor_line
 
@@ -18,11 +21,16 @@ def show(study: Study, console: Console) -> None:
     console.print(_table(study))
     if study.floor is not None:
         console.print(f"  {floor_line(study.floor)}\n", markup=False)
-    assumed = [item for item in study.assumptions if item.assumed and item.name not in UNSHOWN]
+    show_assumptions(study.assumptions, study.notes, console)
+
+
+def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], console: Console) -> None:
+    """Print the figures that nobody gave, and the notes."""
+    assumed = [item for item in assumptions if item.assumed and item.name not in UNSHOWN]
     if assumed:
         figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed)
         console.print(f"  ASSUMED {'; '.join(figures)}", markup=False)
-    for note in study.notes:
+    for note in notes:
         console.print(f"  Note: {note}", markup=False)
 
 

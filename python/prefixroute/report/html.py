@@ -20,13 +20,15 @@ body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 74rem; background:
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
-p { margin: .5rem 0; max-width: 50rem; }
+p, li { margin: .5rem 0; max-width: 50rem; }
 .soft { color: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 1rem; }
 figure { margin: 0; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
 figcaption { font-weight: 600; margin-bottom: .75rem; }
 figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
+ol { padding-left: 1.5rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .35rem 1.25rem; list-style: none; padding: 0; margin: 1rem 0; }
+.legend li { margin: 0; }
 .legend span { display: inline-block; width: 1.2rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -73,6 +75,11 @@ def heading(text: str) -> str:
 def paragraph(text: str, *, soft: bool = False) -> str:
     """Return a paragraph of plain text; ``soft`` for notes."""
     return f'<p class="soft">{escape(text)}</p>' if soft else f"<p>{escape(text)}</p>"
+
+
+def ordered(items: Iterable[str]) -> str:
+    """Return a numbered list of plain text."""
+    return f"<ol>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ol>"
 
 
 def legend(policies: Sequence[str]) -> str:

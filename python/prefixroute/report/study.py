@@ -8,7 +8,7 @@ from typing import Any
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report.table import usd
-from prefixroute.sim import Sweep
+from prefixroute.sim import Row, Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,16 @@ class Study:
     @classmethod
     def of(cls, sweep: Sweep) -> Study:
         """Return the study of a finished sweep."""
-        cache = next(str(item.value) for item in sweep.assumptions if item.name == "cache")
-        rows = tuple(row.as_dict() for row in sweep.rows)
-        curves = {(row.policy, row.replicas): row.ttft_curve_s for row in sweep.rows if row.ttft_curve_s}
-        return cls(sweep.workload, cache, rows, sweep.assumptions, sweep.notes, curves)
+        return cls.of_rows(sweep.workload, sweep.rows, sweep.assumptions, sweep.notes)
+
+    @classmethod
+    def of_rows(
+        cls, workload: str, rows: Sequence[Row], assumptions: Sequence[Assumption], notes: Sequence[str]
+    ) -> Study:
+        """Return the study of rows that share their assumptions."""
+        cache = next(str(item.value) for item in assumptions if item.name == "cache")
+        curves = {(row.policy, row.replicas): row.ttft_curve_s for row in rows if row.ttft_curve_s}
+        return cls(workload, cache, tuple(row.as_dict() for row in rows), tuple(assumptions), tuple(notes), curves)
 
     @property
     def policies(self) -> list[str]:

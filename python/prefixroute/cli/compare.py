@@ -1,0 +1,115 @@
+"""``prefixroute compare``: policies side by side on one fleet, with intervals of the differences."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from prefixroute.advise import Comparison, Interval, compare
+from prefixroute.cli import arguments, console, options
+from prefixroute.cli.table import show_assumptions
+from prefixroute.report.table import floor_line, usd
+
+EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
+
+EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware"
+"""One policy of each kind, where none is named."""
+VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
+
+
+def command(  # noqa: PLR0917
+    workload: options.WorkloadName,
+    replicas: options.Replicas = 8,
+    policies: options.Policies = EVERY_MECHANISM,
+    metric: Annotated[
+        str, typer.Option(help="What decides: recompute_ratio, ttft_mean_s or usd_per_million_requests.")
+    ] = "recompute_ratio",
+    seeds: options.Seeds = 3,
+    seed: options.Seed = 1,
+    observe: options.Observe = None,
+    timed: options.Timed = False,
+    routers: options.Routers = 1,
+    sticky: options.Sticky = False,
+    jobs: options.Jobs = 1,
+    capacity: options.Capacity = None,
+    gpu: options.Gpu = None,
+    model: options.Model = None,
+    tensor_parallel: options.TensorParallel = None,
+    price: options.Price = None,
+    form: options.Format = None,
+    fields: options.Fields = None,
+    block_size: options.BlockSize = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare policies on equal terms. A winner is named only outside of the noise: 95 % intervals over sessions."""
+    hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
+    with console.progress() as told:
+        found = compare(
+            options.source(workload, form, fields, block_size),
+            arguments.policies(policies, workload),
+            scenario=hardware.scenario(replicas=replicas, observe=observe, timed=timed, routers=routers, sticky=sticky),
+            seeds=range(seed, seed + seeds),
+            metric=metric,
+            infinite=True,
+            cost=hardware.cost,
+            jobs=jobs,
+            progress=told,
+        )
+    if as_json:
+        sys.stdout.write(found.to_json())
+    else:
+        _show(found, replicas)
+
+
+def _show(found: Comparison, replicas: int) -> None:
+    out = console.stdout()
+    title = f"{found.workload} on {replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
+    out.print(_table(found, title))
+    floor = found.rows[0].floor
+    if floor is not None:
+        out.print(f"  {floor_line(floor)}", markup=False)
+    said = f"{found.winner} is best" if found.winner else f"no winner: {', '.join(found.leaders)} are inside the noise"
+    out.print(f"  By {found.metric}, {said}.\n", markup=False)
+    show_assumptions(found.assumptions, found.notes, out)
+
+
+def _table(found: Comparison, title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    heads = (
+        "policy",
+        "recomputed %",
+        "unlimited %",
+        "difference, points",
+        "$ / 1M",
+        "difference, $",
+        "TTFT ms",
+        "skew",
+        "verdict",
+    )
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right", no_wrap=True)
+    for row, difference in zip(found.rows, found.differences, strict=True):
+        infinite = row.recompute_ratio_infinite
+        table.add_row(
+            row.policy,
+            f"{100 * row.recompute_ratio:.2f}",
+            "" if infinite is None else f"{100 * infinite:.2f}",
+            _interval(difference.recompute_ratio, 100),
+            usd(row.usd_per_million_requests),
+            _interval(difference.usd_per_million_requests, 1),
+            f"{1e3 * row.ttft_mean_s:,.1f}",
+            f"{row.skew:.3f}",
+            VERDICTS[difference.verdict],
+        )
+    return table
+
+
+def _interval(interval: Interval, factor: float) -> str:
+    """Return ``+1.23 [+1.10, +1.36]``; nothing for the reference itself."""
+    if interval.value == interval.low == interval.high == 0:
+        return ""
+    return f"{factor * interval.value:+.2f} [{factor * interval.low:+.2f}, {factor * interval.high:+.2f}]"

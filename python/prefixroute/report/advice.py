@@ -1,0 +1,131 @@
+"""The advisor's answer on one page: what to do, what it saves, why, what to fix, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from prefixroute.advise import Advice, Flip, Saving
+from prefixroute.advise.advice import NO_ROUTER
+from prefixroute.report import html
+from prefixroute.report.charts import charts
+from prefixroute.report.drawing import svg
+from prefixroute.report.study import Study
+from prefixroute.report.table import floor_line, usd
+
+VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
+
+
+def advice_page(advice: Advice) -> str:
+    """Return the whole page. Equal advice gives equal bytes."""
+    compared = advice.comparison
+    study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
+    drawings = {title: svg(chart) for title, chart in charts(study).items()}
+    parts = [
+        html.paragraph(advice.because),
+        *(html.paragraph(line) for line in _money(advice)),
+        html.paragraph(advice.margin, soft=True),
+        *([] if advice.backtest is None else [html.paragraph(advice.backtest.text())]),
+        html.heading("Why"),
+        html.ordered(f"{step.question} {step.answer}" for step in advice.steps),
+        *_findings(advice),
+        html.heading("Compared"),
+        html.legend(study.policies),
+        html.figures(drawings),
+        html.table(_heads(), _rows(advice)),
+        *_sensitivity(advice.sensitivity),
+        html.heading("What this rests on"),
+        html.assumptions(compared.assumptions),
+        *(html.paragraph(note, soft=True) for note in compared.notes),
+    ]
+    return html.document(_title(advice), parts)
+
+
+def _title(advice: Advice) -> str:
+    chosen = "no router" if advice.policy == NO_ROUTER else advice.policy
+    given = ", ".join(f"{name}={value}" for name, value in advice.parameters.items())
+    return f"{advice.workload} on {advice.replicas} replicas: use {chosen}{f' ({given})' if given else ''}"
+
+
+def _money(advice: Advice) -> Iterator[str]:
+    row, saving = advice.row, advice.saving
+    if row is not None:
+        yield (
+            f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again, time to first token "
+            f"{row.ttft_p50_s:.2f} s for half of the requests and {row.ttft_p99_s:.2f} s for 99 %, "
+            f"${usd(row.usd_per_million_requests)} of prefill per million requests."
+        )
+    if saving is not None:
+        yield _saving(saving)
+
+
+def _saving(saving: Saving) -> str:
+    month = saving.usd_per_month
+    monthly = "" if month is None else f", ${usd(month)} a month at the rate of this trace"
+    return (
+        f"Against {saving.against} it needs {100 * saving.share:.0f} % less prefill capacity, bought for the busiest "
+        f"replica: ${usd(saving.usd_per_million_requests)} per million requests{monthly}."
+    )
+
+
+def _findings(advice: Advice) -> Iterator[str]:
+    if advice.findings:
+        yield html.heading("Look at this too")
+        yield html.table(
+            "",
+            (
+                f'<tr><td class="text"><strong>{escape(finding.severity)}</strong></td>'
+                f"{html.cell(finding.text, prose=True)}</tr>"
+                for finding in advice.findings
+            ),
+        )
+
+
+def _heads() -> str:
+    titles = (
+        "policy",
+        "recomputed %",
+        "unlimited cache %",
+        "skew",
+        "TTFT p50 ms",
+        "p99 ms",
+        "$ / 1M, for the busiest",
+        "",
+    )
+    sides = ("text", *("number",) * 6, "text")
+    cells = (f'<th class="{side}">{escape(title)}</th>' for title, side in zip(titles, sides, strict=True))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _rows(advice: Advice) -> Iterator[str]:
+    compared = advice.comparison
+    for row, difference in zip(compared.rows, compared.differences, strict=True):
+        infinite = row.recompute_ratio_infinite
+        figures = (
+            f"{100 * row.recompute_ratio:.2f}",
+            "" if infinite is None else f"{100 * infinite:.2f}",
+            f"{row.skew:.2f}",
+            f"{1e3 * row.ttft_p50_s:,.0f}",
+            f"{1e3 * row.ttft_p99_s:,.0f}",
+            usd(row.usd_per_million_requests_busiest),
+        )
+        verdict = html.cell(VERDICTS[difference.verdict], text_like=True)
+        yield f"<tr>{html.cell(row.policy, text_like=True)}{''.join(map(html.cell, figures))}{verdict}</tr>"
+    floor = compared.rows[0].floor
+    if floor is not None:
+        yield f'<tr class="floor first"><td class="text" colspan="8">{escape(floor_line(floor))}</td></tr>'
+
+
+def _sensitivity(flips: tuple[Flip, ...]) -> Iterator[str]:
+    if not flips:
+        return
+    yield html.heading("What would change this")
+    yield html.table("", map(_flip, flips))
+
+
+def _flip(flip: Flip) -> str:
+    value = "unlimited" if flip.value is None else f"{flip.value:,.6g}"
+    advised = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
+    share = f"{100 * flip.recompute_ratio:.1f} % recomputed"
+    cells = "".join(html.cell(text, text_like=True) for text in (f"{flip.setting} {value}", advised, share))
+    return f"<tr>{cells}{html.cell(f'${usd(flip.usd_per_million_requests_busiest)} / 1M')}</tr>"

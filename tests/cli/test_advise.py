@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prefixroute = Callable[..., Any]
+
+
+def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["compare", trace, "--replicas", 4, "--seeds", 2, "--policies", "round-robin,session"]
+    document = json.loads(prefixroute(*options, "--json").out)
+    assert [row["policy"] for row in document["rows"]] == ["round-robin", "session"]
+    assert document["reference"] == "session"
+    worse = document["differences"][0]
+    assert worse["verdict"] == "worse"
+    assert 0 < worse["recompute_ratio"]["low"] <= worse["recompute_ratio"]["value"]
+    shown = prefixroute(*options)
+    assert (shown.code, shown.err) == (0, "")
+    assert "session is best" in shown.out
+    assert "floor " in shown.out
+
+
+def test_compare_names_no_winner_inside_the_noise(prefixroute: Prefixroute, trace: Path) -> None:
+    shown = prefixroute("compare", trace, "--replicas", 3, "--seeds", 2, "--policies", "random,least-loaded")
+    assert "no winner: random, least-loaded are inside the noise" in shown.out
+
+
+def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="the extra `report` is not installed")
+    page = tmp_path / "advice.html"
+    options = ["advise", log, "--replicas", 2, "--seeds", 1, "--current", "round-robin", "--sensitivity", "price"]
+    shown = prefixroute(*options, "--report", page)
+    assert (shown.code, shown.err) == (0, f"report: {page}\n")
+    assert shown.out.startswith("Advice for gateway.jsonl on 2 replicas: ")
+    for part in ("Why", "Compared", "What would change this", "Assumed"):
+        assert f"\n{part}" in shown.out
+    document = json.loads(prefixroute(*options, "--json").out)
+    advised = document["advice"]["policy"]
+    assert f"2 replicas: {'no router' if advised == 'none' else advised}" in shown.out
+    assert document["backtest"]["compared"] == 60  # the log reports cached tokens, so advice leads with the agreement
+    text = page.read_text()
+    assert text.count("<svg") >= 3
+    assert "What would change this" in text
+    assert document["advice"]["because"].split()[0] in text
+
+
+def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, log: Path) -> None:
+    options = ["backtest", log, "--replicas", 2, "--current", "round-robin", "--policies", "round-robin,session"]
+    document = json.loads(prefixroute(*options, "--json").out)
+    assert (document["requests"], document["compared"]) == (60, 60)
+    assert 0 < document["reported"] < 1
+    assert {candidate["policy"] for candidate in document["search"]} == {"round-robin", "session"}
+    shown = prefixroute(*options)
+    assert "60 of 60 requests (100 %) report cached tokens" in shown.out
+    assert "simulated hits %" in shown.out
+
+
+def test_backtest_needs_reports(prefixroute: Prefixroute, trace: Path) -> None:
+    refused = prefixroute("backtest", trace)
+    assert refused.code == 2
+    assert "reports no cached tokens" in refused.err
+
+
+def test_size_finds_fleets(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["size", trace, "--slo", "ttft_p95=60s", "--policies", "round-robin,session"]
+    document = json.loads(prefixroute(*options, "--json").out)
+    assert [fleet["policy"] for fleet in document["fleets"]] == ["round-robin", "session"]
+    assert all(fleet["replicas"] >= 1 and fleet["usd_per_month"] > 0 for fleet in document["fleets"])
+    shown = prefixroute(*options)
+    assert "the smallest fleet with ttft_p95=60s" in shown.out
+    impossible = prefixroute("size", trace, "--slo", "ttft_p95=1ms", "--policies", "session", "--most", 2)
+    assert "more than 2" in impossible.out
+
+
+def test_simulate_in_time_has_queues_and_no_note_on_order(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["simulate", trace, "--replicas", 2, "--seeds", 1, "--policies", "session", "--timed"]
+    row = json.loads(prefixroute(*options, "--json").out)["rows"][0]
+    assert row["queue_mean_s"] >= 0
+    assert "without a clock" not in prefixroute(*options).out
