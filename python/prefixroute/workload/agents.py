@@ -146,22 +146,22 @@ class _Agents:
     def _step(self, task: _Task, agent: _Agent, time: float, *, spawns: bool) -> Request:
         shape = self._shape
         key = chain_key(self._seed, "agents.step", task.number, agent.number, agent.steps_left)
-        prompt = agent.text.then(key, shape.step_tokens)
-        context = prompt.then(key ^ 1, shape.answer_tokens)
-        agent.text = context
+        prompt_tokens = agent.text.tokens + shape.step_tokens
+        agent.text = text = agent.text.then(key, shape.step_tokens + shape.answer_tokens)
+        prompt, context = text.split(prompt_tokens)
         agent.steps_left -= 1
         if not agent.steps_left:
             task.agents.remove(agent)
         if spawns and agent.number == 0:
             task.spawned += 1
-            task.agents.append(_Agent(task.spawned, context, shape.sub_steps))
+            task.agents.append(_Agent(task.spawned, text, shape.sub_steps))
         return Request(
             time,
-            prompt.blocks,
-            context.blocks,
-            prompt.tokens,
+            prompt,
+            context,
+            prompt_tokens,
             shape.answer_tokens,
             session=task.name,
-            entry=Entry(f"{task.name}.{agent.number}", context.tokens, shape.system_tokens),
+            entry=Entry(f"{task.name}.{agent.number}", text.tokens, shape.system_tokens),
             attrs={"agent": str(agent.number)},
         )

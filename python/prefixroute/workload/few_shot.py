@@ -88,13 +88,14 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
                 known[path] = before.then(chain_key(seed, "few_shot.examples", *path), shape.example_tokens)
         examples = known[path]
         key = chain_key(seed, "few_shot.question", number)
-        prompt = examples.then(key, shape.question_tokens)
+        prompt_tokens = examples.tokens + shape.question_tokens
+        prompt, context = examples.then(key, shape.question_tokens + shape.answer_tokens).split(prompt_tokens)
         name = f"shots-{seed}-{'-'.join(map(str, path))}"
         yield Request(
             time,
-            prompt.blocks,
-            prompt.then(key ^ 1, shape.answer_tokens).blocks,
-            prompt.tokens,
+            prompt,
+            context,
+            prompt_tokens,
             shape.answer_tokens,
             document=name,
             entry=Entry(name, examples.tokens, shape.instruction_tokens),

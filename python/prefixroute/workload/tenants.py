@@ -107,14 +107,15 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             slot = slots[tenant][place] = _Slot(f"chat-{seed}-{tenant}-{opened}", systems[tenant], 0)
             opened += 1
         key = chain_key(seed, "tenants.turn", slot.name, slot.turn)
-        prompt = slot.text.then(key, shape.user_tokens)
-        slot.text = prompt.then(key ^ 1, shape.answer_tokens)
+        prompt_tokens = slot.text.tokens + shape.user_tokens
+        slot.text = slot.text.then(key, shape.user_tokens + shape.answer_tokens)
         slot.turn += 1
+        prompt, context = slot.text.split(prompt_tokens)
         yield Request(
             time,
-            prompt.blocks,
-            slot.text.blocks,
-            prompt.tokens,
+            prompt,
+            context,
+            prompt_tokens,
             shape.answer_tokens,
             session=slot.name,
             tenant=f"tenant-{tenant}",

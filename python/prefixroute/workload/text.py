@@ -37,3 +37,8 @@ class Text:
     def blocks(self) -> BlockHashes:
         """The text as a prompt."""
         return BlockHashes(self.hashes, token_count=self.tokens, block_size=self.block_size)
+
+    def split(self, prompt_tokens: int) -> tuple[BlockHashes, BlockHashes]:
+        """Return the first ``prompt_tokens`` as a prompt, and the whole text as its context; they share memory."""
+        context = self.blocks
+        return context.head(prompt_tokens // self.block_size, prompt_tokens), context
