@@ -1,11 +1,12 @@
 //! Times of the index core against the goals of the design. Run on a quiet machine, pinned:
-//! `taskset -c 1 cargo bench -p prefixroute-core --bench index [-- hash match update evict memory growth replay]`.
+//! `taskset -c 1 cargo bench -p prefixroute-core --bench index [-- hash match update evict memory growth replay threads]`.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 mod fleet;
 mod measure;
 mod replay;
+mod threads;
 
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use prefixroute_core::{Config, Index, Medium};
 fn main() {
     println!("goal  what{:56}      best       p50       p99  unit      goal", "");
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 7] = [
+    let sections: [(&str, fn()); 8] = [
         ("hash", hashing),
         ("match", matching),
         ("update", updates),
@@ -25,6 +26,7 @@ fn main() {
         ("memory", memory),
         ("growth", growth),
         ("replay", replay::mooncake),
+        ("threads", threads::speedup),
     ];
     for (name, run) in sections {
         if wanted.is_empty() || wanted.iter().any(|word| word == name) {

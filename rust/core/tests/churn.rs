@@ -1,0 +1,147 @@
+//! A day of stores and evictions in miniature: what the index takes returns to its level.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use prefixroute_core::hash::mix;
+use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, Stats, StoredEvent};
+
+const REPLICAS: usize = 4;
+const SYSTEM: usize = 20;
+
+/// A prompt that shares its first blocks with others of its family and parts from them at `fork`.
+struct Prompt {
+    contents: Vec<u64>,
+    chain: Vec<BlockHash>,
+    names: Vec<EngineHash>,
+}
+
+impl Prompt {
+    fn new(family: u64, fork: usize, own: u64, len: usize) -> Self {
+        let content = |at: usize| if at < fork { family * 1_000 + at as u64 + 1 } else { mix(own, at as u64) };
+        let contents: Vec<u64> = (0..len).map(content).collect();
+        let mut hash = 1;
+        let step = |&content: &u64| {
+            hash = mix(hash, content);
+            BlockHash(hash)
+        };
+        let chain: Vec<BlockHash> = contents.iter().map(step).collect();
+        let names = chain.iter().map(|block| EngineHash(block.0)).collect();
+        Prompt { contents, chain, names }
+    }
+
+    fn store(&self, index: &Index, slot: Slot) {
+        let event =
+            StoredEvent { engine: &self.names, parent: None, contents: &self.contents, seed: 1, medium: Medium::Gpu };
+        index.stored(slot, &event, 0.0).expect("a live replica");
+    }
+}
+
+fn fleet(capacity_blocks: Option<u64>) -> (Index, Vec<Slot>) {
+    let index = Index::new(Config { capacity_blocks, ..Config::default() }).expect("a valid config");
+    let slots = (0..REPLICAS).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
+    (index, slots)
+}
+
+fn level(stats: &Stats) -> (usize, usize, u64, u64, u64, usize) {
+    (stats.runs, stats.table_entries, stats.live_bytes, stats.blocks, stats.memberships, stats.event_names)
+}
+
+/// Prompts that stay are split at every block by prompts that come and go, on all replicas.
+#[test]
+fn splits_are_merged_again() {
+    let (index, slots) = fleet(None);
+    let staying: Vec<Prompt> = (0..10).map(|family| Prompt::new(family, 60, 0, 60)).collect();
+    for prompt in &staying {
+        for &slot in &slots {
+            prompt.store(&index, slot);
+        }
+    }
+    let before = index.stats();
+    for round in 0..3_000_u64 {
+        let slot = slots[round as usize % REPLICAS];
+        let passing = Prompt::new(round % 10, (round % 60) as usize, round + 1, 60 + (round % 7) as usize);
+        // The shared part becomes a second copy, which its removal takes away again.
+        passing.store(&index, slot);
+        if round % 2 == 0 {
+            index.removed(slot, &passing.names, Medium::Gpu).expect("a live replica");
+        } else {
+            let reversed: Vec<EngineHash> = passing.names.iter().rev().copied().collect();
+            index.removed(slot, &reversed, Medium::Gpu).expect("a live replica");
+        }
+    }
+    index.validate().expect("every invariant holds");
+    assert_eq!(level(&index.stats()), level(&before));
+}
+
+/// Belief under a capacity: after a warm day each further day ends where the first ended, within the noise of the prompts.
+#[test]
+fn belief_stays_at_its_level() {
+    let (index, slots) = fleet(Some(1_000));
+    let mut turn = 0_u64;
+    let mut day = || {
+        for _ in 0..5_000 {
+            turn += 1;
+            let prompt = Prompt::new(turn % 8, SYSTEM, mix(turn, 7), SYSTEM + 10 + (turn % 30) as usize);
+            index.insert(slots[turn as usize % REPLICAS], &prompt.chain, turn as f64).expect("a live replica");
+        }
+        index.stats()
+    };
+    let first = day();
+    for _ in 0..4 {
+        let later = day();
+        assert_eq!(later.believed, first.believed);
+        for (later, first) in [
+            (later.runs as u64, first.runs as u64),
+            (later.table_entries as u64, first.table_entries as u64),
+            (later.live_bytes, first.live_bytes),
+            (later.reserved_bytes, first.reserved_bytes),
+        ] {
+            assert!(later * 10 <= first * 11, "{later} after {first}");
+        }
+    }
+    index.validate().expect("every invariant holds");
+}
+
+/// After its replicas are gone an index is as empty as new.
+#[test]
+fn empty_as_new() {
+    let (index, slots) = fleet(Some(500));
+    let new = index.stats();
+    for round in 0..500 {
+        let prompt = Prompt::new(round % 5, 10, round, 40);
+        index.insert(slots[round as usize % 2], &prompt.chain, 0.0).expect("a live replica");
+        prompt.store(&index, slots[2 + round as usize % 2]);
+    }
+    for slot in slots {
+        index.clear(slot).expect("a live replica");
+    }
+    let cleared = index.stats();
+    assert_eq!(level(&cleared), level(&new));
+    assert_eq!((cleared.reserved_bytes, cleared.orphans), (new.reserved_bytes, 0));
+}
+
+/// What a user can build against the structure: one-block runs, a fork at every block, deep chains.
+#[test]
+fn hostile_shapes_stay_linear() {
+    let (index, slots) = fleet(None);
+    let chain = Prompt::new(0, 2_000, 0, 2_000).chain;
+    index.insert(slots[0], &chain, 0.0).expect("a live replica");
+    for end in (1..chain.len()).rev() {
+        index.touch(slots[0], &chain[..end], 0.0).expect("a live replica");
+    }
+    assert_eq!(index.stats().runs, chain.len(), "every block was touched last by another call");
+    index.insert(slots[0], &chain, 0.0).expect("a live replica");
+    assert_eq!(index.stats().runs, 1, "one touch joins them again");
+    for fork in 0..chain.len() as u64 {
+        let prompt = Prompt::new(0, fork as usize, fork + 1, fork as usize + 1);
+        index.insert(slots[1], &prompt.chain, 0.0).expect("a live replica");
+    }
+    index.validate().expect("every invariant holds");
+    index.remove_replica(slots[1]).expect("a live replica");
+    assert_eq!(index.stats().runs, 1, "forks are merged again");
+    for block in (0..50_000_u64).map(|at| [BlockHash(mix(at, 3))]) {
+        index.insert(slots[2], &block, 0.0).expect("a live replica");
+    }
+    index.clear(slots[2]).expect("a live replica");
+    assert_eq!(index.stats().blocks, chain.len() as u64);
+}
