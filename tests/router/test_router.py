@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.policies import Policy, Scores, View
+from prefixroute.policies import CacheAware, Policy, Scores, View
 from prefixroute.router import Router
 from prefixroute.types import EMPTY_ATTRS, Namespace, Timing
 
@@ -142,3 +143,19 @@ def test_a_policy_that_answers_nonsense_is_named(make_router: Make) -> None:
     with pytest.raises(ConfigError, match="picked slot 9, on offer were"):
         router.route(TOKENS)
     assert router.stats()["in_flight"] == 0
+
+
+def test_tiers_count_by_their_credits() -> None:
+    options = {"policy": CacheAware(min_match_tokens=16)}
+    plain, tiered = Router(["gpu", "cpu"], **options), Router(["gpu", "cpu"], tier_credits=(1.0, 0.5, 0.0), **options)
+    for router in (plain, tiered):
+        router.apply_stored("gpu", [1, 2], parent=None, token_ids=list(range(32)))
+        router.apply_stored("cpu", [1, 2, 3], parent=None, token_ids=list(range(48)), medium="CPU")
+    assert (plain.choose(TOKENS).replica, plain.choose(TOKENS).hit_tokens) == ("cpu", 48)
+    decision = tiered.choose(TOKENS)
+    assert (decision.replica, decision.hit_tokens, decision.view.hits) == ("gpu", 32, [32, 24])
+    for wrong in ((1.0, 0.5), (1.0, 2.0, 0.0)):
+        with pytest.raises(ConfigError, match="three numbers from 0 to 1"):
+            Router(tier_credits=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="an index that knows tiers"):
+        Router(tier_credits=(1.0, 0.5, 0.5), index=FakeBelief())

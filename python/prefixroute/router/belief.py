@@ -41,7 +41,8 @@ class Belief(Protocol):
     lock held, so an implementation for tests or simulation need not be thread-safe.
 
     Optional, used if present: ``held_tokens()`` (tokens held, by slot), ``new_epoch()`` (void all in O(1); else
-    ``clear()``), ``expire(now)`` (drop what is past its lifetime), ``stats()`` (with ``asdict()``, for metrics).
+    ``clear()``), ``expire(now)`` (drop what is past its lifetime), ``stats()`` (with ``asdict()``, for metrics),
+    ``match_media(blocks)`` (tokens held by slot and medium, for ``tier_credits``).
     """
 
     @property

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
@@ -23,7 +25,7 @@ from prefixroute.router.metrics import Counters
 from prefixroute.router.prompts import Prompts
 from prefixroute.router.record import Sink, to_record, write_record
 from prefixroute.router.sessions import Bindings
-from prefixroute.router.settings import apply_preset, new_index
+from prefixroute.router.settings import apply_preset, credited, new_index
 from prefixroute.router.shadow import Follow, Regret, Shadow, Shadows
 from prefixroute.router.tickets import Ticket
 from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing
@@ -59,6 +61,8 @@ class Router(Membership):
         index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`.
         ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
         max_bytes: memory of the index; ``None`` = unbounded.
+        tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75, 0.25);
+            hit tokens are then credited tokens. Tiers are known from KV events.
         caps: admission caps of every replica.
         timing: every span of time that the router keeps.
         session_capacity: sessions remembered at most; the longest unused goes first.
@@ -84,6 +88,7 @@ class Router(Membership):
         index: Belief | None = None,
         ttl_s: float | None = None,
         max_bytes: int | None = None,
+        tier_credits: tuple[float, float, float] = (1.0, 1.0, 1.0),
         caps: Caps = Caps(),  # noqa: B008  # frozen
         timing: Timing = Timing(),  # noqa: B008  # frozen
         session_capacity: int = 1_000_000,
@@ -103,6 +108,7 @@ class Router(Membership):
         self._policy_name = policy if isinstance(policy, str) else self._policy.name
         self._prompts = Prompts(prompt_kind, self._block_size, render, tokenizer)
         self._seed, self._caps, self._cost, self._record, self._timer = seed, caps, cost, record, timer
+        self._credited = credited(index, tier_credits)
         self._capped = caps != Caps(retry_after_s=caps.retry_after_s)
         self._options: dict[str, Any] = {
             "block_size": block_size,
@@ -114,6 +120,7 @@ class Router(Membership):
             "load": load,
             "recent_window": recent_window,
             "ttl_s": ttl_s,
+            "tier_credits": tier_credits,
             "caps": caps,
             "timing": timing,
             "session_capacity": session_capacity,
@@ -281,6 +288,8 @@ class Router(Membership):
                 hits[hits.index(most)] = limit
             else:
                 hits = [hit if hit < limit else limit for hit in hits]  # noqa: FURB136  # twice as fast as min()
+        if self._credited is not None and any(hits):
+            hits = np.minimum(self._credited(blocks), limit).astype(np.int64).tolist()
         for slot in self._trust.distrusted:
             hits[slot] = 0
         if prompts.scale != 1.0:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import presets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from prefixroute.router.belief import Belief
 
 MAX_BLOCK = 1_024
+TIERS = 3
 
 
 class Settings(NamedTuple):
@@ -52,3 +57,15 @@ def new_index(settings: Settings, max_bytes: int | None) -> Belief:
     if not 1 <= settings.block_size <= MAX_BLOCK:
         raise ConfigError(f"block size must be 1..={MAX_BLOCK}, got {settings.block_size}")
     return PrefixIndex(block_size=settings.block_size, max_bytes=max_bytes, ttl_s=settings.ttl_s)
+
+
+def credited(index: Any, tier_credits: Sequence[float]) -> Callable[[Any], NDArray[np.float64]] | None:
+    """Return a function from blocks to credited tokens by slot, or ``None`` if every tier counts in full."""
+    if len(tier_credits) != TIERS or not all(0.0 <= credit <= 1.0 for credit in tier_credits):
+        raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {tier_credits!r}")
+    if all(credit == 1.0 for credit in tier_credits):
+        return None
+    if not hasattr(index, "match_media"):
+        raise ConfigError("tier_credits need an index that knows tiers: one with match_media()")
+    weights = np.asarray(tier_credits, np.float64)
+    return lambda blocks: index.match_media(blocks) @ weights
