@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from prefixroute.errors import ConfigError, EventError, TokensError, UnknownReplicaError
-from prefixroute.hashing import hash_blocks
+from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
 from prefixroute.types import Namespace
 
@@ -251,6 +252,14 @@ def test_bytes_that_were_cut_or_altered_are_refused(saved: bytes) -> None:
     for data in wrong:
         with pytest.raises(ConfigError, match="not a saved index"):
             PrefixIndex.from_bytes(data)
+
+
+def test_the_examples_in_docstrings_hold() -> None:
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
+    for each in (PrefixIndex, BlockHashes, hash_blocks):
+        for example in finder.find(each, globs={"PrefixIndex": PrefixIndex}):
+            runner.run(example)
+    assert runner.summarize(verbose=False) == (0, 4)
 
 
 # --- Faults that other routers have had -------------------------------------------------------------------------------

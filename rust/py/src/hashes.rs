@@ -29,7 +29,18 @@ pub fn detached_if_long<T: Send>(py: Python<'_>, tokens: usize, work: impl FnOnc
     if tokens < DETACH_TOKENS { work() } else { py.detach(work) }
 }
 
-/// The chained hashes of a prompt's full blocks, with the prompt's length. Immutable; safe to share between threads.
+/// The chained hashes of a prompt's full blocks, with the prompt's length in tokens.
+///
+/// A value: immutable, hashable, equal if all three parts are, safe to share between threads and to pickle. `len()` is the
+/// number of full blocks.
+///
+/// Args:
+///     hashes: `uint64[blocks]` or ints; they are taken as they are.
+///     token_count: tokens of the prompt, at least `blocks * block_size`.
+///     block_size: tokens of a block, 1 to 1024.
+///
+/// Raises:
+///     ConfigError: a value outside of these limits.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct BlockHashes {
     /// Shared with what `head` returns, which uses only the first `len` of them.
@@ -161,7 +172,19 @@ impl BlockHashes {
     }
 }
 
-/// Hash a prompt's full blocks under a namespace.
+/// Hash a prompt's full blocks under a namespace; about 4 nanoseconds a block.
+///
+/// Token ids are a list, any integer array, or a buffer (`array.array`, `memoryview`); `str` and `bytes` are text, whose
+/// blocks have `4 * block_size` bytes and never equal a block of token ids.
+///
+/// Args:
+///     prompt: token ids, 0 to 2**32 - 1, or text.
+///     block_size: tokens of a block, 1 to 1024.
+///     namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash.
+///
+/// Raises:
+///     TokensError: not a prompt; the message names the first bad position.
+///     ConfigError: a block size or namespace that cannot be.
 #[pyfunction]
 #[pyo3(signature = (prompt, block_size=16, namespace=None))]
 pub fn hash_blocks(

@@ -25,8 +25,36 @@ const EVENT_COST: usize = 128;
 
 /// Which replica holds how much of a prompt's prefix.
 ///
-/// All methods may be called from many threads; each call is atomic. Sizes and capacities are tokens, counts of what an
-/// insert or an event did are blocks.
+/// `match` gives, for each replica, the largest number of leading tokens of which it holds every full block. What a
+/// replica holds is *belief* (`insert`: a decision sent a prompt there; least recently used blocks go when the capacity
+/// is reached) and *truth* (`apply_stored`, `apply_removed`, `apply_cleared`: the engine's own events, in any order).
+///
+/// Results are `uint32` arrays with one entry per slot, aligned with `replicas`. Sizes and capacities are in tokens;
+/// counts of what an insert or an event did are in blocks; times are seconds on the caller's clock. A prompt is a list,
+/// an integer array or a buffer of token ids (0 to 2**32 - 1), `str` or `bytes`, or `BlockHashes`; a contiguous `uint32`
+/// array is read in place. It must not be written to during the call: work of 20 microseconds and more is done with the
+/// interpreter released.
+///
+/// All methods may be called from many threads; each call is atomic (`insert_many` is one insert after the other).
+///
+/// Args:
+///     block_size: tokens of a block, 1 to 1024; the engine's own (vLLM: 16).
+///     capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
+///         say does not count.
+///     max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
+///     ttl_s: seconds after its last touch that belief ends; None: never. At a replica with events at most 2.
+///
+/// Raises:
+///     ConfigError: a setting outside of these limits.
+///
+/// Example:
+///     >>> index = PrefixIndex(block_size=16, capacity_tokens=300_000)
+///     >>> index.add_replica("a"), index.add_replica("b")
+///     (0, 1)
+///     >>> index.insert("a", list(range(100)))
+///     Insertion(held_before=0, stored=6, dropped=0, evicted=0, stamp=1)
+///     >>> index.match(list(range(50)))
+///     array([48,  0], dtype=uint32)
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PrefixIndex {
     index: Index,

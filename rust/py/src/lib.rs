@@ -1,6 +1,7 @@
 //! `prefixroute._core`: converts, works, converts back; nothing else.
 // A PyO3 method takes what Python passes, by value; docstrings for Python users are in `_core.pyi` and the facade modules.
 #![expect(clippy::needless_pass_by_value, reason = "arguments of Python functions arrive by value")]
+#![expect(clippy::doc_markdown, reason = "docstrings that Python users read, in the Google style")]
 
 mod batch;
 mod cache;
