@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REMEMBERED = 256
 """Keyed requests that can be explained after they have ended."""
-_CONTINUES = frozenset({"retried", "hedge_lost", "rebooked"})
+_CONTINUES = frozenset({"retried", "hedge_lost"})
 """Ends of an attempt that are no end of its request: the shadows follow on."""
 
 
@@ -192,9 +192,14 @@ class Ledger:
             self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
         self.counts[why] += 1
         if why not in _CONTINUES and self._heir(entry) is None:
-            for ticket in entry.followers:
-                ticket.abort()
+            self.give_up(entry)
         return True
+
+    @staticmethod
+    def give_up(entry: Entry) -> None:
+        """Tell the shadows that the request of an attempt has ended without an answer."""
+        for ticket in entry.followers:
+            ticket.abort()
 
     @staticmethod
     def _heir(entry: Entry) -> Entry | None:

@@ -456,7 +456,11 @@ class Router(Membership):
         now = self._clock() if now is None else now
         with self._lock:
             self._ledger.abort(entry, "retried")
-            ticket = self._again(entry, now)
+            try:
+                ticket = self._again(entry, now)
+            except Exception:
+                self._ledger.give_up(entry)
+                raise
             self._ledger.bind(ticket._entry, now)
             return ticket
 
