@@ -41,7 +41,11 @@ def count(text: str, *, what: str) -> int:
 def policies(text: str | None, workload: str) -> list[str]:
     """Return the names of ``text``, each known; by default what the seed article compared, on a trace as for chat."""
     if text is None:
-        text = "random,document,cache-aware" if workload == "documents" else "round-robin,session,cache-aware"
+        text = (
+            "random,document,cache-aware"
+            if workload.split(",", maxsplit=1)[0] == "documents"
+            else "round-robin,session,cache-aware"
+        )
     chosen = names(text, what="--policies")
     for name in chosen:
         as_policy(name)

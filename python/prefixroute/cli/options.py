@@ -15,27 +15,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, Trace
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
-from prefixroute.workload import (
-    FieldMap,
-    Options,
-    Workload,
-    agents,
-    chat,
-    documents,
-    fan_out,
-    few_shot,
-    read_trace,
-    tenants,
-)
-
-GENERATORS: dict[str, Callable[[int], Workload]] = {
-    "chat": chat,
-    "documents": documents,
-    "agents": agents,
-    "few-shot": few_shot,
-    "fan-out": fan_out,
-    "tenants": tenants,
-}
+from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, read_trace
 
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
 """Panels of the help."""
@@ -49,7 +29,12 @@ class Cache(StrEnum):
 
 
 WorkloadName = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(GENERATORS)}, or a trace (.jsonl, .jsonl.gz, .csv).")
+    str,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help=f"{', '.join(GENERATORS)}, or a trace (.jsonl, .jsonl.gz, .csv); with settings: "
+        "chat,turns=20,arrivals=poisson:20 or day.jsonl,speed=2,sample=0.1.",
+    ),
 ]
 Policies = Annotated[
     str | None, typer.Option(metavar="NAME,...", help="Policies and presets: see `prefixroute policies`.")
@@ -116,6 +101,9 @@ ReportFile = Annotated[
 PngFile = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write a picture.", rich_help_panel=OUTPUT)]
 
 
+UNCHANGED = Spec("")
+
+
 @dataclass(frozen=True, slots=True)
 class TraceFile(Trace):
     """A trace with what the user says of it. Picklable and hashable: it names the field map's file, not its content."""
@@ -123,30 +111,32 @@ class TraceFile(Trace):
     format: str | None = None
     fields: Path | None = None
     block_size: int | None = None
+    spec: Spec = UNCHANGED
 
     def __call__(self, seed: int) -> Workload:
         """Open the file; the requests are the same for every seed."""
         del seed
-        return read_trace(self.path, self.options)
+        return self.spec.change(read_trace(self.path, self.options))
 
     @property
     def options(self) -> Options:
         """What the user says of the file; reads the field map."""
         fields = None if self.fields is None else FieldMap.read(self.fields)
-        return Options(format=self.format, fields=fields, block_size=self.block_size)
+        return self.spec.options(Options(format=self.format, fields=fields, block_size=self.block_size))
 
 
 def source(name: str, form: str | None, fields: Path | None, block_size: int | None) -> Callable[[int], Workload]:
     """Return the workload that ``name`` names, as a function of the seed."""
-    generate = GENERATORS.get(name)
-    if generate is not None:
+    spec = Spec.parse(name)
+    if spec.is_made:
         if (form, fields, block_size) != (None, None, None):
             raise ConfigError(f"--format, --fields and --block-size speak of a trace, {name!r} is made up")
-        return generate
-    path = Path(name)
+        return spec
+    path = Path(spec.name)
     if not path.is_file():
-        raise ConfigError(f"a workload is {', '.join(GENERATORS)} or the path of a trace; there is no file {name!r}")
-    return TraceFile(path, form, fields, block_size)
+        known = ", ".join(GENERATORS)
+        raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {spec.name!r}")
+    return TraceFile(path, form, fields, block_size, spec)
 
 
 @dataclass(frozen=True, slots=True)

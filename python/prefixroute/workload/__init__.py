@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from prefixroute.workload.agents import AgentsShape, agents
 from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson, Recorded
 from prefixroute.workload.chat import ChatShape, chat
@@ -14,6 +12,7 @@ from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.spec import GENERATORS, Spec
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
 from prefixroute.workload.tenants import TenantsShape, read_shares, tenants
 from prefixroute.workload.trace import read_arrivals, read_trace
@@ -36,6 +35,7 @@ __all__ = [
     "Poisson",
     "Recorded",
     "Request",
+    "Spec",
     "TenantsShape",
     "TraceStatistics",
     "Volatile",
@@ -53,13 +53,3 @@ __all__ = [
     "read_trace",
     "tenants",
 ]
-
-GENERATORS: dict[str, Callable[..., Workload]] = {
-    "chat": chat,
-    "documents": documents,
-    "agents": agents,
-    "few-shot": few_shot,
-    "tenants": tenants,
-    "fan-out": fan_out,
-}
-"""Generators by the names that the command line takes. Each takes a seed and ``requests=``, ``block_size=``, ..."""
