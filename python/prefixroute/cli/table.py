@@ -12,7 +12,7 @@ from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
 from prefixroute.report.table import COLUMNS, figure, floor_line
 
-UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation", "memory_share"})
+UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
 """Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
 
 
@@ -26,9 +26,11 @@ def show(study: Study, console: Console) -> None:
 
 def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], console: Console) -> None:
     """Print the figures that nobody gave, and the notes."""
-    assumed = [item for item in assumptions if item.assumed and item.name not in UNSHOWN]
+    assumed = {item.name: item for item in assumptions if item.assumed and item.name not in UNSHOWN}
+    if "capacity_tokens" in assumed:
+        assumed.pop("memory_share", None)  # only a capacity worked out from the GPU's memory rests on it
     if assumed:
-        figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed)
+        figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed.values())
         console.print(f"  ASSUMED {'; '.join(figures)}", markup=False)
     for note in notes:
         console.print(f"  Note: {note}", markup=False)

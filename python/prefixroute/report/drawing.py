@@ -51,7 +51,7 @@ def svg(chart: Chart) -> str:
     return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
 
 
-def png(title: str, charts: Mapping[str, Chart], scale: float = 2.0) -> bytes:
+def png(title: str, charts: Mapping[str, Chart], scale: float = 1.5) -> bytes:
     """Return titled charts as one picture, dark on white, two in a row, with one legend."""
     return bytes(vl_convert.vegalite_to_png(picture(title, charts), vl_version=VEGA_LITE, scale=scale))
 
