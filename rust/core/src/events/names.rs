@@ -17,6 +17,13 @@ const SMALLEST: usize = 64;
 /// Names that are looked up side by side.
 pub(crate) const BATCH: usize = 16;
 
+/// Where probing for a name begins, and its tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    at: usize,
+    pub tag: u64,
+}
+
 /// Shared names.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -36,13 +43,13 @@ impl Names {
     /// Where the block lies that has this name.
     #[inline]
     pub(crate) fn find(&self, name: EngineHash, chunks: &Chunks) -> Option<Place> {
-        self.probe(name, chunks).ok()
+        self.probe_from(self.home(name), name, chunks).ok()
     }
 
-    /// Where the block lies that has this name, or the entry that it would get.
+    /// Where the block lies that has this name, whose home is known, or the entry that it would get.
     #[inline]
-    pub(crate) fn probe(&self, name: EngineHash, chunks: &Chunks) -> Result<Place, usize> {
-        let (mut at, tag) = self.home(name);
+    pub(crate) fn probe_from(&self, home: Home, name: EngineHash, chunks: &Chunks) -> Result<Place, usize> {
+        let Home { mut at, tag } = home;
         let mut free = usize::MAX;
         while let Some(&entry) = self.table.get(at) {
             if entry <= GONE {
@@ -66,24 +73,31 @@ impl Names {
         }
     }
 
-    /// Loads the entries where probing for these names begins. The loads overlap, where those of one probe after the other
-    /// would each wait for memory.
+    /// Where probing for each of up to `BATCH` names begins. Loads those entries: so the loads overlap, where those of one
+    /// probe after the other would each wait for memory.
     #[inline]
-    pub(crate) fn warm(&self, names: &[EngineHash]) {
-        let entries = names.iter().map(|&name| self.table.get(self.home(name).0).copied().unwrap_or(EMPTY));
-        std::hint::black_box(entries.fold(0, |all, entry| all | entry));
+    pub(crate) fn homes(&self, names: impl Iterator<Item = EngineHash>) -> [Home; BATCH] {
+        let mut homes = [Home { at: 0, tag: 0 }; BATCH];
+        let mut all = 0;
+        for (home, name) in homes.iter_mut().zip(names) {
+            *home = self.home(name);
+            all |= self.table.get(home.at).copied().unwrap_or(EMPTY);
+        }
+        std::hint::black_box(all);
+        homes
     }
 
-    /// Names the block at a place; `free` is what `probe` gave for the name.
-    pub(crate) fn insert(&mut self, free: usize, place: Place, name: EngineHash, chunks: &mut Chunks) {
-        chunks.set_name(place, name);
+    /// Gives the name with this tag, which the chunk has already, to the block at a place; `free` is what probing gave.
+    #[inline]
+    pub(crate) fn insert(&mut self, free: usize, tag: u64, place: Place) {
         self.used += usize::from(self.table[free] == EMPTY);
-        self.table[free] = entry(self.home(name).1, place);
+        self.table[free] = entry(tag, place);
         self.live += 1;
     }
 
-    fn put(&mut self, place: Place, name: EngineHash) {
-        let (mut at, tag) = self.home(name);
+    #[inline]
+    fn put(&mut self, home: Home, place: Place) {
+        let Home { mut at, tag } = home;
         while self.table[at] != EMPTY {
             at = self.next(at);
         }
@@ -110,7 +124,7 @@ impl Names {
         for (at, &name) in chunks.names(to).iter().enumerate().skip(base as usize) {
             let old = Place { chunk: from, at: at as u32 - base };
             if let Some(index) = self.index_of(old, name) {
-                self.table[index] = entry(self.home(name).1, Place { chunk: to, at: at as u32 });
+                self.table[index] = entry(self.home(name).tag, Place { chunk: to, at: at as u32 });
             }
         }
     }
@@ -119,7 +133,7 @@ impl Names {
         if name == NO_NAME {
             return None;
         }
-        let (mut at, tag) = self.home(name);
+        let Home { mut at, tag } = self.home(name);
         let wanted = entry(tag, place);
         loop {
             match *self.table.get(at)? {
@@ -156,20 +170,19 @@ impl Names {
     }
 
     fn put_batch(&mut self, batch: &mut Vec<(Place, EngineHash)>) {
-        let entries = batch.iter().map(|&(_, name)| self.table[self.home(name).0]);
-        std::hint::black_box(entries.fold(0, |all, entry| all | entry));
-        for (place, name) in batch.drain(..) {
-            self.put(place, name);
+        let homes = self.homes(batch.iter().map(|&(_, name)| name));
+        for ((place, _), home) in batch.drain(..).zip(homes) {
+            self.put(home, place);
         }
     }
 
     /// Where probing for a name begins, and its tag.
     #[inline]
-    fn home(&self, name: EngineHash) -> (usize, u64) {
+    fn home(&self, name: EngineHash) -> Home {
         let product = name.0.wrapping_mul(self.key);
         let hash = product ^ product >> 32;
         let at = (u128::from(hash) * self.table.len() as u128) >> 64;
-        (at as usize, hash & 0xFFFF | 1)
+        Home { at: at as usize, tag: hash & 0xFFFF | 1 }
     }
 
     #[inline]

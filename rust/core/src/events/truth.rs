@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::names::BATCH;
+use super::names::{BATCH, Home};
 use super::orphans::Orphan;
 use crate::arena::{ChunkId, Hold, NO_NAME, Place};
 use crate::engine::Engine;
@@ -219,14 +219,17 @@ impl Engine {
     /// The replica calls the blocks from this place on so.
     fn set_names(&mut self, slot: Slot, place: Place, names: &[EngineHash]) {
         self.allow_names(place.chunk);
+        let start = place.at as usize;
+        let present = &self.chunks.names(place.chunk)[start..start + names.len()];
+        if present == names && !names.contains(&NO_NAME) && self.replicas[slot.index()].own_names.is_empty() {
+            return;
+        }
         self.names.reserve(names.len(), &self.chunks);
         let mut at = place;
         for batch in names.chunks(BATCH) {
-            if self.chunks.name(at) != stored_form(batch[0]) {
-                self.names.warm(batch);
-            }
-            for &name in batch {
-                self.set_name(slot, at, name);
+            let homes = self.names.homes(batch.iter().map(|&name| stored_form(name)));
+            for (&name, home) in batch.iter().zip(homes) {
+                self.set_name(slot, at, name, home);
                 at.at += 1;
             }
         }
@@ -244,13 +247,11 @@ impl Engine {
         let place = self.tree.run(run).place(offset);
         self.allow_names(place.chunk);
         self.names.reserve(1, &self.chunks);
-        match self.names.probe(name, &self.chunks) {
-            Ok(_) => false,
-            Err(free) => {
-                self.names.insert(free, place, name, &mut self.chunks);
-                true
-            }
-        }
+        let [home, ..] = self.names.homes(std::iter::once(name));
+        let Err(free) = self.names.probe_from(home, name, &self.chunks) else { return false };
+        self.chunks.set_name(place, name);
+        self.names.insert(free, home.tag, place);
+        true
     }
 
     /// Gives a block a replica's own name again.
@@ -262,7 +263,7 @@ impl Engine {
         self.replicas[slot.index()].own_names.insert(name, (place, block));
     }
 
-    fn set_name(&mut self, slot: Slot, place: Place, name: EngineHash) {
+    fn set_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
         let form = stored_form(name);
         let present = self.chunks.name(place);
         let replica = &mut self.replicas[slot.index()];
@@ -272,8 +273,11 @@ impl Engine {
         if present == form {
             return;
         }
-        match self.names.probe(form, &self.chunks) {
-            Err(free) if present == NO_NAME => self.names.insert(free, place, form, &mut self.chunks),
+        match self.names.probe_from(home, form, &self.chunks) {
+            Err(free) if present == NO_NAME => {
+                self.chunks.set_name(place, form);
+                self.names.insert(free, home.tag, place);
+            }
             _ => {
                 replica.own_names.insert(name, (place, self.chunks.block(place)));
                 self.chunks.fix(place.chunk);

@@ -170,8 +170,9 @@ impl Tree {
     #[inline]
     pub(crate) fn rank(&self, id: RunId, slot: Slot) -> usize {
         let (word, bit) = (slot.index() / 64, slot.index() % 64);
+        let here = (self.word(id, word) & ((1 << bit) - 1)).count_ones();
         let before: u32 = (0..word).map(|word| self.word(id, word).count_ones()).sum();
-        (before + (self.word(id, word) & ((1 << bit) - 1)).count_ones()) as usize
+        (before + here) as usize
     }
 
     /// Holders in slot order.
