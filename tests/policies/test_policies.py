@@ -196,6 +196,19 @@ def test_least_loaded_by_other_measures(by: str, fields: dict[str, Any], expecte
     assert picks(LeastLoaded(by=by), view([0, 0], **fields)) == expected
 
 
+@pytest.mark.parametrize("unknown", [Report(0.0, kv_use=0.0), Report(0.0, waiting=0), Report(0.0, waiting_tokens=0)])
+def test_half_a_report_is_not_a_load(unknown: Report) -> None:
+    seen = view([0, 5], reports=[report(kv=0.5), unknown])
+    assert reason(LeastLoaded(by="seconds"), seen) == "unreported"
+    assert picks(LeastLoaded(by="seconds"), seen) == {0}
+
+
+def test_waiting_requests_stand_for_tokens() -> None:
+    busy = Report(0.0, waiting=4, kv_use=0.0)
+    idle = Report(0.0, waiting_tokens=4_000, kv_use=0.0)
+    assert picks(LeastLoaded(by="seconds"), view([0, 0], reports=[busy, idle])) == {1}  # 4 x 1,024 against 4,000
+
+
 def test_ranks_compare_in_order() -> None:
     policy = PowerOfTwo(by="ranks")
     assert picks(policy, view([9, 0], reports=[report(waiting=0), report(waiting=1)])) == {0}
@@ -244,6 +257,7 @@ def test_bounded_overflow_feeds_the_starving_first() -> None:
     loads[starved] = 0
     assert picks(Bounded(), view(loads)) == {starved}
     assert reason(Bounded(), view(loads)) == "overflow_starving"
+    assert reason(Bounded(), view([0.5] * 4)) == "full"  # loads divided by weights need not leave room for a whole one
 
 
 def test_weighted_scorers_and_filter() -> None:
@@ -253,6 +267,7 @@ def test_weighted_scorers_and_filter() -> None:
     assert picks(Weighted((("queue", 2.0), ("prefix", 1.0))), seen) == {0}
     assert picks(Weighted((("queue", 2.0), ("prefix", 1.0)), affinity=0.4), seen) == {1}
     assert picks(Weighted((("prefix", 1.0),), temperature=5.0), seen) == {0, 1, 2}
+    assert picks(Weighted((("tokens", 1.0),)), seen._replace(queued=[9, 1, 5])) == {1}
     assert picks(Weighted((("session", 1.0),)), seen._replace(binding=1)) == {1}
     assert picks(Weighted(((lambda v: [float(s == 1) for s in v.slots], 9.0), ("prefix", 1.0))), seen) == {1}
     assert Weighted((("length", 1.0),)).decide(seen).values == pytest.approx([0.0, 1 / 16, (4_080 / 8_192) ** 2])
@@ -280,6 +295,7 @@ def test_no_hit_lru_spreads_cold_requests_only() -> None:
         (lambda: Bounded(key="ip"), "key must be one of session, head, document, got 'ip'"),
         (lambda: Rendezvous(key="ip"), "got 'ip'"),
         (lambda: LinearCost(unit="miles"), "got 'miles'"),
+        (lambda: LinearCost(temperature=-1), "temperature must be at least 0, got -1"),
         (lambda: LMetric(batch="miles"), "got 'miles'"),
         (lambda: Weighted(()), "scorers must be functions or of prefix"),
         (lambda: Weighted((("luck", 1.0),)), "luck"),

@@ -102,6 +102,7 @@ def test_a_replica_only_gets_models_that_it_serves(make_router: Make) -> None:
     assert picks(router, namespace=Namespace(model="base")) == {"a", "b", "c"}
     assert picks(router, namespace=Namespace(model="base", lora="ad")) == {"a", "c"}
     assert picks(router, namespace=Namespace(model="other")) == {"c"}
+    assert picks(router, namespace=Namespace(salt="tenant")) == {"a", "b", "c"}
     router.remove_replica("c")
     with pytest.raises(NoReplicaError, match="serving 'other'"):
         router.choose(TOKENS, namespace=Namespace(model="other"))
@@ -201,9 +202,14 @@ def test_bookings_since_a_report_are_added_to_it(make_router: Make) -> None:
         router.update_load(name, waiting=0, running=10)
     held = [router.route(TOKENS, candidates=["r0"]) for _ in range(3)]
     assert router.load() == {"r0": 13, "r1": 10}
+    held.pop().abort()  # it never reached the engine
+    assert router.load() == {"r0": 12, "r1": 10}
     router.update_load("r0", waiting=0, running=11)
     assert router.load() == {"r0": 11, "r1": 10}
-    assert len(held) == 3
+    held.pop().abort()
+    assert router.load() == {"r0": 11, "r1": 10}
+    router.update_load("r0", waiting=0)
+    assert router.load() == {"r0": 1, "r1": 0}  # half a report: the router's own book counts
 
 
 def test_an_older_report_is_ignored_and_a_wrong_one_refused(make_router: Make, clock: Any) -> None:

@@ -102,6 +102,30 @@ def test_a_stream_finishes_at_its_end(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
+def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
+    class Plain:
+        """An iterator that cannot be closed."""
+
+        left = 2
+
+        def __aiter__(self) -> Plain:
+            return self
+
+        async def __anext__(self) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise StopAsyncIteration
+            return self.left
+
+    router = make_router(2)
+
+    async def relay() -> list[int]:
+        return [chunk async for chunk in router.route(TOKENS).stream(Plain())]
+
+    assert asyncio.run(relay()) == [1, 0]
+    assert router.stats()["counts"]["finished"] == 1
+
+
 @pytest.mark.parametrize("seen", [0, 1, 2])
 def test_a_disconnect_gives_the_load_back_at_once(make_router: Make, seen: int) -> None:
     router = make_router(2)

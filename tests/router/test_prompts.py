@@ -93,6 +93,11 @@ def test_tools_stand_before_messages() -> None:
     assert router.choose({"messages": [SYSTEM, QUESTION], "tools": same}).hit_tokens > 0
     other = [{"type": "function", "function": {"name": "listen"}}]
     assert router.choose({"messages": [SYSTEM, QUESTION], "tools": other}).hit_tokens == 0
+    answer = {"role": "assistant", "content": "It holds computed prefixes. " * 10}
+    router.route({"messages": [SYSTEM, QUESTION], "tools": tools}).finish(output=answer)
+    longer = {"messages": [SYSTEM, QUESTION, answer, QUESTION], "tools": tools}
+    covered = len(canonical([SYSTEM, QUESTION, answer], tools).encode())
+    assert router.choose(longer).hit_tokens == covered // 64 * 16
 
 
 @pytest.mark.parametrize(

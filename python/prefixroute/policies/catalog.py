@@ -55,10 +55,14 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
             return POLICIES[policy]()
         if policy in presets():
             return presets()[policy].policy
-        raise ConfigError(f"no policy {policy!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
+        raise _unknown(policy)
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
     raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {policy!r}")
+
+
+def _unknown(name: str) -> ConfigError:
+    return ConfigError(f"no policy {name!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,7 @@ def describe(name: str) -> Description:
         return Description(name, line, _parameters(POLICIES[name]()), _unindented(about))
     preset = presets().get(name)
     if preset is None:
-        as_policy(name)
-        raise ConfigError(f"no preset {name!r}; presets: {', '.join(presets())}")
+        raise _unknown(name)
     parameters = _parameters(preset.policy)
     belief = preset.belief
     parameters |= {f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None}

@@ -15,12 +15,14 @@ from prefixroute.policies.base import Policy
 
 @dataclass(frozen=True, slots=True)
 class BeliefSettings:
-    """What a preset says about the belief; ``None`` = the router's own argument stands."""
+    """What a preset says about the belief; ``None`` = the router's own argument stands.
+
+    Originals that match text count here with 4 characters to a token, whatever kind of prompt the router takes.
+    """
 
     block_size: int | None = None
     capacity_tokens: int | None = None
     ttl_s: float | None = None
-    prompt_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

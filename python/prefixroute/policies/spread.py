@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from prefixroute.errors import ConfigError
@@ -93,24 +94,29 @@ class LeastLoaded(Policy):
             return view.queued
         if self.by == "held-tokens":
             return view.held
-        reports = view.reports or []
-        known = [reports[slot] for slot in view.slots]
-        if any(report is None or report.kv_use is None for report in known):
-            return None
+        reports = view.reports or ()
         queued = view.queued or [0] * len(reports)
         values = [0.0] * len(reports)
-        for slot, report in zip(view.slots, known, strict=True):
-            if report is not None:
-                values[slot] = (report.kv_use or 0.0) if self.by == "kv-use" else start_seconds(report, queued[slot])
+        for slot in view.slots:
+            report = reports[slot]
+            value = None if report is None else self._reported(report, queued[slot])
+            if value is None:
+                return None
+            values[slot] = value
         return values
 
+    def _reported(self, report: Report, queued: int) -> float | None:
+        return report.kv_use if self.by == "kv-use" else start_seconds(report, queued)
 
-def start_seconds(report: Report, queued: int) -> float:
-    """Return the seconds until a new request would start: SMG's least_load estimate."""
+
+def start_seconds(report: Report, queued: int) -> float | None:
+    """Return the seconds until a new request would start: SMG's least_load estimate; ``None`` = not enough is reported."""
     waiting = report.waiting_tokens
-    if waiting is None:
-        waiting = (report.waiting or 0) * MEAN_PREFILL_TOKENS
-    use = min(report.kv_use or 0.0, 0.999)
+    if waiting is None and report.waiting is not None:
+        waiting = report.waiting * MEAN_PREFILL_TOKENS
+    if waiting is None or report.kv_use is None:
+        return None
+    use = min(report.kv_use, 0.999)
     return max(waiting, queued) / (report.tokens_per_s or ASSUMED_TOKENS_PER_S) + KV_WEIGHT * use / (1.0 - use)
 
 
@@ -158,8 +164,5 @@ POWER_OF_TWO = PowerOfTwo()
 
 def _rank(report: Report | None, in_flight: int) -> tuple[float, ...]:
     """Return the lexicographic rank of SGLang's router; what is not reported sorts last, since unknown is not zero."""
-    if report is None:
-        return (float("inf"), float("inf"), float("inf"), in_flight)
-    unknown = float("inf")
-    values = (report.waiting_tokens, report.waiting, report.running)
-    return (*(unknown if value is None else value for value in values), in_flight)
+    values = (None,) * 3 if report is None else (report.waiting_tokens, report.waiting, report.running)
+    return (*(inf if value is None else value for value in values), in_flight)

@@ -187,9 +187,12 @@ class Ledger:
         if not entry.open:
             self.counts["abort_late"] += 1
             return False
+        uncached = entry.queued
         self._close(entry, why)
-        if not entry.started and self.fleet.generation(entry.slot) == entry.generation and entry.booked is not None:
-            self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
+        if not entry.started and self.fleet.generation(entry.slot) == entry.generation:
+            self.book.unbook(entry.slot, uncached)
+            if entry.booked is not None:
+                self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
         self.counts[why] += 1
         if why not in _CONTINUES and self._heir(entry) is None:
             self.give_up(entry)

@@ -357,8 +357,7 @@ class Router(Membership):
             self._ledger.claim(entry)
             self._ledger.bind(entry, now)
             self._count(decision.view, entry)
-            if self._shadows.live is not None:
-                entry.followers = self._shadows.follow(decision, name, now)
+            entry.followers = self._shadows.follow(decision, name, now)
         else:
             entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
             self._ledger.answer(entry)

@@ -130,10 +130,10 @@ class Shadows:
         self.live: Shadow | None = None
         self.all: dict[str, Shadow] = {}
 
-    def follow(self, decision: Decision, replica: str, now: float) -> list[Ticket]:
+    def follow(self, decision: Decision, replica: str, now: float) -> Sequence[Ticket]:
         """Let every shadow route the request of a live decision."""
         if self.live is None:
-            return []
+            return ()
         tickets = [self.live.follow(decision, replica, now)]
         tickets += [shadow.follow(decision, None, now) for shadow in self.all.values()]
         return [ticket for ticket in tickets if ticket is not None]
