@@ -296,6 +296,8 @@ def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
     assert tools.prompt.array[0] != read(write(tmp_path / "p.jsonl", [row]))[0].prompt.array[0]
     assert first.prompt_tokens == pytest.approx(1_000, abs=10)
     assert first.prompt == same.prompt != changed.prompt
+    assert {item.name for item in read_trace(tmp_path / "g.jsonl").assumptions} == {"bytes_per_token", "media_tokens"}
+    assert {item.name for item in read_trace(tmp_path / "p.jsonl").assumptions} == {"bytes_per_token"}
 
 
 def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
@@ -421,3 +423,18 @@ def test_private_traces_with_other_blocks_do_not_join(tmp_path: Path) -> None:
         convert(chat(1, requests=20, block_size=size), tmp_path / f"{size}.jsonl", bytes(16))
     with pytest.raises(TraceError, match=r"32\.jsonl:1: the file has blocks of 32 tokens, not 16"):
         read_trace([tmp_path / "16.jsonl", tmp_path / "32.jsonl"])
+
+
+def test_a_small_trace_is_parsed_once_and_a_large_one_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "g.jsonl", chat_rows())
+    small = read_trace(path)
+    monkeypatch.setattr("prefixroute.workload.trace.KEPT_BYTES", 1_000)
+    large = read_trace(path)
+    assert large.request_count == small.request_count == 3
+    assert list(large.requests()) == list(small.requests())
+    path.unlink()
+    assert len(list(small.requests())) == 3
+    with pytest.raises(TraceError, match=r"g\.jsonl: cannot be read"):
+        next(large.requests())

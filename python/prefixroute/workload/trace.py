@@ -22,6 +22,10 @@ CHECK_BYTES = 64 * 1024 * 1024
 CHARACTERS_PER_TOKEN = 4
 """For places in a text that are shown to people."""
 
+KEPT_BYTES = 64 * 1024 * 1024
+"""A trace whose requests take no more than this is parsed once, and held."""
+_BYTES_PER_REQUEST = 800
+
 FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
 
@@ -32,8 +36,9 @@ def read_trace(
     """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
 
     Reading streams: memory does not grow with the file. A trace of up to 64 MiB is first read through to its end
-    (``check``), so that a bad line is reported here and nothing is half-read; a larger one is read once, and its bad
-    line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.
+    (``check``), so that a bad line is reported here and nothing is half-read; a larger one is read each time it is
+    asked for, and its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream
+    discards what came before. A checked trace whose requests take up to 64 MiB is held and not parsed again.
 
     Args:
         path: the file, plain or gzip, or several that follow one another in time (a log that was rotated), all of the
@@ -54,7 +59,24 @@ def read_trace(
     workload = _workload(paths, opened, settings)
     if check is None:
         check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES
-    return replace(workload, request_count=sum(1 for _ in workload.requests())) if check else workload
+    return _checked(workload) if check else workload
+
+
+def _checked(workload: Workload) -> Workload:
+    """Read a workload to its end, and keep its requests if they are small: several policies will ask for them."""
+    kept: list[Request] = []
+    count = size = 0
+    for request in workload.requests():
+        count += 1
+        blocks = len(request.context) + (0 if request.context is request.prompt else len(request.prompt))
+        size += _BYTES_PER_REQUEST + 8 * blocks
+        if size <= KEPT_BYTES:
+            kept.append(request)
+        else:
+            kept.clear()
+    if size > KEPT_BYTES:
+        return replace(workload, request_count=count)
+    return replace(workload, request_count=count, source=lambda: iter(kept))
 
 
 def _workload(paths: Sequence[Path], opened: Opened, settings: Options) -> Workload:

@@ -20,7 +20,7 @@ from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
 from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
-from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text
+from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text, has_media
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.readers.volatile import Span, Spans, mask
 
@@ -63,6 +63,7 @@ class _Survey(NamedTuple):
     """What the first rows tell."""
 
     text: bool
+    media: bool
     sessions: bool
     bytes_per_token: float | None
     span: Span | None
@@ -70,7 +71,7 @@ class _Survey(NamedTuple):
 
 def _survey(sample: Sample, layout: FieldMap) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
-    text = sessions = False
+    text = media = sessions = False
     bytes_seen = tokens_seen = 0
     spans = Spans()
     for row in itertools.islice(read_rows(sample.path), _CALIBRATION_ROWS):
@@ -80,13 +81,14 @@ def _survey(sample: Sample, layout: FieldMap) -> _Survey:
         if not isinstance(prompt, str):
             continue
         text = True
+        media = media or has_media(reader.finder.find("messages"))
         spans.add(prompt)
         reported = reader.reported_prompt_tokens(row)
         if reported:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
-    return _Survey(text, sessions, per_token, spans.result())
+    return _Survey(text, media, sessions, per_token, spans.result())
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
@@ -98,10 +100,11 @@ def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple
         source, assumed = f"the log's own prompt tokens, first {_CALIBRATION_ROWS} rows", False
     else:
         source, assumed = "4 bytes a token, no prompt tokens in the log", True
-    return (
-        Assumption("bytes_per_token", per_token, "bytes", source, assumed),
-        Assumption("media_tokens", MEDIA_TOKENS, "tokens", "flat figure for an image, sound or file", assumed=True),
-    ), ("prompts are text: blocks are cut by bytes, not by a tokenizer",)
+    figures = [Assumption("bytes_per_token", per_token, "bytes", source, assumed)]
+    if survey.media:
+        flat = "flat figure for an image, sound or file"
+        figures.append(Assumption("media_tokens", MEDIA_TOKENS, "tokens", flat, assumed=True))
+    return tuple(figures), ("prompts are text: blocks are cut by bytes, not by a tokenizer",)
 
 
 class _Reader:

@@ -33,6 +33,15 @@ def conversation_text(messages: list[Any], *, tools: Any = None, system: Any = N
     return "".join(parts)
 
 
+def has_media(messages: Any) -> bool:
+    """Return whether any of the messages has an image, a sound or a file."""
+    if not isinstance(messages, list):
+        return False
+    contents = (message.get("content") for message in messages if isinstance(message, dict))
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return any(isinstance(part, dict) and _is_media(part) for part in parts)
+
+
 def message_text(message: dict[str, Any]) -> str:
     """Return the text of one message: the header, the content, and tool calls in canonical JSON."""
     extras = "".join(f"{name} {_plain(message[name])}\n" for name in _EXTRAS if message.get(name))
@@ -65,12 +74,16 @@ def _part(part: Any) -> str:
         text = part.get("text")
         if isinstance(text, str):
             return text
-        if any(word in str(part.get("type", "")) for word in ("image", "audio", "video", "file", "document")):
+        if _is_media(part):
             digest = blake2b(_plain(part).encode(), digest_size=32).hexdigest()
             size = MEDIA_TOKENS * _BYTES_PER_TOKEN
             return (digest * (size // len(digest) + 1))[:size]
         part = {key: value for key, value in part.items() if key != "cache_control"}
     return _plain(part)
+
+
+def _is_media(part: dict[str, Any]) -> bool:
+    return any(word in str(part.get("type", "")) for word in ("image", "audio", "video", "file", "document"))
 
 
 def _plain(value: Any) -> str:
