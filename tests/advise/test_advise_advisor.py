@@ -17,7 +17,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.sim import EngineModel, Scenario, simulate
 from prefixroute.workload import Poisson, Request, Workload, chat, documents
 
-CHAT = partial(chat, requests=5_000)
+CHAT = partial(chat, requests=2_500)
 
 
 def kinds(advice: Advice) -> dict[str, str]:
@@ -26,7 +26,7 @@ def kinds(advice: Advice) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def on_chat() -> Advice:
-    return advise(CHAT, Question(scenario=Scenario(replicas=8), seeds=2, vary=("capacity", "price"), current="random"))
+    return advise(CHAT, Question(scenario=Scenario(replicas=8), seeds=1, vary=("capacity", "price"), current="random"))
 
 
 def test_conversations_are_kept_together(on_chat: Advice) -> None:
@@ -77,7 +77,7 @@ def test_same_inputs_same_bytes() -> None:
 
 
 def test_documents_are_followed_and_a_small_cache_is_named() -> None:
-    advice = advise(partial(documents, requests=4_000), Question(scenario=Scenario(replicas=8), seeds=2))
+    advice = advise(partial(documents, requests=1_500), Question(scenario=Scenario(replicas=8), seeds=2))
     assert advice.policy == "cache-aware"
     assert advice.comparison.row("document").skew > 1.5
     assert [step.question for step in advice.steps][-1] == "Documents, agents or few-shot trees?"
@@ -104,7 +104,7 @@ def made(prompts: Iterator[tuple[str, list[int]]], tail: int = 1) -> Workload:
 
 def test_a_shared_system_prompt_alone_needs_no_more_than_round_robin() -> None:
     head = list(range(1, 101))
-    alone = made((f"s{number}", [*head, 10_000 + number]) for number in range(1_500))
+    alone = made((f"s{number}", [*head, 10_000 + number]) for number in range(600))
     advice = advise(alone, Question(scenario=Scenario(replicas=4), seeds=2))
     assert advice.policy == "round-robin"
     assert advice.saving is None
@@ -134,7 +134,7 @@ def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
 
 
 def test_several_routers_need_a_sticky_front_where_the_policy_keeps_state() -> None:
-    tree = partial(chat, requests=6_000)
+    tree = partial(chat, requests=2_500)
     scenario = Scenario(replicas=8, routers=4, capacity_tokens=None)
     advice = advise(tree, Question(scenario=scenario, seeds=1))
     finding = next(one for one in advice.findings if one.kind == "several-routers")

@@ -77,6 +77,14 @@ def test_a_ninth_replica_moves_a_ninth_except_under_modulo(policy: str, worst: f
     assert all_moved > 4 * max(moved, 0.005)
 
 
+def test_load_in_order_counts_requests_by_part() -> None:
+    run = simulate(chat(1, requests=103), Scenario(policy="round-robin", replicas=4))
+    edges, load = run.load(buckets=10)
+    assert edges.tolist() == pytest.approx([10.3 * part for part in range(11)])
+    assert load.sum(axis=0).tolist() == [26.0, 26.0, 26.0, 25.0]
+    assert set(load.sum(axis=1)) == {10.0, 11.0}
+
+
 def test_a_dead_replica_gets_nothing_and_one_that_returns_is_empty() -> None:
     changes = (FleetChange(500, "die", "replica-2"), FleetChange(900, "return", "replica-2"))
     run = simulate(chat(1, requests=1_500), Scenario(policy="round-robin", replicas=4, changes=changes))

@@ -12,7 +12,8 @@ import pytest
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
-from prefixroute.policies import Policy, View
+from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
+from prefixroute.policies import Policy, View, presets
 from prefixroute.policies.view import SIGNALS
 from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Tier, simulate
 from prefixroute.sim.scenario import replica_names
@@ -66,6 +67,28 @@ def test_littles_law_over_the_fleet() -> None:
     present = np.cumsum(np.concatenate([np.ones(len(log)), -np.ones(len(log))])[order])
     area = (present[:-1] * np.diff(moments[order])).sum()
     assert area == pytest.approx((finish - arrival).sum())
+
+
+def test_load_over_time_is_the_time_spent_inside() -> None:
+    run = simulate(busy_chat(), timed())
+    edges, load = run.load(buckets=37)
+    stays = run.log.column("finish") - run.log.column("arrival")
+    assert load.shape == (37, 4)
+    assert (load >= 0).all()
+    per_replica = np.bincount(run.log.column("replica"), stays)
+    assert (load * np.diff(edges)[:, None]).sum(axis=0) == pytest.approx(per_replica)
+    with pytest.raises(ConfigError, match="buckets must be at least 1"):
+        run.load(0)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES_OF_THE_PACKAGE, *presets()])
+def test_every_policy_and_preset_runs_in_both_modes(policy: str) -> None:
+    workload = busy_chat(requests=120)
+    for engine in (None, ENGINE):
+        run = simulate(workload, Scenario(policy=policy, replicas=4, engine=engine))
+        assert sum(run.outcome.served) == run.outcome.requests == 120
+        assert run.outcome.policy == policy
+        assert (run.log.column("hit") < run.log.column("prompt")).all()
 
 
 def test_an_idle_fleet_gives_the_prefill_time_of_the_cost_model() -> None:

@@ -90,7 +90,8 @@ def advise(
     match = findings.other_match(facts) if base.replicas > 1 else None
     scenarios = candidates(facts, base, asked.further, match)
     comparison = compare(scenarios, progress, infinite=True)
-    chosen = choose(comparison)
+    inferred = any("inferred" in note for note in workload.notes)
+    chosen = choose(comparison, keys=not inferred)
     scenario = next(one for one in scenarios if one.policy_name == chosen)
     tested = _tested(workload, asked, cost)
     policy = chosen if base.replicas > 1 else NO_ROUTER
@@ -98,7 +99,7 @@ def advise(
         *findings.facts(facts),
         *findings.volatile(workload, facts),
         *findings.measured(comparison.row(chosen), scenario),
-        *findings.keys(facts, policy, inferred=any("inferred" in note for note in workload.notes)),
+        *findings.keys(facts, policy, inferred=inferred),
         *_matches(facts, comparison, match),
         *findings.agreement(tested),
     ]
@@ -107,7 +108,7 @@ def advise(
 
     def decide(fleet: Scenario) -> tuple[str, Row]:
         compared = comparison if fleet is base else compare(candidates(facts, fleet, asked.further))
-        best = choose(compared)
+        best = choose(compared, keys=not inferred)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
     return Advice(

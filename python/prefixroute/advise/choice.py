@@ -18,7 +18,7 @@ LOAD_ONLY = (ROUND_ROBIN, "random", "least-loaded", "power-of-two")
 """Policies that know nothing of prefixes, by how little they need."""
 KEYED = ("session", "rendezvous", "document")
 """Policies that need a key and no index."""
-SIMPLEST_FIRST = (*LOAD_ONLY, *KEYED, "cache-aware")
+AWARE = "cache-aware"
 MATERIAL = 0.03
 """A policy this much dearer than the best is not worth a more complicated one (3 % of prefill)."""
 
@@ -39,7 +39,7 @@ def candidates(
         policies += ["least-loaded"]
         policies += ["session"] * (profile.keyless < 1.0)
         policies += ["document"] * (profile.documents > 0)
-        policies += ["cache-aware", *further]
+        policies += [AWARE, *further]
     scenarios = [replace(base, policy=policy, label="") for policy in policies]
     if match is not None:
         label = f"cache-aware, minimum match {match.min_match_tokens:,}"
@@ -47,15 +47,21 @@ def candidates(
     return list({one.policy_name: one for one in scenarios}.values())
 
 
-def choose(comparison: Comparison) -> str:
+def choose(comparison: Comparison, *, keys: bool = True) -> str:
     """Return the simplest policy that is as cheap as the cheapest, but for noise and for what is not material.
 
-    A policy that is not among :data:`SIMPLEST_FIRST` (a preset, other parameters) is taken only if it alone is cheap.
+    Simplest is what knows nothing of prefixes, then what hashes a key, then ``cache-aware``. Anything else (a preset,
+    other parameters) is taken only if it alone is cheap.
+
+    Args:
+        comparison: the policies that were run.
+        keys: the traffic has session keys. Where they were inferred, ``cache-aware`` comes first: it needs none.
     """
+    order = (*LOAD_ONLY, *KEYED, AWARE) if keys else (*LOAD_ONLY, AWARE, *KEYED)
     cheapest = comparison.row(comparison.reference).usd_per_million_requests_busiest
     good = {
         row.policy
         for row in comparison.rows
         if row.policy in comparison.leaders or row.usd_per_million_requests_busiest <= cheapest * (1 + MATERIAL)
     }
-    return next((name for name in SIMPLEST_FIRST if name in good), comparison.reference)
+    return next((name for name in order if name in good), comparison.reference)

@@ -93,7 +93,7 @@ def margin(comparison: Comparison, chosen: str) -> str:
     if len(comparison.rows) == 1:
         return ""
     ties = [name for name in comparison.leaders if name != chosen]
-    tied = f"The noise does not tell it from {', '.join(ties)}; it is the simplest of them." if ties else ""
+    tied = f"The noise does not tell it from {', '.join(ties)}; it needs the least." if ties else ""
     if chosen not in comparison.leaders:
         more = comparison.difference(chosen).usd_per_million_requests_busiest.value
         return f"{comparison.reference} would cost ${more:,.2f} less per million requests: too little to be worth it."

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
 from prefixroute.sim.metrics import Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
 from prefixroute.sim.scenario import Scenario
@@ -35,6 +36,30 @@ class Run:
     log: RequestLog = field(repr=False, compare=False)
     names: tuple[str, ...]
     retried: int = 0
+
+    def load(self, buckets: int = 60) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what each replica had to do over the run, in ``buckets`` equal parts of it.
+
+        Returns:
+            The ends of the parts, shape ``[buckets + 1]``, and the load, shape ``[buckets, replicas]``: in time, the
+            mean of requests in flight, parts in seconds; in order, requests received, parts in requests.
+
+        Raises:
+            ConfigError: less than one part.
+        """
+        if buckets < 1:
+            raise ConfigError(f"buckets must be at least 1, got {buckets}")
+        log, replicas = self.log, len(self.names)
+        replica = log.column("replica")
+        if self.scenario.engine is None:
+            edges = np.linspace(0, len(log), buckets + 1)
+            parts = np.minimum(np.arange(len(log)) * buckets // max(len(log), 1), buckets - 1)
+            counts = np.bincount(parts * replicas + replica, minlength=buckets * replicas)
+            return edges, counts.reshape(buckets, replicas).astype(np.float64)
+        arrival, stay = log.column("arrival"), log.column("finish") - log.column("arrival")
+        edges = np.linspace(arrival.min(initial=0.0), log.column("finish").max(initial=1.0), buckets + 1)
+        spent = [np.bincount(replica, np.clip(edge - arrival, 0.0, stay), replicas) for edge in edges]
+        return edges, np.diff(spent, axis=0) / np.diff(edges)[:, None]
 
     def prefill_seconds(self, cost: CostModel) -> NDArray[np.float64]:
         """Return the seconds of prefill of each request alone on a replica, in the log's order."""
