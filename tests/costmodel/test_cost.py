@@ -116,3 +116,8 @@ def test_tables_name_their_sources() -> None:
     assert {"Qwen3-8B", "Qwen3-32B", "Llama-3.1-8B", "Llama-3.1-70B"} <= models().keys()
     assert all(gpu.source and "202" in gpu.price_source for gpu in gpus().values())
     assert all("202" in model.source for model in models().values())
+
+
+def test_a_month_of_an_h100_is_what_the_article_says() -> None:
+    assert ARTICLE.usd_per_month(1) == pytest.approx(3_132, abs=0.5)
+    assert CostModel(tensor_parallel=4).usd_per_month(2) == pytest.approx(8 * 3_131.7)

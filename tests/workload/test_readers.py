@@ -438,3 +438,69 @@ def test_a_small_trace_is_parsed_once_and_a_large_one_is_not_held(
     assert len(list(small.requests())) == 3
     with pytest.raises(TraceError, match=r"g\.jsonl: cannot be read"):
         next(large.requests())
+
+
+@pytest.mark.parametrize("scale", [1, 1e3, 1e6, 1e9], ids=["s", "ms", "us", "ns"])
+def test_the_unit_of_epoch_times_is_guessed_from_their_size(tmp_path: Path, scale: float) -> None:
+    rows = [{"time": (1_790_000_000 + second) * scale, "token_ids": [1]} for second in (0, 4)]
+    assert [request.arrival_s for request in read(write(tmp_path / "t.jsonl", rows))] == [0, 4]
+
+
+def test_times_as_text(tmp_path: Path) -> None:
+    times = ["2026-11-29T10:00:00+01:00", "2026-11-29T09:00:02Z", "2026-11-29 09:00:03.5", "1795943404.25"]
+    rows = [{"time": time, "token_ids": [1]} for time in times]
+    assert [request.arrival_s for request in read(write(tmp_path / "t.jsonl", rows))][:3] == [0, 2, 3.5]
+
+
+def test_bytes_a_token_as_given_and_prompts_of_plain_text_or_ids(tmp_path: Path) -> None:
+    rows = [
+        {"time": 1, "prompt": "word " * 200, "user": 7},
+        {"time": 2, "prompt": [1, 2, 3, 4], "completion_tokens": 9.0},
+        {"time": 3, "prompt": "word " * 200, "response": {"content": "word " * 40}},
+    ]
+    workload = read_trace(write(tmp_path / "t.jsonl", rows), Options(fields=FieldMap(bytes_per_token=5.0)))
+    text, ids, again = workload.requests()
+    assert {item.name: (item.value, item.assumed) for item in workload.assumptions} == {"bytes_per_token": (5.0, False)}
+    assert (text.prompt_tokens, text.tenant, text.output_tokens) == (200, "7", 0)
+    assert (ids.prompt_tokens, ids.output_tokens) == (4, 9)
+    assert again.prompt == text.prompt
+    assert again.output_tokens == pytest.approx(44, abs=2)
+
+
+def test_tool_calls_and_odd_content_are_part_of_the_text(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
+    tail = [call, {"role": "tool", "tool_call_id": "1", "content": {"rows": [1, 2]}}, {"content": ["a", 5]}]
+    base = {"time": 1, "messages": [{"role": "user", "content": "x" * 200}, *tail]}
+    other = {**base, "messages": [base["messages"][0], {**call, "tool_calls": [{"id": "2"}]}, *tail[1:]]}
+    first, second = read(write(tmp_path / "t.jsonl", [base, other]))
+    assert first.prompt.array[0] == second.prompt.array[0]
+    assert first.prompt.array[-1] != second.prompt.array[-1]
+
+
+def test_a_body_that_is_no_json_has_no_fields(tmp_path: Path) -> None:
+    rows = [{"time": 1, "request_body": "{broken", "prompt": "hello there"}]
+    (request,) = read(write(tmp_path / "t.jsonl", rows))
+    assert request.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"end": 5, "took": -1, "token_ids": [1]}, "duration must be a finite number, 0 or more, got -1"),
+        ({"end": "x", "took": 1, "token_ids": [1]}, "time must be a number or ISO 8601, got 'x'"),
+    ],
+)
+def test_bad_ends_and_durations(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}})
+    with pytest.raises(TraceError, match=rf"t\.jsonl:1: {message}"):
+        read_trace(write(tmp_path / "t.jsonl", [row]), Options(fields=layout))
+
+
+def test_options_that_do_not_fit_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "weka.jsonl", WEKA)
+    with pytest.raises(TraceError, match=r"weka\.jsonl:1: the file has blocks of 64 tokens, got 16"):
+        read_trace(path, Options(block_size=16))
+    with pytest.raises(ConfigError, match="reorder_s must be a finite number of seconds, 0 or more, got -1"):
+        read_trace(path, Options(reorder_s=-1))
+    with pytest.raises(TraceError, match="a session must have a name"):
+        read_trace(write(tmp_path / "w.jsonl", [{**WEKA[1], "session": ""}]))
