@@ -63,14 +63,14 @@ def advise_command(  # noqa: PLR0917
     source = options.source(workload, form, fields, block_size)
     with console.progress() as told:
         found = advise(source, question, cost=hardware.cost, jobs=jobs, progress=told)
-    if output:
-        from prefixroute.report.advice import advice_page
-
-        output.write(lambda: advice_page(found))
     if as_json:
         sys.stdout.write(found.to_json())
     else:
         console.stdout().print(found.text(), markup=False, end="")
+    if output:
+        from prefixroute.report.advice import advice_page
+
+        output.write(lambda: advice_page(found))
 
 
 def backtest_command(  # noqa: PLR0917

@@ -68,15 +68,15 @@ def command(  # noqa: PLR0917
         )
     found = replace(found, notes=(*found.notes, *_notes(timed=timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)
+    if as_json:
+        sys.stdout.write(found.to_json())
+    else:
+        show(study, console.stdout())
     if output:
         from prefixroute.report.charts import charts
         from prefixroute.report.page import page
 
         output.write(lambda: page(study), f"{study.workload}: what each policy costs", charts(study))
-    if as_json:
-        sys.stdout.write(found.to_json())
-    else:
-        show(study, console.stdout())
 
 
 def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:

@@ -34,18 +34,22 @@ def command(  # noqa: PLR0917
     output = Output(report, png)
     opened = options.source(workload, form, fields, block_size)(seed)
     found = measure(opened)
+    if as_json:
+        print(json.dumps({"schema": 1, **found.to_dict(), "notes": list(opened.notes)}, indent=2))
+    else:
+        _show(found, opened.notes)
     if output:
         from prefixroute.report.traces import trace_charts, trace_page
 
         output.write(lambda: trace_page(found, opened.notes), f"{found.name}: what it shares", trace_charts(found))
-    if as_json:
-        print(json.dumps({"schema": 1, **found.to_dict(), "notes": list(opened.notes)}, indent=2))
-        return
+
+
+def _show(found: TraceStatistics, notes: Iterable[str]) -> None:
     out = console.stdout()
     out.print(_table(("", ""), facts(found)))
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
-    for note in opened.notes:
+    for note in notes:
         out.print(f"  Note: {note}", markup=False)
 
 
