@@ -14,6 +14,7 @@ import pytest
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import hash_blocks
+from prefixroute.messages import MEDIA_TOKENS, canonical
 from prefixroute.types import Namespace
 from prefixroute.workload import FieldMap, Options, Request, chat, convert, floor, read_arrivals, read_trace
 
@@ -275,6 +276,13 @@ def test_bad_field_maps_are_refused(tmp_path: Path, text: str, message: str) -> 
         FieldMap.read(tmp_path / "map.toml")
 
 
+def test_messages_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:
+    row = {key: value for key, value in chat_rows()[0].items() if key != "response"}
+    (request,) = read(write(tmp_path / "g.jsonl", [{**row, "tools": [{"name": "t"}]}]))
+    text = canonical(row["messages"], [{"name": "t"}])
+    assert request.prompt == hash_blocks(text, 16, Namespace(model="m"))
+
+
 def test_models_share_nothing(tmp_path: Path) -> None:
     rows = [{**chat_rows()[0], "model": name} for name in ("a", "b")]
     first, second = read(write(tmp_path / "g.jsonl", rows))
@@ -294,7 +302,7 @@ def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
     ]
     tools, first, same, changed = read(write(tmp_path / "g.jsonl", rows))
     assert tools.prompt.array[0] != read(write(tmp_path / "p.jsonl", [row]))[0].prompt.array[0]
-    assert first.prompt_tokens == pytest.approx(1_000, abs=10)
+    assert first.prompt_tokens == pytest.approx(MEDIA_TOKENS, abs=5)
     assert first.prompt == same.prompt != changed.prompt
     assert {item.name for item in read_trace(tmp_path / "g.jsonl").assumptions} == {"bytes_per_token", "media_tokens"}
     assert {item.name for item in read_trace(tmp_path / "p.jsonl").assumptions} == {"bytes_per_token"}

@@ -1,9 +1,9 @@
 """The Router and what comes out of it."""
 
+from prefixroute.messages import canonical
 from prefixroute.router.belief import Belief
 from prefixroute.router.decision import Decision
 from prefixroute.router.loads import LOADS
-from prefixroute.router.messages import canonical
 from prefixroute.router.record import replay
 from prefixroute.router.router import Router
 from prefixroute.router.shadow import Regret

@@ -9,7 +9,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
-from prefixroute.router.messages import canonical, segment
+from prefixroute.messages import canonical, segment
 
 KINDS = ("tokens", "text", "messages")
 BYTES_PER_TOKEN = 4.0

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.messages import MEDIA_TOKENS
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
 from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
-from prefixroute.workload.readers.messages import MEDIA_TOKENS, answer_text, conversation_text, has_media
+from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.readers.volatile import Span, Spans, mask
 
