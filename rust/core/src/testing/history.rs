@@ -3,10 +3,10 @@
 
 use super::Twin;
 use crate::hash::mix;
-use crate::{BlockHash, Config, EngineHash, Index, Inserted, Medium, Slot, StoredEvent};
+use crate::{BlockHash, Config, EngineHash, Index, Inserted, MAX_REPLICAS, Medium, Slot, StoredEvent};
 
-/// Replicas of a history.
-const SLOTS: u16 = 3;
+/// Replicas that a history uses: side by side, or so far apart that coverage takes three words.
+const LAYOUTS: [[Slot; 3]; 2] = [[Slot(0), Slot(1), Slot(2)], [Slot(0), Slot(70), Slot(129)]];
 /// Blocks of a prompt at most.
 const LONGEST: u8 = 24;
 
@@ -90,6 +90,7 @@ pub struct History {
     index: Index,
     twin: Twin,
     naming: Naming,
+    slots: [Slot; 3],
     now: f64,
     inserted: Vec<(Slot, Prompt, Inserted)>,
     pinned: Vec<(Slot, Vec<BlockHash>)>,
@@ -133,14 +134,22 @@ impl History {
         };
         let naming = [Naming::Shared, Naming::Own, Naming::Clashing, Naming::Wild][usize::from(choices.below(4))];
         let index = Index::with_table_key(config, 0x5DEE_CE66_D1CE_4E5B).map_err(|error| error.to_string())?;
-        let mut twin = Twin::new(config);
-        for slot in 0..SLOTS {
-            // Far apart, so that coverage takes more than one word.
-            let slot = Slot(slot);
-            index.add_replica(&slot.0.to_string(), None).map_err(|error| error.to_string())?;
-            twin.open(slot, None);
+        let slots = LAYOUTS[usize::from(choices.below(4) / 3)];
+        let (inserted, pinned) = (Vec::new(), Vec::new());
+        let mut history = History { index, twin: Twin::new(config), naming, slots, now: 0.0, inserted, pinned };
+        history.widen(usize::from(slots[2].0) + 1)?;
+        for slot in slots {
+            history.twin.open(slot, None);
         }
-        Ok(History { index, twin, naming, now: 0.0, inserted: Vec::new(), pinned: Vec::new() })
+        Ok(history)
+    }
+
+    /// Adds replicas that hold nothing, up to so many.
+    fn widen(&mut self, replicas: usize) -> Result<(), String> {
+        for slot in self.index.slots()..replicas {
+            self.index.add_replica(&slot.to_string(), None).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn same<T: PartialEq + std::fmt::Debug>(&self, what: &str, engine: &T, twin: &T) -> Result<(), String> {
@@ -149,7 +158,7 @@ impl History {
 
     fn step(&mut self, choices: &mut Choices<'_>) -> Result<String, String> {
         let kind = choices.below(24);
-        let slot = Slot(choices.below(SLOTS));
+        let slot = self.slots[usize::from(choices.below(3))];
         self.now += f64::from(choices.below(3)) / 2.0;
         let what = match kind {
             0..=6 => self.insert(slot, Prompt::pick(choices)),
@@ -263,13 +272,14 @@ impl History {
     }
 
     fn forget(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
-        match choices.below(6) {
+        match choices.below(7) {
             3 | 4 => {
                 let bytes = self.index.to_bytes();
                 self.index = Index::from_bytes(&bytes).map_err(|error| error.to_string())?;
                 self.twin.unpin_all();
                 self.pinned.clear();
             }
+            5 => self.widen((self.index.slots() + 40).min(MAX_REPLICAS))?,
             0 => {
                 self.index.new_epoch();
                 self.twin.new_epoch();
@@ -300,7 +310,7 @@ impl History {
             let prompt = Prompt::pick(choices);
             self.compare_match(&prompt)?;
         }
-        for slot in (0..SLOTS).map(Slot) {
+        for slot in self.slots {
             same(&format!("LRU order of {slot:?}"), &self.index.lru_order(slot), &self.twin.order(slot))?;
         }
         let (engine, mut twin) = (self.index.stats(), self.twin.stats());
@@ -311,10 +321,10 @@ impl History {
     }
 
     fn compare_match(&mut self, prompt: &Prompt) -> Result<(), String> {
-        let mut out = [u32::MAX; SLOTS as usize];
+        let mut out = vec![u32::MAX; self.index.slots()];
         self.index.match_blocks(&prompt.chain, &mut out);
         let media = self.index.match_media(&prompt.chain);
-        for slot in (0..SLOTS).map(Slot) {
+        for slot in self.slots {
             let held = self.twin.held(slot, &prompt.chain);
             same(&format!("match at {slot:?}"), &out[slot.index()], &(held as u32 * 16))?;
             same(&format!("media at {slot:?}"), &media[slot.index()], &self.twin.held_media(slot, &prompt.chain))?;
@@ -327,7 +337,7 @@ impl History {
 
     /// After everything is forgotten the index is as empty as new.
     fn empty(self) -> Result<(), String> {
-        for slot in (0..SLOTS).map(Slot) {
+        for slot in self.slots {
             self.index.remove_replica(slot).map_err(|error| error.to_string())?;
             self.index.validate()?;
         }
