@@ -8,6 +8,7 @@ import pytest
 
 from prefixroute.report import palette
 from prefixroute.report.study import Study
+from prefixroute.workload import chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -57,6 +58,22 @@ def test_the_page_draws_each_measure_and_prints_every_row(study: Study) -> None:
     assert text.count('<td class="text">round-robin</td>') == 2
     assert "floor 3.71 %" in text
     assert text.count("ASSUMED") == 2  # the price's column, and the price
+
+
+def test_the_page_of_a_measured_workload_draws_it_too(study: Study) -> None:
+    text = page(study, measure(chat(seed=1, requests=300)))
+    assert outline(text).tags.count("svg") == 7
+    for title in ("One cache of a given size", "Blocks kept for a given time", "Load over time"):
+        assert f"<figcaption>{title}</figcaption>" in text
+
+
+def test_runs_in_time_and_with_unlimited_caches_have_columns_of_their_own(study: Study) -> None:
+    more = {"recompute_ratio_infinite": 0.1234, "queue_mean_s": 1.5, "busy": 0.5, "requests_per_s": 2.0}
+    text = page(replace(study, rows=tuple({**row, **more} for row in study.rows)))
+    for title, cell in (("unlimited %", "12.34"), ("queue mean ms", "1,500.0"), ("busy %", "50.0")):
+        assert title in text
+        assert title not in page(study)
+        assert f">{cell}</td>" in text
 
 
 def test_colours_follow_the_reader_and_no_stand_in_is_left(study: Study) -> None:

@@ -13,6 +13,7 @@ from prefixroute.cli.output import Output
 from prefixroute.cli.table import show
 from prefixroute.report import Study
 from prefixroute.sim import sweep
+from prefixroute.workload import measure
 
 EXAMPLE = (
     "Example: prefixroute simulate chat --replicas 4,8 --policies round-robin,session,cache-aware --report report.html"
@@ -54,9 +55,10 @@ def command(  # noqa: PLR0917
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
     output = Output(report, png)
     hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
+    opened = options.source(workload, form, fields, block_size)
     with console.progress() as told:
         found = sweep(
-            options.source(workload, form, fields, block_size),
+            opened,
             policies=arguments.policies(policies, workload),
             replicas=arguments.counts(replicas, what="--replicas"),
             seeds=range(seed, seed + seeds),
@@ -76,7 +78,8 @@ def command(  # noqa: PLR0917
         from prefixroute.report.charts import charts
         from prefixroute.report.page import page
 
-        output.write(lambda: page(study), f"{study.workload}: what each policy costs", charts(study))
+        trace = measure(opened(seed))
+        output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study))
 
 
 def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
-from prefixroute.report.table import COLUMNS, figure, floor_line
+from prefixroute.report.table import columns, figure, floor_line
 
 UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
 """Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
@@ -41,7 +41,8 @@ def _table(study: Study) -> Table:
         f"{study.workload}: {study.rows[0]['requests']:,} requests, {study.rows[0]['seeds']} seeds, cache {study.cache}"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in COLUMNS:
+    shown = columns(study.rows)
+    for column in shown:
         mark = "\nASSUMED" if column.assumed(study.assumptions) else ""
         table.add_column(column.title + mark, justify="left" if column.text else "right", no_wrap=True)
     last = study.rows[0]["replicas"]
@@ -49,5 +50,5 @@ def _table(study: Study) -> Table:
         if row["replicas"] != last:
             table.add_section()
             last = row["replicas"]
-        table.add_row(*(column.cell(row) for column in COLUMNS))
+        table.add_row(*(column.cell(row) for column in shown))
     return table

@@ -9,18 +9,21 @@ from prefixroute.report import html
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import COLUMNS, Column, floor_line
+from prefixroute.report.table import Column, columns, floor_line
+from prefixroute.report.traces import trace_charts
+from prefixroute.workload import TraceStatistics
 
 
-def page(study: Study) -> str:
-    """Return the whole page. Equal studies give equal bytes."""
+def page(study: Study, trace: TraceStatistics | None = None) -> str:
+    """Return the whole page, with what the workload is like where that was measured. Equal inputs give equal bytes."""
     drawings = {title: svg(chart) for title, chart in charts(study).items()}
     parts = [
         *(html.paragraph(line) for line in study.summary()),
         html.legend(study.policies),
         html.figures(drawings),
         html.heading("Every run"),
-        html.table(f"<tr>{''.join(_head(column, study) for column in COLUMNS)}</tr>", _rows(study)),
+        html.table(f"<tr>{''.join(_head(column, study) for column in columns(study.rows))}</tr>", _rows(study)),
+        *_workload(trace),
         html.heading("What this rests on"),
         html.assumptions(study.assumptions),
         *(html.paragraph(note, soft=True) for note in study.notes),
@@ -34,11 +37,17 @@ def _head(column: Column, study: Study) -> str:
 
 
 def _rows(study: Study) -> Iterator[str]:
-    before = study.rows[0]["replicas"]
+    shown, before = columns(study.rows), study.rows[0]["replicas"]
     for row in study.rows:
-        cells = "".join(html.cell(column.cell(row), text_like=column.text) for column in COLUMNS)
+        cells = "".join(html.cell(column.cell(row), text_like=column.text) for column in shown)
         yield f'<tr class="{"" if row["replicas"] == before else "first"}">{cells}</tr>'
         before = row["replicas"]
     if study.floor is not None:
         line = escape(floor_line(study.floor))
-        yield f'<tr class="floor first"><td class="text" colspan="{len(COLUMNS)}">{line}</td></tr>'
+        yield f'<tr class="floor first"><td class="text" colspan="{len(shown)}">{line}</td></tr>'
+
+
+def _workload(trace: TraceStatistics | None) -> Iterator[str]:
+    if trace is not None:
+        yield html.heading("The workload")
+        yield html.figures({title: svg(chart) for title, chart in trace_charts(trace).items()})

@@ -45,6 +45,24 @@ COLUMNS = (
     Column("p99 ms", _milliseconds("ttft_p99_s"), _HARDWARE),
 )
 
+UNLIMITED = Column("unlimited %", lambda row: f"{100 * row['recompute_ratio_infinite']:.2f}")
+"""The same policy with caches that never evict."""
+
+CLOCKED = (
+    Column("queue mean ms", _milliseconds("queue_mean_s"), _HARDWARE),
+    Column("busy %", lambda row: f"{100 * row['busy']:.1f}", _HARDWARE),
+    Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}"),
+)
+"""What only a run in time can tell."""
+
+
+def columns(rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Return the columns that these rows can fill."""
+    found = list(COLUMNS)
+    if "recompute_ratio_infinite" in rows[0]:
+        found.insert(3, UNLIMITED)
+    return (*found, *CLOCKED) if "busy" in rows[0] else tuple(found)
+
 
 def usd(amount: float) -> str:
     """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
