@@ -136,9 +136,23 @@ def test_a_shadow_that_cannot_finish_still_gives_its_load_back(make_router: Make
 def test_the_live_copy_has_the_live_settings() -> None:
     router = Router(["a", "b"], policy="llmd-approx")
     shadow = router.shadow("cache-aware")
-    assert router._shadows.live is not None
-    assert router._shadows.live.router.index.block_size == router.index.block_size == 64
+    live = router._shadows.all["cache-aware"].live
+    assert live is not None
+    assert live.router.index.block_size == router.index.block_size == 64
     assert shadow.index.block_size == 16
+
+
+def test_a_late_shadow_is_compared_over_its_own_time(make_router: Make) -> None:
+    router = make_router(4, policy="session")
+    router.shadow("session", name="early", index=FakeBelief())
+    router.shadow("session", name="twin", index=FakeBelief())
+    converse(router)
+    router.shadow("session", name="late", index=FakeBelief())
+    converse(router, conversations=3)
+    regret = router.regret()
+    assert (regret["early"].requests, regret["late"].requests) == (72, 24)
+    assert regret["early"].tokens == regret["twin"].tokens == regret["late"].tokens == 0  # the same policy each time
+    assert len(router._mirrors) == 5  # three shadows, one copy for the two that began together, one for the late
 
 
 def test_without_shadows_there_is_no_regret(make_router: Make) -> None:

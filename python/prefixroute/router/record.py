@@ -64,7 +64,8 @@ def read_view(record: Mapping[str, Any]) -> View:
     request = dict(fields["request"])
     if request.get("namespace") is not None:
         extra = tuple(
-            (at, bytes.fromhex(key[4:]) if key.startswith("hex:") else key) for at, key in request["namespace"]["extra"]
+            (at, key if isinstance(key, str) else bytes.fromhex(key["hex"]))
+            for at, key in request["namespace"]["extra"]
         )
         request["namespace"] = Namespace(**{**request["namespace"], "extra": extra})
     request["attrs"] = request.get("attrs") or EMPTY_ATTRS
@@ -89,5 +90,5 @@ def replay(record: Mapping[str, Any], policy: Policy | None = None) -> tuple[str
 
 
 def _namespace(namespace: Namespace) -> dict[str, Any]:
-    extra = [(at, f"hex:{key.hex()}" if isinstance(key, bytes) else key) for at, key in namespace.extra]
+    extra = [(at, {"hex": key.hex()} if isinstance(key, bytes) else key) for at, key in namespace.extra]
     return {"model": namespace.model, "lora": namespace.lora, "salt": namespace.salt, "extra": extra}

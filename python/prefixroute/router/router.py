@@ -529,11 +529,12 @@ class Router(Membership):
         It never sends anything, and costs one more routing per request. Returns its router, to be looked at only.
         """
         with self._lock:
-            if self._shadows.live is None:
+            live = self._shadows.fresh_copy()
+            if live is None:
                 own = self._options | self._settings._asdict()
-                self._shadows.live = Shadow(self._mirror(Router(policy=Follow(), **own)), self._cost)
+                live = Shadow(self._mirror(Router(policy=Follow(), **own)), self._cost, None)
             shadow = self._mirror(Router(policy=policy, index=index, **self._options))
-            self._shadows.all[name or shadow._policy_name] = Shadow(shadow, self._cost)
+            self._shadows.add(name or shadow._policy_name, Shadow(shadow, self._cost, live))
             return shadow
 
     def regret(self) -> dict[str, Regret]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,21 +65,25 @@ class Regret:
 class Shadow:
     """A router that follows another one's requests and does nothing else.
 
+    Compared with ``live``, a belief-only copy of the live router that was started with it; a copy has none itself.
     Not thread-safe: it is called with the live router's lock held.
     """
 
-    def __init__(self, router: Router, cost: CostModel) -> None:
+    def __init__(self, router: Router, cost: CostModel, live: Shadow | None) -> None:
         """Count from now on what ``router`` would have had computed."""
-        self.router, self._cost = router, cost
-        self.requests = self.prompt_tokens = self.recomputed_tokens = 0
+        self.router, self.live, self._cost = router, live, cost
+        self.last: tuple[int, float] | None = None
+        """Tokens and seconds computed for the last request; ``None`` = it was refused."""
+        self.requests = self.prompt_tokens = self.failures = 0
+        self.recomputed_tokens = self.live_recomputed_tokens = 0
         self.seconds = 0.0
-        self.picks: dict[str, int] = {}
-        self.failures = 0
+        self._picks: Counter[str] = Counter()
 
     def follow(self, decision: Decision, replica: str | None, now: float) -> Ticket | None:
         """Route the request of a live decision; ``replica`` = go where the live one went. ``None`` = it was refused."""
         request = decision.view.request
         candidates, exclude, _ = decision._limits if replica is None else ([replica], None, False)
+        self.last = None
         try:
             ticket = self.router.route(
                 decision._prompt,
@@ -97,44 +102,66 @@ class Shadow:
             _LOG.debug("shadow %r failed", self.router.policy.name, exc_info=True)
             return None
         hit, length = ticket.hit_tokens, ticket.decision.prompt_tokens
-        self.requests += 1
-        self.prompt_tokens += length
-        self.recomputed_tokens += length - hit
-        self.seconds += self._cost.prefill_seconds(length - hit, hit)
-        self.picks[ticket.replica] = self.picks.get(ticket.replica, 0) + 1
+        self.last = length - hit, self._cost.prefill_seconds(length - hit, hit)
+        self._compare(ticket.replica, length)
         return ticket
 
-    def regret(self, live: Shadow) -> Regret:
-        """Return the difference to the belief-only copy of the live router."""
-        seconds = live.seconds - self.seconds
+    def _compare(self, replica: str, length: int) -> None:
+        """Count a request that both this shadow and the live copy have routed."""
+        live = None if self.live is None else self.live.last
+        if live is None or self.last is None:
+            return
+        self.requests += 1
+        self.prompt_tokens += length
+        self.recomputed_tokens += self.last[0]
+        self.live_recomputed_tokens += live[0]
+        self.seconds += live[1] - self.last[1]
+        self._picks[replica] += 1
+
+    def regret(self) -> Regret:
+        """Return what the live policy cost beyond this shadow."""
         mean = self.requests / len(self.router) if len(self.router) else 0.0
         return Regret(
             policy=self.router.policy.name,
             requests=self.requests,
             prompt_tokens=self.prompt_tokens,
             recomputed_tokens=self.recomputed_tokens,
-            live_recomputed_tokens=live.recomputed_tokens,
-            tokens=live.recomputed_tokens - self.recomputed_tokens,
-            seconds=seconds,
-            usd=self._cost.usd(seconds),
-            skew=max(self.picks.values(), default=0) / mean if mean else 0.0,
+            live_recomputed_tokens=self.live_recomputed_tokens,
+            tokens=self.live_recomputed_tokens - self.recomputed_tokens,
+            seconds=self.seconds,
+            usd=self._cost.usd(self.seconds),
+            skew=max(self._picks.values(), default=0) / mean if mean else 0.0,
             failures=self.failures,
         )
 
 
 class Shadows:
-    """The shadows of one router, and its belief-only copy once there is one."""
+    """The shadows of one router, by name, and the belief-only copies that they are compared with.
+
+    Shadows that start together share a copy; one that starts later has its own, so that both begin empty.
+    """
 
     def __init__(self) -> None:
         """Start without any."""
-        self.live: Shadow | None = None
         self.all: dict[str, Shadow] = {}
+        self._copies: list[Shadow] = []
+
+    def fresh_copy(self) -> Shadow | None:
+        """Return a copy that has not followed a request yet, if there is one."""
+        latest = self._copies[-1] if self._copies else None
+        return latest if latest is not None and latest.last is None and not latest.failures else None
+
+    def add(self, name: str, shadow: Shadow) -> None:
+        """Let a shadow follow, beside its copy of the live router."""
+        self.all[name] = shadow
+        if shadow.live is not None and shadow.live not in self._copies:
+            self._copies.append(shadow.live)
 
     def follow(self, decision: Decision, replica: str, now: float) -> Sequence[Ticket]:
-        """Let every shadow route the request of a live decision."""
-        if self.live is None:
+        """Let every copy and every shadow route the request of a live decision."""
+        if not self.all:
             return ()
-        tickets = [self.live.follow(decision, replica, now)]
+        tickets = [copy.follow(decision, replica, now) for copy in self._copies]
         tickets += [shadow.follow(decision, None, now) for shadow in self.all.values()]
         return [ticket for ticket in tickets if ticket is not None]
 
@@ -149,5 +176,4 @@ class Shadows:
 
     def regret(self) -> dict[str, Regret]:
         """Return each shadow's regret by name."""
-        live = self.live
-        return {} if live is None else {name: shadow.regret(live) for name, shadow in self.all.items()}
+        return {name: shadow.regret() for name, shadow in self.all.items()}

@@ -34,7 +34,7 @@ class Trust:
         self.unreported = 0
 
     def learn(self, slot: int, name: str, predicted: int, reported: int | None) -> None:
-        """Take in one finished request. ``predicted``: hit tokens by the belief, trusted or not."""
+        """Take in one finished request. ``predicted``: its hit tokens by the belief, 0 while distrusted."""
         if reported is None:
             self.unreported += 1
             return
