@@ -10,7 +10,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prefixroute.advise import Advice, Question, advise
+from prefixroute.advise import Advice, Interval, Question, advise, compare
+from prefixroute.advise.choice import METRIC
+from prefixroute.advise.findings import faster
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
@@ -131,6 +133,7 @@ def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
     advice = advise(chat(1, requests=12), Question(scenario=Scenario(replicas=4), seeds=1))
     assert advice.policy == "round-robin"
     assert advice.comparison.winner is None
+    assert kinds(advice)["noise"] == "note"
 
 
 def test_several_routers_need_a_sticky_front_where_the_policy_keeps_state() -> None:
@@ -168,6 +171,27 @@ def test_in_time_an_overloaded_fleet_is_named() -> None:
     assert kinds(advice)["overload"] == "warning"
     assert advice.row is not None
     assert advice.row.queue_mean_s is not None
+
+
+def test_a_dearer_policy_that_answers_sooner_is_named() -> None:
+    busy = chat(1, requests=600, arrivals=Poisson(10.0))
+    scenario = Scenario(replicas=4, engine=EngineModel(CostModel()))
+    found = compare(busy, ["round-robin", "session"], scenario=scenario, seeds=1, metric=METRIC)
+    assert found.reference == "session"
+    assert not list(faster(found, "session"))
+    slow, fast = found.differences[1], found.differences[0]
+    sooner = replace(fast, ttft_mean_s=Interval(-0.05, -0.06, -0.04))
+    turned = replace(found, differences=(sooner, slow))
+    (finding,) = faster(turned, "session")
+    assert finding.evidence["policy"] == "round-robin"
+    inside_the_noise = replace(fast, ttft_mean_s=Interval(-0.05, -0.11, 0.01))
+    assert not list(faster(replace(found, differences=(inside_the_noise, slow)), "session"))
+
+
+def test_an_empty_trace_gets_an_answer() -> None:
+    advice = advise(chat(1, requests=0), Question(scenario=Scenario(replicas=2), seeds=1))
+    assert advice.policy == "round-robin"
+    json.loads(advice.to_json())
 
 
 def test_what_cannot_be_varied_is_refused() -> None:

@@ -151,10 +151,11 @@ class Advice:
         if self.row is None:
             return []
         row, lines = self.row, []
+        waiting = "prefill alone" if row.queue_mean_s is None else "waiting included"
         lines.append(
             f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again (no routing can go below "
-            f"{100 * (row.floor or 0):.1f} %), TTFT {_seconds(row.ttft_p50_s)} median and {_seconds(row.ttft_p99_s)} p99, "
-            f"${row.usd_per_million_requests:,.2f} of prefill per million requests, busiest replica {row.skew:.2f} x the mean."
+            f"{100 * (row.floor or 0):.1f} %), TTFT {_seconds(row.ttft_p50_s)} median and {_seconds(row.ttft_p99_s)} p99 "
+            f"({waiting}), ${row.usd_per_million_requests:,.2f} of prefill per million requests, busiest replica {row.skew:.2f} x the mean."
         )
         if self.saving is not None:
             month = self.saving.usd_per_month

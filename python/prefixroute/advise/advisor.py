@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from prefixroute.advise import findings, sensitivity, tree
 from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Saving
 from prefixroute.advise.backtest import Backtest, backtest
-from prefixroute.advise.choice import MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
+from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.costmodel import CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
-from prefixroute.policies import CacheAware
 from prefixroute.sim import Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.tasks import Report, Source, open_source
@@ -100,7 +99,9 @@ def advise(
         *findings.volatile(workload, facts),
         *findings.measured(comparison.row(chosen), scenario),
         *findings.keys(facts, policy, inferred=inferred),
-        *_matches(facts, comparison, match),
+        *_matches(facts, comparison, scenarios, compare),
+        *findings.faster(comparison, chosen),
+        *findings.noise(comparison),
         *findings.agreement(tested),
     ]
     if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:
@@ -146,13 +147,17 @@ def _tested(workload: Workload, asked: Question, cost: CostModel) -> Backtest | 
     return backtest(workload, scenario, search=search, cost=cost)
 
 
-def _matches(facts: Profile, comparison: Comparison, match: CacheAware | None) -> Iterator[Finding]:
-    """Judge the other minimum match, where one was tried: it must be cheaper by more than what is not material."""
-    if match is None:
+def _matches(
+    facts: Profile, comparison: Comparison, scenarios: list[Scenario], compare: Callable[[list[Scenario]], Comparison]
+) -> Iterator[Finding]:
+    """Judge the other minimum match, where one was tried: it must be cheaper, materially and beyond the noise."""
+    pair = [one for one in scenarios if one.policy_name == AWARE or one.policy_name.startswith(f"{AWARE}, ")]
+    if len(pair) < 2:  # noqa: PLR2004
         return
-    name = next(row.policy for row in comparison.rows if row.policy.startswith("cache-aware,"))
-    default, other = (comparison.row(one).usd_per_million_requests_busiest for one in ("cache-aware", name))
-    yield findings.minimum_match(facts, comparison, name, better=other < default * (1 - MATERIAL))
+    default, other = (comparison.row(one.policy_name).usd_per_million_requests_busiest for one in pair)
+    name = pair[1].policy_name
+    better = other < default * (1 - MATERIAL) and compare(pair).winner == name
+    yield findings.minimum_match(facts, comparison, name, better=better)
 
 
 def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:

@@ -16,8 +16,10 @@ from prefixroute.workload import Workload, floor
 
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
-BUSY = 0.95
-"""Share of replica time with work above which a fleet has no reserve."""
+WAITING = 0.5
+"""Share of the mean TTFT that is waiting above which a fleet has no reserve."""
+SOONER = 0.1
+"""Share of the mean TTFT by which another policy must be faster, noise included, to be worth a line."""
 UNEVEN = 1.25
 """Skew from which a busiest replica is worth a line."""
 
@@ -106,13 +108,14 @@ def measured(row: Row, scenario: Scenario) -> Iterator[Finding]:
             f"more replicas or a CPU tier gain what routing cannot.",
             {"recompute_ratio": row.recompute_ratio, "recompute_ratio_infinite": beyond},
         )
-    if row.busy is not None and row.busy > BUSY:
+    waiting = (row.queue_mean_s or 0.0) / row.ttft_mean_s if row.ttft_mean_s else 0.0
+    if waiting > WAITING:
         yield Finding(
             "overload",
             "warning",
-            f"{row.replicas} replicas work {100 * row.busy:.0f} % of the time: there is no reserve, and TTFT is mostly "
-            f"waiting. See `prefixroute size`.",
-            {"busy": row.busy, "queue_mean_s": row.queue_mean_s},
+            f"{100 * waiting:.0f} % of the time to first token is waiting for one of the {row.replicas} replicas: the fleet "
+            f"has no reserve at this rate. See `prefixroute size`.",
+            {"waiting": waiting, "queue_mean_s": row.queue_mean_s, "ttft_mean_s": row.ttft_mean_s},
         )
     if row.skew > UNEVEN:
         yield Finding(
@@ -157,6 +160,36 @@ def minimum_match(profile: Profile, comparison: Comparison, other: str, *, bette
             "recompute_ratio_default": default.recompute_ratio,
         },
     )
+
+
+def noise(comparison: Comparison) -> Iterator[Finding]:
+    """Yield a warning where the traffic is too little to tell any two policies apart."""
+    if len(comparison.rows) > 1 and len(comparison.leaders) == len(comparison.rows):
+        yield Finding(
+            "noise",
+            "note",
+            f"{comparison.clusters:,} sessions do not tell any of the policies apart: either nothing is shared that routing "
+            f"could use, or the trace is too short.",
+            {"sessions": comparison.clusters},
+        )
+
+
+def faster(comparison: Comparison, chosen: str) -> Iterator[Finding]:
+    """Yield a policy that costs more and answers faster, beyond the noise and by a tenth at least; in time only."""
+    row = comparison.row(chosen)
+    if row.queue_mean_s is None or chosen != comparison.reference:
+        return
+    sooner = [one for one in comparison.differences if one.ttft_mean_s.high < -SOONER * row.ttft_mean_s]
+    if sooner:
+        best = min(sooner, key=lambda one: one.ttft_mean_s.value)
+        other = comparison.row(best.policy)
+        yield Finding(
+            "ttft",
+            "note",
+            f"{best.policy} answers sooner: {1e3 * other.ttft_mean_s:,.0f} ms to the first token on average instead of "
+            f"{1e3 * row.ttft_mean_s:,.0f} ms, for ${best.usd_per_million_requests_busiest.value:,.2f} more per million requests.",
+            {"policy": best.policy, "ttft_mean_s": other.ttft_mean_s, "ttft_mean_s_chosen": row.ttft_mean_s},
+        )
 
 
 def agreement(tested: Backtest | None) -> Iterator[Finding]:
