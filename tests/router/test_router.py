@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
+from prefixroute.index import PrefixIndex
 from prefixroute.policies import CacheAware, Policy, Scores, View
-from prefixroute.router import Router
+from prefixroute.router import Decision, Router
 from prefixroute.types import EMPTY_ATTRS, Namespace, Timing
 
 Make = Callable[..., Router]
@@ -143,6 +147,56 @@ def test_a_policy_that_answers_nonsense_is_named(make_router: Make) -> None:
     with pytest.raises(ConfigError, match="picked slot 9, on offer were"):
         router.route(TOKENS)
     assert router.stats()["in_flight"] == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None, "r0", True, 1.0, (True, "x"), (1.0, "x"), ("1", "x"), ([], "x"), (0,), (0, "x", 0), (0, 1, 2), {0, 1},
+        ["a", "b"], [None, None], [1j, 2], [1.0, nan], [nan, 1.0], [Decimal("NaN"), 1], Scores([nan, 1], "x", 1.0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("plain", [True, False])
+def test_an_answer_of_no_known_form_is_refused_and_books_nothing(
+    make_router: Make, answer: Any, *, plain: bool
+) -> None:
+    class Odd(Policy):
+        def decide(self, view: View) -> Any:
+            del view
+            return answer
+
+    router = make_router(2, policy=(lambda _: answer) if plain else Odd())
+    with pytest.raises(ConfigError, match="policy '"):
+        router.route(TOKENS)
+    assert router.stats()["in_flight"] == 0
+
+
+@pytest.mark.parametrize("answer", [np.int64(1), (np.uint8(1), "x"), [-inf, 10**400], [-inf, inf]])
+def test_slots_and_scores_may_be_numbers_of_any_class(make_router: Make, answer: Any) -> None:
+    router = make_router(2, policy=lambda _: answer)
+    assert router.route(TOKENS).replica == "r1"
+
+
+def test_a_call_may_come_from_inside_of_a_call(make_router: Make) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            router.finish("first")
+
+    class Id:
+        def __index__(self) -> int:
+            inner.append(router.choose(TOKENS))
+            return 7
+
+    def rule(view: View) -> int:
+        Finalized()
+        return view.slots[0]
+
+    inner: list[Decision] = []
+    router = make_router(2, policy=rule, index=PrefixIndex())
+    first = router.route(TOKENS, key="first")
+    second = router.route([*TOKENS, Id()])
+    assert (first.open, second.open, len(inner)) == (False, True, 1)
+    assert router.stats()["in_flight"] == 1
 
 
 def test_tiers_count_by_their_credits() -> None:

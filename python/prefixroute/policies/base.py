@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp
-from typing import ClassVar, NamedTuple, TypeAlias
+from math import exp, isnan
+from numbers import Real
+from operator import index
+from typing import ClassVar, NamedTuple, SupportsIndex, TypeAlias
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View
@@ -79,12 +81,14 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
     """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
     if isinstance(answer, Scores):
         return answer
-    if isinstance(answer, int) and not isinstance(answer, bool):
-        return answer, name
     if isinstance(answer, Sequence) and not isinstance(answer, str):
-        if len(answer) == 2 and isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
-            return int(answer[0]), answer[1]
-        return Scores(answer, name)  # type: ignore[arg-type]  # a sequence of numbers, as far as types can tell
+        if len(answer) != 2 or not isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
+            return Scores(answer, name)  # type: ignore[arg-type]  # a sequence of numbers, as far as types can tell
+        slot, reason = answer[0], answer[1]
+    else:
+        slot, reason = answer, name
+    if isinstance(slot, SupportsIndex) and not isinstance(slot, bool):
+        return index(slot), reason
     raise ConfigError(
         f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
     )
@@ -100,13 +104,24 @@ def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
     values, slots = choice[0], view.slots
     if len(values) != len(slots):
         raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")
+    if not _are_numbers(values):
+        raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}")
     if choice[2] > 0.0:
         return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
     high = max(values)
-    if high != high:  # noqa: PLR0124  # NaN, the only number that differs from itself
-        raise ConfigError(f"policy {name!r} returned a score that is not a number")
     ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
     return ties[0] if len(ties) == 1 else ties[int(view.draw(TIE) * len(ties))], choice[1]
+
+
+def _are_numbers(values: Sequence[float]) -> bool:
+    """Return whether all scores can be compared: none is NaN, nor anything but a real number."""
+    try:
+        if not isnan(sum(values)):
+            return True
+    except (TypeError, ValueError, ArithmeticError):
+        pass
+    # Infinities of both signs have no sum, nor have a float and an int too large for one.
+    return all(isinstance(value, Real) and value == value for value in values)  # noqa: PLR0124  # NaN differs from itself
 
 
 def _softmax(values: Sequence[float], temperature: float, point: float) -> int:

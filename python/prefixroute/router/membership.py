@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Membership:
             raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {load!r}")
         self._index, self._capacity, self._timing, self._clock = index, capacity, timing, clock
         self._signal, self._load_name = LOADS[load], load
-        self._lock = Lock()
+        self._lock = RLock()  # signal handlers and finalizers of the host run inside a call, and may call in turn
         self._fleet = Fleet(timing.slow_start_s)
         self._book = LoadBook(window, timing.report_fresh_s, timing.window_s)
         self._trust = Trust()

@@ -45,7 +45,8 @@ class Router(Membership):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
-    Thread-safe (one lock, never held across a wait, and no thread of its own); usable from asyncio, since no call blocks.
+    Thread-safe (one lock, never held across a wait, and no thread of its own); usable from asyncio, since no call blocks,
+    and from signal handlers and finalizers, which may run inside of another call.
 
     Args:
         replicas: names, or a mapping of names to :class:`~prefixroute.types.Replica`. May be empty.
@@ -234,6 +235,7 @@ class Router(Membership):
         if self._ledger.dropped or now >= self._sweep_at:
             self._settle(now)
         fleet, policy = self._fleet, self._policy
+        version = fleet.version
         slots, binding, detour = self._offer(request, limits, tried, now)
         blocks, hits, length = self._match(prompt, request.namespace)
         loads = self._signal(self._book, now, fleet.slots)
@@ -245,13 +247,13 @@ class Router(Membership):
         whose = (slots, fleet.names, fleet.hashes, fleet.weights)
         view: View = _NEW(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
         choice = policy.decide(view)
-        if type(choice) is tuple and choice[0] in slots:
+        if type(choice) is tuple and len(choice) == 2 and type(choice[0]) is int and choice[0] in slots:  # noqa: PLR2004
             slot, reason = choice
         else:
             slot, reason = settle(choice, view, policy.name)
         if self._keeps:
             prompt = self._prompts.keep(prompt)
-        decision = Decision(view, slot, reason, policy, (prompt, blocks, limits, fleet.version, detour))
+        decision = Decision(view, slot, reason, policy, (prompt, blocks, limits, version, detour))
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
             self._write(decision, now)
         if timer is not None:
