@@ -115,6 +115,15 @@ def test_weights_share_load_in_proportion(make_router: Make) -> None:
     assert 290 <= Counter(ticket.replica for ticket in held)["a"] <= 310
 
 
+def test_equal_weights_change_nothing(make_router: Make) -> None:
+    router = make_router([])
+    router.sync({name: Replica(weight=2.0) for name in ("a", "b", "c")})
+    held = [router.route(TOKENS, candidates=["a"]) for _ in range(4)]
+    assert router.load()["a"] == 4
+    router.remove_replica("b")
+    assert router.load()["a"] == len(held) == 4
+
+
 def test_capacities_differ_and_change(make_router: Make) -> None:
     router = make_router([], capacity_tokens={"a": 1_600, "b": 160})
     router.sync(["a", "b"])

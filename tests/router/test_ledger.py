@@ -226,6 +226,12 @@ def test_retry_goes_elsewhere_until_none_is_left(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
+def test_a_retry_keeps_to_the_limits_of_the_request(make_router: Make) -> None:
+    router = make_router(4)
+    ticket = router.route(TOKENS, candidates=iter(["r0", "r1", "r2"]), exclude=iter(["r2"]))
+    assert {ticket.replica, ticket.retry().replica} == {"r0", "r1"}
+
+
 @pytest.mark.parametrize("winner", [0, 1])
 def test_a_hedge_refunds_the_loser_and_binds_the_winner(make_router: Make, winner: int) -> None:
     router = make_router(4, policy="session")

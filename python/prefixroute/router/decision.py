@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, settle
 
 if TYPE_CHECKING:
@@ -12,8 +13,24 @@ if TYPE_CHECKING:
     from prefixroute.policies.view import View
     from prefixroute.router.belief import Blocks
 
-Limits: TypeAlias = tuple[Iterable[str] | None, Collection[str] | None, bool]
+Limits: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, bool]
 """The caller's candidates and exclusions, and whether a bound session goes to its replica or nowhere."""
+NO_LIMITS: Limits = (None, None, False)
+
+
+def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str) -> Limits:
+    """Return the caller's limits, kept for a retry; refuse a bare string and an unknown affinity."""
+    if candidates is None and exclude is None and affinity == "soft":
+        return NO_LIMITS
+    if affinity not in {"soft", "hard"}:
+        raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
+    return _names("candidates", candidates), _names("exclude", exclude), affinity == "hard"
+
+
+def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
+    if isinstance(names, str):
+        raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
+    return None if names is None else tuple(names)
 
 
 class Decision:

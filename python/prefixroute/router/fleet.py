@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefixroute.errors import ConfigError, NoReplicaError, UnknownReplicaError
+from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import text_hash
 from prefixroute.types import Replica
 
@@ -114,8 +114,8 @@ class Fleet:
         self.slots = tuple(m.slot for m in active)
         self.names = tuple(None if m is None else m.name for m in self.by_slot)
         self.hashes = tuple(0 if m is None else m.hash for m in self.by_slot)
-        weights = tuple(1.0 if m is None else m.replica.weight for m in self.by_slot)
-        self.weights = None if all(w == weights[0] for w in weights) else weights
+        equal = len({m.replica.weight for m in self.members.values()}) < 2  # noqa: PLR2004
+        self.weights = None if equal else tuple(1.0 if m is None else m.replica.weight for m in self.by_slot)
         self.limited = any(m.replica.models is not None for m in self.members.values())
         self._starting = [m for m in active if m.started is not None]
         self.even = self.weights is None and not self._starting
@@ -130,10 +130,10 @@ class Fleet:
         """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
         slots = self.slots
         if candidates is not None:
-            wanted = {self[name].slot for name in _names("candidates", candidates)}
+            wanted = {self[name].slot for name in candidates}
             slots = tuple(slot for slot in slots if slot in wanted)
         if exclude or tried:
-            unwanted = {self.members[n].slot for n in (*_names("exclude", exclude or ()), *tried) if n in self.members}
+            unwanted = {self.members[n].slot for n in (*(exclude or ()), *tried) if n in self.members}
             slots = tuple(slot for slot in slots if slot not in unwanted)
         if self.limited and namespace is not None:
             slots = self._serving(slots, namespace.lora or namespace.model)
@@ -184,9 +184,3 @@ class Fleet:
         for member in starting:
             load, age = loads[member.slot], now - (member.started or 0.0)
             loads[member.slot] = max(load, min(load / max(START_SHARE, age / self.slow_start_s), most))
-
-
-def _names(what: str, names: Iterable[str]) -> Iterable[str]:
-    if isinstance(names, str):
-        raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
-    return names

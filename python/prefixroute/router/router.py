@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from prefixroute.policies import Policy, Request, View, as_policy
 from prefixroute.policies.base import settle
 from prefixroute.policies.scored import COST
 from prefixroute.router import signals, status
-from prefixroute.router.decision import Decision, Limits
+from prefixroute.router.decision import Decision, Limits, limits_of
 from prefixroute.router.fleet import DRAINING
 from prefixroute.router.ledger import Entry, Ledger
 from prefixroute.router.membership import Capacity, Membership, named
@@ -151,7 +151,7 @@ class Router(Membership):
         key: str | None = None,
         namespace: Namespace | None = None,
         candidates: Iterable[str] | None = None,
-        exclude: Collection[str] | None = None,
+        exclude: Iterable[str] | None = None,
         affinity: str = "soft",
         priority: int = 0,
         slo_ttft_s: float | None = None,
@@ -181,7 +181,7 @@ class Router(Membership):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
         """
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
-        limits: Limits = (candidates, exclude, _hard(affinity))
+        limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             return self._choose(prompt, request, limits, self._clock() if now is None else now)
 
@@ -207,7 +207,7 @@ class Router(Membership):
         key: str | None = None,
         namespace: Namespace | None = None,
         candidates: Iterable[str] | None = None,
-        exclude: Collection[str] | None = None,
+        exclude: Iterable[str] | None = None,
         affinity: str = "soft",
         priority: int = 0,
         slo_ttft_s: float | None = None,
@@ -217,7 +217,7 @@ class Router(Membership):
     ) -> Ticket:
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
-        limits: Limits = (candidates, exclude, _hard(affinity))
+        limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             now = self._clock() if now is None else now
             return self._commit(self._choose(prompt, request, limits, now), None, now)
@@ -557,10 +557,3 @@ class Router(Membership):
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
         return f"<Router policy={self._policy_name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"
-
-
-def _hard(affinity: str) -> bool:
-    """Return whether a bound session must go to its replica."""
-    if affinity not in {"soft", "hard"}:
-        raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
-    return affinity == "hard"
