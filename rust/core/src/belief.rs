@@ -3,7 +3,6 @@
 use crate::arena::Hold;
 use crate::engine::Engine;
 use crate::ids::{BlockHash, Slot};
-use crate::lru::List;
 use crate::outcome::Inserted;
 use crate::radix::RunId;
 
@@ -23,8 +22,27 @@ impl Engine {
         let path = std::mem::take(&mut self.path);
         let held_before = self.leading(slot, &path).1;
         self.stamp += 1;
+        let fresh = self.believe(slot, &path, &hashes[matched..]);
+        self.merge_path(&path);
+        self.path = path;
+        let gone = self.evict(slot);
+        let dropped = gone.current.min(fresh);
+        let evicted = gone.older + gone.current - dropped;
+        let over_budget = self.enforce_budget().min(fresh - dropped);
+        self.counters.dropped += dropped as u64;
+        self.counters.evicted_capacity += evicted as u64;
+        Inserted {
+            held_before,
+            stored: fresh - dropped - over_budget,
+            dropped: dropped + over_budget,
+            evicted,
+            stamp: self.stamp,
+        }
+    }
+
+    /// Holds and touches the runs of a path and new blocks below them, leaf first; how many blocks are new to the replica.
+    fn believe(&mut self, slot: Slot, path: &[RunId], rest: &[BlockHash]) -> usize {
         let hold = Hold::Belief { stamp: self.stamp, at: self.clock, pins: 0, parked: false };
-        let rest = &hashes[matched..];
         let mut fresh = rest.len();
         let above = path.last().copied().unwrap_or(RunId::ROOT);
         if self.grows_in_place(above, slot) {
@@ -43,21 +61,7 @@ impl Engine {
                 self.link_last(run, slot);
             }
         }
-        self.merge_path(&path);
-        self.path = path;
-        let gone = self.evict(slot);
-        let dropped = gone.current.min(fresh);
-        let evicted = gone.older + gone.current - dropped;
-        let over_budget = self.enforce_budget().min(fresh - dropped);
-        self.counters.dropped += dropped as u64;
-        self.counters.evicted_capacity += evicted as u64;
-        Inserted {
-            held_before,
-            stored: fresh - dropped - over_budget,
-            dropped: dropped + over_budget,
-            evicted,
-            stamp: self.stamp,
-        }
+        fresh
     }
 
     /// Whether new blocks below this run will become part of it once it is touched.
@@ -233,19 +237,5 @@ impl Engine {
         }
         self.counters.expired += gone as u64;
         gone
-    }
-
-    /// Believed runs of a replica in the order in which they would go, parked ones first.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn lru_runs(&self, slot: Slot) -> Vec<RunId> {
-        let mut runs = Vec::new();
-        for list in [List::Parked, List::Lru] {
-            let mut next = self.first(slot, list);
-            while let Some(run) = next {
-                runs.push(run);
-                next = self.after(slot, run);
-            }
-        }
-        runs
     }
 }

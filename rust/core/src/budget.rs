@@ -24,6 +24,11 @@ impl Engine {
         current
     }
 
+    /// Whether events alone have filled the index beyond the bound: belief has been given up by then.
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.config.max_bytes.is_some_and(|most| self.reserved_bytes() as u64 > most)
+    }
+
     /// The replica whose next run to go was touched longest ago, and that touch. Looks at each replica once.
     fn globally_oldest(&mut self) -> Option<(Slot, u64)> {
         let slots = (0..self.replicas.len()).map(|index| Slot(index as u16));

@@ -17,6 +17,8 @@ pub const CONTENT_SEED: u64 = 1337;
 /// Bytes of text that count as one token until calibrated.
 pub const TEXT_BYTES_PER_TOKEN: usize = 4;
 
+/// Tokens of the usual block.
+const PLAIN: usize = 16;
 const MULTIPLIER: u64 = 0x9FB2_1C65_1E98_DF25;
 const EXTRA_TAG: u64 = 0x7072_6566_7874_7261;
 const TEXT_TAG: u64 = 0x7072_6566_7465_7874;
@@ -67,8 +69,10 @@ pub const fn text_seed(seed: u64) -> u64 {
 #[inline]
 pub fn content_hash(tokens: &[u32]) -> u64 {
     match tokens.len() {
-        16 => content_of::<64>(tokens),
-        _ => content_of_any(tokens),
+        0..=PLAIN => content_in::<{ 4 * PLAIN }>(tokens),
+        17..=64 => content_in::<256>(tokens),
+        65..=MAX_BLOCK_SIZE => content_in::<{ 4 * MAX_BLOCK_SIZE }>(tokens),
+        _ => xxh3_64_with_seed(&tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>(), CONTENT_SEED),
     }
 }
 
@@ -95,9 +99,7 @@ pub fn hash_tokens(
     extra: &[ExtraKey<'_>],
     out: &mut Vec<BlockHash>,
 ) -> Result<()> {
-    let mut chain = TokenChain::new(tokens, block_size, seed, extra)?;
-    out.reserve(tokens.len() / block_size);
-    chain.append(usize::MAX, out);
+    TokenChain::new(tokens, block_size, seed, extra)?.append(out);
     Ok(())
 }
 
@@ -136,73 +138,65 @@ impl<'a> TokenChain<'a> {
         Ok(TokenChain { tokens, block_size, hash: seed, extra, position: 0 })
     }
 
-    /// Appends up to `limit` further hashes.
+    /// Appends all further hashes.
     #[inline]
-    pub(crate) fn append(&mut self, limit: usize, out: &mut Vec<BlockHash>) {
-        let take = (self.tokens.len() / self.block_size).min(limit) * self.block_size;
-        let (now, later) = self.tokens.split_at(take);
-        self.tokens = later;
-        match (self.extra.is_empty(), self.block_size) {
-            (true, 16) => self.append_plain::<64>(now, out),
-            (true, _) => self.append_plain_any(now, out),
-            (false, _) => self.append_with_extra(now, out),
+    pub(crate) fn append(&mut self, out: &mut Vec<BlockHash>) {
+        out.reserve(self.tokens.len() / self.block_size);
+        if self.is_plain() {
+            let mut hash = self.hash;
+            out.extend(self.tokens.chunks_exact(PLAIN).map(|block| {
+                hash = mix(hash, content_in::<{ 4 * PLAIN }>(block));
+                BlockHash(hash)
+            }));
+            (self.hash, self.tokens) = (hash, &[]);
+            return;
+        }
+        while let Some(hash) = self.step() {
+            out.push(hash);
         }
     }
 
     /// Writes the next hashes to the front of `out`; how many.
     #[inline]
     pub(crate) fn fill(&mut self, out: &mut [BlockHash]) -> usize {
-        let blocks = (self.tokens.len() / self.block_size).min(out.len());
-        if self.extra.is_empty() && self.block_size == 16 {
-            let (now, later) = self.tokens.split_at(blocks * 16);
+        if self.is_plain() {
+            let blocks = (self.tokens.len() / PLAIN).min(out.len());
+            let (now, later) = self.tokens.split_at(blocks * PLAIN);
             self.tokens = later;
-            for (block, out) in now.chunks_exact(16).zip(out) {
-                self.hash = mix(self.hash, content_of::<64>(block));
+            for (block, out) in now.chunks_exact(PLAIN).zip(out) {
+                self.hash = mix(self.hash, content_in::<{ 4 * PLAIN }>(block));
                 *out = BlockHash(self.hash);
             }
             return blocks;
         }
-        let mut hashes = Vec::with_capacity(blocks);
-        self.append(blocks, &mut hashes);
-        out[..blocks].copy_from_slice(&hashes);
-        blocks
-    }
-
-    #[inline]
-    fn append_plain<const BYTES: usize>(&mut self, tokens: &[u32], out: &mut Vec<BlockHash>) {
-        let mut hash = self.hash;
-        out.extend(tokens.chunks_exact(BYTES / 4).map(|block| {
-            hash = mix(hash, content_of::<BYTES>(block));
-            BlockHash(hash)
-        }));
-        self.hash = hash;
-    }
-
-    fn append_plain_any(&mut self, tokens: &[u32], out: &mut Vec<BlockHash>) {
-        let mut hash = self.hash;
-        out.extend(tokens.chunks_exact(self.block_size).map(|block| {
-            hash = mix(hash, content_of_any(block));
-            BlockHash(hash)
-        }));
-        self.hash = hash;
-    }
-
-    fn append_with_extra(&mut self, tokens: &[u32], out: &mut Vec<BlockHash>) {
-        let mut inside = Vec::new();
-        for block in tokens.chunks_exact(self.block_size) {
-            let end = self.position + self.block_size;
-            inside.clear();
-            while let Some((key, later)) = self.extra.split_first() {
-                if key.position >= end {
-                    break;
-                }
-                inside.push(((key.position - self.position) as u32, key.key));
-                self.extra = later;
-            }
-            self.hash = mix(self.hash, content_hash_with(block, &inside).0);
-            self.position = end;
-            out.push(BlockHash(self.hash));
+        let mut filled = 0;
+        for (out, hash) in out.iter_mut().zip(std::iter::from_fn(|| self.step())) {
+            *out = hash;
+            filled += 1;
         }
+        filled
+    }
+
+    /// Whether the rest is blocks of the usual size without extra keys, for which hashing is a tight loop.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.extra.is_empty() && self.block_size == PLAIN
+    }
+
+    /// The next hash, of a block of any size with any extra keys.
+    fn step(&mut self) -> Option<BlockHash> {
+        let (block, later) = self.tokens.split_at_checked(self.block_size)?;
+        let end = self.position + self.block_size;
+        let (inside, beyond) = self.extra.split_at(self.extra.partition_point(|key| key.position < end));
+        let content = if inside.is_empty() {
+            content_hash(block)
+        } else {
+            let offsets = inside.iter().map(|key| ((key.position - self.position) as u32, key.key));
+            content_hash_with(block, &offsets.collect::<Vec<_>>()).0
+        };
+        self.hash = mix(self.hash, content);
+        (self.tokens, self.extra, self.position) = (later, beyond, end);
+        Some(BlockHash(self.hash))
     }
 }
 
@@ -212,21 +206,13 @@ fn append_tagged(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
+/// Content hash of a block whose bytes fit so many; where the length is known at compile time nothing else is left of it.
 #[inline]
-fn content_of<const BYTES: usize>(tokens: &[u32]) -> u64 {
+fn content_in<const BYTES: usize>(tokens: &[u32]) -> u64 {
     let mut bytes = [0_u8; BYTES];
-    write_le(tokens, &mut bytes);
-    xxh3_64_with_seed(&bytes, CONTENT_SEED)
-}
-
-fn content_of_any(tokens: &[u32]) -> u64 {
-    let mut small = [0_u8; 4 * MAX_BLOCK_SIZE];
-    if let Some(bytes) = small.get_mut(..4 * tokens.len()) {
-        write_le(tokens, bytes);
-        return xxh3_64_with_seed(bytes, CONTENT_SEED);
-    }
-    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    xxh3_64_with_seed(&bytes, CONTENT_SEED)
+    let bytes = &mut bytes[..4 * tokens.len()];
+    write_le(tokens, bytes);
+    xxh3_64_with_seed(bytes, CONTENT_SEED)
 }
 
 #[inline]

@@ -147,7 +147,7 @@ impl Index {
         out: &mut [u32],
     ) -> Result<usize> {
         let from = hashes.len();
-        TokenChain::new(tokens, self.config.block_size, seed, extra)?.append(usize::MAX, hashes);
+        TokenChain::new(tokens, self.config.block_size, seed, extra)?.append(hashes);
         Ok(self.match_blocks(&hashes[from..], out))
     }
 

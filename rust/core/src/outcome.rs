@@ -45,6 +45,8 @@ pub struct Stored {
     pub orphaned: usize,
     /// Waiting blocks, of any replica, that found their parent.
     pub adopted: usize,
+    /// Blocks that found no room under `max_bytes`.
+    pub dropped: usize,
     /// The event repeated what was there: a touch.
     pub touched: bool,
 }
@@ -89,7 +91,7 @@ pub struct Stats {
     pub unknown_removals: u64,
     /// Store events that were touches.
     pub touch_events: u64,
-    /// New blocks that found no room in their replica.
+    /// New blocks that found no room, in their replica or under `max_bytes`.
     pub dropped: u64,
     /// Blocks evicted by a replica's capacity.
     pub evicted_capacity: u64,

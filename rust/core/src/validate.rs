@@ -147,6 +147,19 @@ impl Engine {
         ensure((replica.believed, replica.known) == (believed, known), || format!("counts of {slot:?}"))
     }
 
+    /// Believed runs of a replica, parked ones first.
+    fn lru_runs(&self, slot: Slot) -> Vec<RunId> {
+        let mut runs = Vec::new();
+        for list in [List::Parked, List::Lru] {
+            let mut next = self.first(slot, list);
+            while let Some(run) = next {
+                runs.push(run);
+                next = self.after(slot, run);
+            }
+        }
+        runs
+    }
+
     /// A replica's believed blocks in the order in which they would go.
     pub(crate) fn lru_order(&self, slot: Slot) -> Vec<BlockHash> {
         let mut runs = self.lru_runs(slot);

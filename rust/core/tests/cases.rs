@@ -75,6 +75,24 @@ fn budget_keeps_the_head_of_a_long_prompt() {
     assert_eq!(matched(&index, &long), [done.stored as u32 * 16]);
 }
 
+/// Row 10, events: what engines hold is not evicted, but what does not fit is not stored.
+#[test]
+fn budget_holds_for_events() {
+    let index = Index::new(Config { max_bytes: Some(40_000), ..Config::default() }).expect("a valid config");
+    let a = index.add_replica("a", None).expect("room");
+    let store_prompt = |at: u64| {
+        let contents: Vec<u64> = (1..=20).map(|i| at * 100 + i).collect();
+        store(&index, a, &contents, None, &contents, Medium::Gpu);
+    };
+    (0..200).for_each(store_prompt);
+    let full = index.stats();
+    assert!(full.dropped > 0 && full.blocks > 500, "{full:?}");
+    assert!(full.reserved_bytes < 50_000, "over the bound by one event and its table growth at most: {full:?}");
+    index.clear(a).expect("a is live");
+    store_prompt(1_000);
+    assert_eq!(index.stats().blocks, 20, "there is room again");
+}
+
 /// Row 11: a replica that returns under its name comes back empty, the others keep their share.
 #[test]
 fn removed_replica_comes_back_empty() {

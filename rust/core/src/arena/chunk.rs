@@ -251,6 +251,7 @@ impl Chunks {
     }
 
     /// Blocks in all chunks.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn total_blocks(&self) -> usize {
         self.blocks
     }

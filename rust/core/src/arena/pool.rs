@@ -149,6 +149,8 @@ impl Pool {
         &self.records[start as usize..start as usize + len]
     }
 
+    /// Records in arrays, used or not.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn live(&self) -> usize {
         self.live
     }

@@ -34,6 +34,11 @@ impl Engine {
             self.counters.touch_events += 1;
             return done;
         }
+        if self.is_over_budget() {
+            done.dropped = chain.len();
+            self.counters.dropped += chain.len() as u64;
+            return done;
+        }
         self.store_chain(slot, parent, &chain, event.engine, event.medium, &mut done);
         if !self.orphans.is_empty() {
             self.adopt_orphans(event.engine.iter().copied().collect(), &mut done);
