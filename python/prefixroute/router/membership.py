@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import isfinite
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from prefixroute.router.belief import Belief
 
 Capacity = int | Mapping[str, int]
+MAX_REPLICAS, MAX_NAME = 1_024, 16_384
+"""The index's limits: replicas at once, and letters of a name that have at most 65,536 bytes whatever they are."""
 
 
 class Membership:
@@ -68,7 +71,7 @@ class Membership:
 
     def add_replica(self, name: str, replica: Replica | None = None, *, now: float | None = None) -> None:
         """Add an empty replica; it starts slowly if there are others. Raise ``ConfigError`` if the name is taken."""
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             if name in self._fleet.members:
                 raise ConfigError(f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets")
@@ -122,9 +125,11 @@ class Membership:
         Raises:
             ConfigError: a name or setting is not allowed; nothing has changed then.
         """
-        now = self._clock() if now is None else now
+        now = self._time(now)
         wanted = named(replicas)
         with self._lock:
+            if len(wanted) > MAX_REPLICAS:
+                raise ConfigError(f"a router has at most {MAX_REPLICAS} replicas, got {len(wanted)}")
             for name, replica in wanted.items():
                 self._check(name, replica or Replica())
             joined = now if self._fleet.members else None  # the first replicas have no one to start slowly beside
@@ -150,7 +155,7 @@ class Membership:
         Returns:
             Whether the report was kept.
         """
-        at = self._clock() if at is None else at
+        at = self._time(at)
         try:
             report = Report(at, **loads)  # type: ignore[arg-type]
         except TypeError as error:
@@ -190,6 +195,17 @@ class Membership:
         apply = getattr(self._index, what)
         return apply(name) if block_hashes is None else apply(name, block_hashes, **event)
 
+    def _time(self, now: float | None) -> float:
+        """Return a time that can be compared with any other: that given, else the clock's."""
+        now = self._clock() if now is None else now
+        try:
+            finite = isfinite(now)
+        except (TypeError, OverflowError):
+            finite = False
+        if not finite:
+            raise ConfigError(f"a time must be a finite number of seconds, got {now!r}")
+        return now
+
     def _add(self, name: str, replica: Replica, now: float | None) -> None:
         self._check(name, replica)
         slot = self._index.add_replica(name, self._capacity_of(name, replica))
@@ -201,9 +217,17 @@ class Membership:
     def _check(self, name: Any, replica: Any) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
+        if len(name) > MAX_NAME or not _is_unicode(name):
+            raise ConfigError(
+                f"a replica name must have at most {MAX_NAME} letters of valid Unicode, got {name[:80]!r}"
+            )
         if not isinstance(replica, Replica):
             raise ConfigError(f"replica {name!r} must be described by a Replica or None, got {replica!r}")
-        self._capacity_of(name, replica)
+        capacity = self._capacity_of(name, replica)
+        if not isinstance(capacity, int | np.integer) or isinstance(capacity, bool) or not 0 <= capacity < 1 << 64:
+            raise ConfigError(
+                f"capacity in tokens of replica {name!r} must be an int from 0 to 2**64 - 1, got {capacity!r}"
+            )
 
     def _remove(self, name: str) -> None:
         member = self._fleet.remove(name)
@@ -232,7 +256,7 @@ class Membership:
         self._trust.reset(slot)
 
     def _set_state(self, name: str, state: str, now: float | None) -> None:
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             self._fleet.set_state(name, state, now)
             for mirror in self._mirrors:
@@ -241,7 +265,7 @@ class Membership:
     def _capacity_of(self, name: str, replica: Replica) -> int:
         if replica.capacity_tokens is not None:
             return replica.capacity_tokens
-        if isinstance(self._capacity, int):
+        if not isinstance(self._capacity, Mapping):
             return self._capacity
         capacity = self._capacity.get(name)
         if capacity is None:
@@ -254,3 +278,12 @@ def named(replicas: Mapping[str, Replica | None] | Iterable[str]) -> Mapping[str
     if isinstance(replicas, str):
         raise ConfigError(f"replicas must be a collection of names, got the string {replicas!r}")
     return replicas if isinstance(replicas, Mapping) else dict.fromkeys(replicas)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: half an emoji cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

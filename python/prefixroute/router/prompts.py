@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.messages import canonical, segment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KINDS = ("tokens", "text", "messages")
 BYTES_PER_TOKEN = 4.0
@@ -112,7 +115,7 @@ class Prompts:
         if hasattr(prompt, "token_count"):
             raise TokensError("the prompt was given as BlockHashes: give the output as BlockHashes of prompt + output")
         if self.kind == "tokens":
-            return np.concatenate([np.asarray(self.prepare(prompt))[:length], np.asarray(self.prepare(output))])
+            return np.concatenate([_ids(self.prepare(prompt))[:length], _ids(self.prepare(output))])
         if self.kind == "messages":
             return self._answered(prompt, output)
         if type(output) is not type(prompt):
@@ -124,6 +127,17 @@ class Prompts:
         if isinstance(prompt, Mapping):
             return self.prepare({**prompt, "messages": [*prompt.get("messages", ()), message]})
         return self.prepare([*prompt, message])
+
+
+def _ids(tokens: Any) -> NDArray[Any]:
+    """Return token ids as an array that can follow another: NumPy makes floats of an empty list and of mixed signs."""
+    try:
+        ids = np.asarray(tokens)
+    except ValueError as error:
+        raise TokensError(f"token ids must have one dimension: {error}") from error
+    if ids.ndim != 1:
+        raise TokensError(f"token ids must have one dimension, got {type(tokens).__name__} of {ids.ndim}")
+    return ids.astype(np.int64) if ids.dtype.kind in "iu" or not ids.size else ids.astype(object)
 
 
 def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:

@@ -183,7 +183,7 @@ class Router(Membership):
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
-            return self._choose(prompt, request, limits, self._clock() if now is None else now)
+            return self._choose(prompt, request, limits, self._time(now))
 
     def commit(self, decision: Decision, replica: str | None = None, *, now: float | None = None) -> Ticket:
         """Book a decision: its load, its predicted blocks, its session's binding.
@@ -197,7 +197,7 @@ class Router(Membership):
             UnknownReplicaError: the replica has left the fleet.
         """
         with self._lock:
-            return self._commit(decision, replica, self._clock() if now is None else now)
+            return self._commit(decision, replica, self._time(now))
 
     def route(
         self,
@@ -219,7 +219,7 @@ class Router(Membership):
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
-            now = self._clock() if now is None else now
+            now = self._time(now)
             return self._commit(self._choose(prompt, request, limits, now), None, now)
 
     def _choose(
@@ -266,6 +266,8 @@ class Router(Membership):
         """Return the slots on offer, the session's binding, and whether the request goes elsewhere while that stays."""
         fleet = self._fleet
         slots = fleet.slots
+        if request.key is not None and not isinstance(request.key, str):
+            raise ConfigError(f"a request's key must be a string, got {request.key!r}")
         if not slots or fleet.limited or tried or limits[0] is not None or limits[1]:
             slots = fleet.offered(request.namespace, limits[0], limits[1], tried)
         offered = slots
@@ -302,7 +304,7 @@ class Router(Membership):
         self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[str], now: float
     ) -> int | None:
         """Return the slot a session is bound to; -1 = it has to move; ``None`` = not bound."""
-        if type(session) is not str:
+        if not isinstance(session, str):
             raise ConfigError(f"a session key must be a string, got {session!r}")
         bound = self._bindings.get(session, now)
         if bound is None:
@@ -410,7 +412,7 @@ class Router(Membership):
         Returns:
             Whether the session was bound.
         """
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             bound = self._bindings.get(session, now)
             if bound is not None:
@@ -418,7 +420,7 @@ class Router(Membership):
             return bound is not None
 
     def _alias(self, entry: Entry, session: str, now: float | None) -> None:
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             if self._fleet.generation(entry.slot) == entry.generation:
                 self._bindings.bind(session, entry.slot, entry.generation, now)
@@ -429,12 +431,20 @@ class Router(Membership):
             return self._bindings.forget(session)
 
     def _first_token(self, entry: Entry, now: float | None) -> None:
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             self._ledger.first_token(entry, now)
 
     def _finish(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float | None) -> None:
-        now = self._clock() if now is None else now
+        now = self._time(now)
+        try:
+            self._end(entry, output, reported, now)
+        except Exception:
+            if entry.open:  # the output cannot be hashed: not believed, but the request is over all the same
+                self._end(entry, None, reported, now)
+            raise
+
+    def _end(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float) -> None:
         decision = entry.decision
         context = None
         if output is not None and entry.open:
@@ -454,9 +464,10 @@ class Router(Membership):
             self._ledger.abort(entry)
 
     def _retry(self, entry: Entry, now: float | None) -> Ticket:
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
-            self._ledger.abort(entry, "retried")
+            if entry.open:
+                self._ledger.abort(entry, "retried")
             try:
                 ticket = self._again(entry, now)
             except Exception:
@@ -466,7 +477,7 @@ class Router(Membership):
             return ticket
 
     def _hedge(self, entry: Entry, now: float | None) -> Ticket:
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             ticket = self._again(entry, now)
             self._ledger.pair(entry, ticket._entry)
@@ -494,7 +505,7 @@ class Router(Membership):
 
     def load(self, *, now: float | None = None) -> dict[str, float]:
         """Return the load signal by replica, as policies see it."""
-        now = self._clock() if now is None else now
+        now = self._time(now)
         with self._lock:
             self._settle(now)
             loads = self._fleet.scaled(self._signal(self._book, now, self._fleet.slots), now)
@@ -502,14 +513,14 @@ class Router(Membership):
 
     def stats(self) -> dict[str, Any]:
         """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
-        now = self._clock()
+        now = self._time(None)
         with self._lock:
             self._settle(now)
             return status.stats(self)
 
     def metrics_text(self) -> str:
         """Return the metrics in the text format of Prometheus, for the host to serve."""
-        now = self._clock()
+        now = self._time(None)
         with self._lock:
             self._settle(now)
             return status.metrics_text(self)

@@ -172,7 +172,6 @@ class Shadows:
                 ticket.finish(output=output, now=now)
             except Exception:  # noqa: BLE001  # as above
                 _LOG.debug("shadow %r failed", ticket.decision.policy, exc_info=True)
-                ticket.finish(now=now)
 
     def regret(self) -> dict[str, Regret]:
         """Return each shadow's regret by name."""

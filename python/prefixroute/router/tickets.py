@@ -19,7 +19,8 @@ class Ticket:
     """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
 
     Ends once, by :meth:`finish` or :meth:`abort`; any later call is a counted no-op. As a context manager (``with``
-    or ``async with``) a normal exit finishes and an exception aborts. A ticket without a key that is dropped while
+    or ``async with``) a normal exit finishes and an exception aborts: call :meth:`abort` yourself where a failure raises
+    nothing, such as an answer with an error status. A ticket without a key that is dropped while
     open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
     """
 
@@ -66,7 +67,7 @@ class Ticket:
         reported_prompt_tokens: int | None = None,
         now: float | None = None,
     ) -> None:
-        """End the request normally.
+        """End the request normally, even if this raises: an output that cannot be hashed is then not believed.
 
         Args:
             output: the generated token ids (or text, or message, by the router's prompt kind), or a ``BlockHashes`` of
@@ -74,6 +75,9 @@ class Ticket:
             reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
             reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.
+
+        Raises:
+            TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
         self._router._finish(self._entry, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
@@ -82,7 +86,12 @@ class Ticket:
         self._router._abort(self._entry, now)
 
     def retry(self, *, now: float | None = None) -> Ticket:
-        """Abort, and route the request again to a replica that has not been tried. Raise ``NoReplicaError`` if none is left."""
+        """Abort if still open, and route the request again to a replica that has not been tried.
+
+        Raises:
+            NoReplicaError: none is left; the request has ended.
+            OverloadedError: those left are over their admission caps; the request has ended.
+        """
         return self._router._retry(self._entry, now)
 
     def hedge(self, *, now: float | None = None) -> Ticket:

@@ -1,0 +1,114 @@
+"""Wrong arguments: refused by one of our errors, and nothing is half done."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import ConfigError, TokensError
+from prefixroute.index import PrefixIndex
+from prefixroute.router import Router
+from prefixroute.types import Replica
+
+Make = Callable[..., Router]
+TOKENS = list(range(200))
+
+
+def loads(router: Router) -> tuple[int, int, int]:
+    """Return requests in flight, tokens queued and tokens in decode over the fleet."""
+    replicas = router.stats()["replicas"].values()
+    return tuple(sum(r[name] for r in replicas) for name in ("in_flight", "uncached_tokens", "decode_tokens"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "output"),
+    [
+        ("tokens", TOKENS, [1.5]), ("tokens", TOKENS, 5), ("tokens", TOKENS, [[1], [2, 3]]), ("tokens", TOKENS, "text"),
+        ("tokens", TOKENS, [True]), ("text", "a" * 200, "half an emoji \ud83d"), ("text", "a" * 200, [1]),
+        ("messages", [{"role": "user", "content": "a"}], "\ud83d"), ("messages", [{"role": "user", "content": "a"}], 5),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_hashed_ends_the_request_all_the_same(
+    make_router: Make, kind: str, prompt: Any, output: Any
+) -> None:
+    router = make_router(2, prompt_kind=kind, index=PrefixIndex())
+    router.shadow("random")
+    for key in ("k", None):
+        ticket = router.route(prompt, key=key)
+        with pytest.raises(TokensError), ticket:
+            ticket.finish(output=output)
+        assert not ticket.open
+    assert loads(router) == (0, 0, 0)
+    assert router.stats()["counts"] == {"committed": 2, "keyless": 2, "finished": 2}
+    assert router.shadow("random").stats()["in_flight"] == 0
+
+
+@pytest.mark.parametrize("prompt", [TOKENS, np.array(TOKENS, np.uint64), np.array(TOKENS, np.uint8), tuple(TOKENS)])
+@pytest.mark.parametrize("output", [[], (), np.array([]), [7] * 40, np.full(40, 7, np.int64), array("Q", [7] * 40)])
+def test_an_output_of_any_integers_or_none_follows_its_prompt(make_router: Make, prompt: Any, output: Any) -> None:
+    router = make_router(1, index=PrefixIndex())
+    router.route(prompt).finish(output=output)
+    context = [int(token) for token in (*prompt, *output)]
+    assert router.choose([*context, 0]).hit_tokens == len(context) // 16 * 16
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), "1", 10**400, 1j])
+def test_a_time_that_is_none_changes_nothing(make_router: Make, wrong: Any) -> None:
+    router = make_router(3)
+    ticket = router.route(TOKENS, session="a", now=1.0)
+    decision = router.choose(TOKENS, now=1.0)
+    calls: list[Callable[..., Any]] = [
+        partial(router.route, TOKENS), partial(router.choose, TOKENS), partial(router.commit, decision), router.load,
+        ticket.first_token, ticket.finish, ticket.retry, ticket.hedge, partial(router.alias, "a", "b"),
+        partial(router.suspend, "r0"), partial(router.add_replica, "r9"), partial(router.sync, ["r9"]),
+    ]  # fmt: skip
+    before = router.stats()
+    for call in calls:
+        with pytest.raises(ConfigError, match="a time must be a finite number of seconds"):
+            call(now=wrong)
+    assert router.stats() == before
+    assert ticket.open
+
+
+def test_a_key_is_a_string_and_a_wrong_one_books_nothing(make_router: Make) -> None:
+    router = make_router(2)
+    for wrong in (5, ["k"], b"k"):
+        with pytest.raises(ConfigError, match="key must be a string"):
+            router.route(TOKENS, key=wrong)  # type: ignore[arg-type]
+    assert loads(router) == (0, 0, 0)
+
+
+def test_retry_after_abort_is_not_late(make_router: Make) -> None:
+    router = make_router(2)
+    ticket = router.route(TOKENS)
+    ticket.abort()
+    ticket.retry().finish()
+    assert router.stats()["counts"] == {"committed": 2, "keyless": 1, "aborted": 1, "finished": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["half an emoji \ud83d"], ["x" * 20_000], [f"r{i}" for i in range(1_025)], {"b": Replica(capacity_tokens=True)},
+        {"b": Replica(capacity_tokens=1.5)}, {"b": Replica(capacity_tokens=1 << 64)},  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_a_fleet_that_the_index_would_refuse_changes_nothing(make_router: Make, wrong: Any) -> None:
+    router = make_router(["a"], index=PrefixIndex())
+    router.route(TOKENS).finish()
+    with pytest.raises(ConfigError):
+        router.sync(wrong)
+    assert router.replicas == ("a",)
+    assert router.choose(TOKENS).hit_tokens == 192
+
+
+@pytest.mark.parametrize("capacity", [None, "1", 1.5, True, -1, 1 << 64])
+def test_a_capacity_is_a_count_of_tokens(make_router: Make, capacity: Any) -> None:
+    for each in (capacity, {"a": capacity}):
+        with pytest.raises(ConfigError, match="capacity"):
+            make_router(["a"], capacity_tokens=each)
