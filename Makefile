@@ -50,6 +50,7 @@ lint: lint-rust lint-python ## formatters, linters, types, stubs, layers
 lint-rust: $(VENV)/.created
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --quiet --workspace -- -D warnings
 
 lint-python: $(VENV)/.lint
 	$(BIN)/ruff format --check
