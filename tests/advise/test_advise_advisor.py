@@ -86,6 +86,20 @@ def test_documents_are_followed_and_a_small_cache_is_named() -> None:
     assert kinds(advice)["capacity"] == "warning"
 
 
+def test_unequal_conversations_are_not_called_documents() -> None:
+    """Nothing is shared across sessions here; a few heavy ones make hashing them too uneven."""
+
+    def prompts() -> Iterator[tuple[str, list[int]]]:
+        for turn in range(60):
+            for session in range(3 if turn % 20 else 24):
+                yield f"s{session}", [1_000 * session + step for step in range(12 * turn + 70)]
+
+    advice = advise(made(prompts()), Question(scenario=Scenario(replicas=8), seeds=1))
+    assert advice.profile.shared_others < 0.05
+    assert advice.policy == "cache-aware"
+    assert [step.answer.split(",")[0] for step in advice.steps[-2:]] == ["Yes", "No"]
+
+
 def test_a_single_replica_needs_no_router() -> None:
     advice = advise(CHAT, Question(scenario=Scenario(replicas=1), seeds=1))
     assert (advice.policy, advice.saving) == ("none", None)

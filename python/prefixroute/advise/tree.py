@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from prefixroute.advise.advice import Step
 from prefixroute.advise.choice import LOAD_ONLY, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison
+from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.profile import Profile
 from prefixroute.sim.metrics import Row
 
@@ -21,16 +22,10 @@ def walk(profile: Profile, comparison: Comparison, chosen: str, replicas: int) -
     yield _system_prompt(profile, comparison, chosen)
     if chosen in LOAD_ONLY:
         return
-    sessions = profile.keyless < 1.0
-    yield _conversations(comparison.row("session") if sessions else None, comparison.row("cache-aware"), chosen)
+    sticky = comparison.row("session") if profile.keyless < 1.0 else None
+    yield _conversations(profile, sticky, comparison.row("cache-aware"), chosen)
     if chosen not in ("session", "rendezvous"):
-        row = comparison.row(chosen)
-        yield Step(
-            "Documents, agents or few-shot trees?",
-            f"Yes: prefixes are shared across sessions. {chosen} recomputes {percent(row.recompute_ratio)} at a skew of "
-            f"{row.skew:.2f}.",
-            {"recompute_ratio": row.recompute_ratio, "skew": row.skew},
-        )
+        yield _shared(profile, comparison.row(chosen))
 
 
 def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Step:
@@ -54,24 +49,40 @@ def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Ste
     )
 
 
-def _conversations(sticky: Row | None, aware: Row, chosen: str) -> Step:
+def _conversations(profile: Profile, sticky: Row | None, aware: Row, chosen: str) -> Step:
     measured = f"cache-aware recomputes {percent(aware.recompute_ratio)} at a skew of {aware.skew:.2f}"
     if sticky is None:
         answer = f"Nobody knows: requests carry no session. Measured: {measured}."
     else:
-        yes = "Yes" if chosen in ("session", "rendezvous") else "No"
-        answer = (
-            f"{yes}. session recomputes {percent(sticky.recompute_ratio)} at a skew of {sticky.skew:.2f}, {measured}."
-        )
+        apart = profile.shared_others < NOTABLE
+        but = "" if apart == (chosen in ("session", "rendezvous")) else ", but"
+        keyed = f"session recomputes {percent(sticky.recompute_ratio)} at a skew of {sticky.skew:.2f}"
+        answer = f"{'Yes' if apart else 'No'}{but or '.'} {keyed}, {measured}."
     return Step(
         "Do prefixes split only by conversation?",
         answer,
         {
+            "shared_others": profile.shared_others,
             "session": None if sticky is None else sticky.recompute_ratio,
             "session_skew": None if sticky is None else sticky.skew,
             "cache_aware": aware.recompute_ratio,
             "cache_aware_skew": aware.skew,
         },
+    )
+
+
+def _shared(profile: Profile, row: Row) -> Step:
+    measured = f"{row.policy} recomputes {percent(row.recompute_ratio)} at a skew of {row.skew:.2f}"
+    answer = (
+        f"Yes: prefixes are shared across sessions. {measured}."
+        if profile.shared_others >= NOTABLE
+        else f"No, but conversations are so unequal that keeping each on one replica loads some of them far above the mean, or "
+        f"nobody names them. {measured}."
+    )
+    return Step(
+        "Documents, agents or few-shot trees?",
+        answer,
+        {"shared_others": profile.shared_others, "recompute_ratio": row.recompute_ratio, "skew": row.skew},
     )
 
 
