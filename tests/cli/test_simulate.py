@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,32 @@ from typing import Any
 
 import pytest
 
+from prefixroute.costmodel import Assumption
+from prefixroute.report.study import Study
+
+pytest.importorskip("typer", reason="the extra `cli` is not installed")
+
+from rich.console import Console
+
+from prefixroute.cli.table import show
+
 Prefixroute = Callable[..., Any]
+PRICE = Assumption("usd_per_gpu_hour", 4.29, "$/h", "a list", assumed=True)
+ROW = {
+    "policy": "round-robin",
+    "replicas": 1,
+    "seeds": 3,
+    "requests": 40_000,
+    "recompute_ratio": 0.4677,
+    "recompute_ratio_spread": 0.0029,
+    "floor": 0.0373,
+    "skew": 1.0,
+    "usd_per_million_requests": 117.2,
+    "ttft_mean_s": 0.0983,
+    "ttft_p50_s": 0.0735,
+    "ttft_p90_s": 0.2433,
+    "ttft_p99_s": 0.2693,
+}
 FIELDS = [
     "policy",
     "replicas",
@@ -68,6 +94,19 @@ def test_the_table_has_floor_and_marks(prefixroute: Prefixroute, trace: Path) ->
     for policy in ("round-robin", "session", "cache-aware"):
         assert policy in out
     assert max(map(len, out.splitlines())) <= 200
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_narrow_terminal_loses_columns_and_no_figures(width: int) -> None:
+    study = Study("chat", "blocks", (ROW, {**ROW, "replicas": 8}), (PRICE,))
+    out = Console(file=io.StringIO(), width=width)
+    show(study, out)
+    text = out.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert ("too narrow for p90 ms" in text) == (width == 80)
+    for figure in ("round-robin", "46.77", "117.2", "98.3"):
+        assert figure in text
 
 
 def test_the_articles_cache_says_that_it_overstates(prefixroute: Prefixroute, trace: Path) -> None:

@@ -91,7 +91,7 @@ def _table(found: Comparison, title: str) -> Table:
         "verdict",
     )
     for head in heads:
-        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right", no_wrap=True)
+        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right", no_wrap=head == "policy")
     for row, difference in zip(found.rows, found.differences, strict=True):
         infinite = row.recompute_ratio_infinite
         table.add_row(

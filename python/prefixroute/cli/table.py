@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,17 +10,23 @@ from rich.table import Table
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
-from prefixroute.report.table import columns, figure, floor_line
+from prefixroute.report.table import Column, columns, figure, floor_line
 
 UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
 """Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
 
+DISPENSABLE = ("p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms", "unlimited %", "busy %")
+"""Columns that a narrow terminal does without, the first first."""
+
 
 def show(study: Study, console: Console) -> None:
     """Print the table of ``study`` with its floor, assumptions and notes."""
-    console.print(_table(study))
+    table, left_out = _fitting(study, console)
+    console.print(table)
     if study.floor is not None:
         console.print(f"  {floor_line(study.floor)}\n", markup=False)
+    if left_out:
+        console.print(f"  The terminal is too narrow for {', '.join(left_out)}.", markup=False)
     show_assumptions(study.assumptions, study.notes, console)
 
 
@@ -36,15 +42,31 @@ def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], co
         console.print(f"  Note: {note}", markup=False)
 
 
-def _table(study: Study) -> Table:
+def _fitting(study: Study, console: Console) -> tuple[Table, list[str]]:
+    """Return the widest table that fits the console, and the titles of the columns left out for it."""
+    shown, left_out = list(columns(study.rows)), []
+    table = _table(study, shown)
+    unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's
+    for title in DISPENSABLE:
+        if console.measure(table, options=unbound).maximum <= console.width:
+            break
+        if any(column.title == title for column in shown):
+            shown = [column for column in shown if column.title != title]
+            left_out.append(title)
+            table = _table(study, shown)
+    return table, left_out
+
+
+def _table(study: Study, shown: Sequence[Column]) -> Table:
     title = (
         f"{study.workload}: {study.rows[0]['requests']:,} requests, {study.rows[0]['seeds']} seeds, cache {study.cache}"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    shown = columns(study.rows)
     for column in shown:
+        # One word a line: the heads must not be what makes the table wide.
+        head = column.title.replace(" requests", "\nrequests").replace(" ms", "\nms").replace(" %", "\n%")
         mark = "\nASSUMED" if column.assumed(study.assumptions) else ""
-        table.add_column(column.title + mark, justify="left" if column.text else "right", no_wrap=True)
+        table.add_column(head + mark, justify="left" if column.text else "right", no_wrap=True)
     last = study.rows[0]["replicas"]
     for row in study.rows:
         if row["replicas"] != last:
