@@ -53,8 +53,11 @@ pub const fn mix(previous: u64, content: u64) -> u64 {
 
 /// Seed of a namespace's chains. Every part is written with a tag and its length, so no two specs share an encoding.
 pub fn namespace_seed(spec: &NamespaceSpec<'_>) -> u64 {
-    let mut bytes = NAMESPACE_TAG.to_vec();
-    for (tag, part) in [(1_u8, spec.model), (2, spec.lora), (3, spec.salt)] {
+    let parts = [(1_u8, spec.model), (2, spec.lora), (3, spec.salt)];
+    let lengths: usize = parts.iter().map(|(_, part)| part.len() + 9).sum();
+    let mut bytes = Vec::with_capacity(NAMESPACE_TAG.len() + lengths);
+    bytes.extend_from_slice(NAMESPACE_TAG);
+    for (tag, part) in parts {
         append_tagged(&mut bytes, tag, part);
     }
     xxh3_64_with_seed(&bytes, CONTENT_SEED)

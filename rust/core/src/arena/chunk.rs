@@ -27,6 +27,9 @@ impl Place {
     pub(crate) const CHUNK_BITS: u32 = 26;
 }
 
+/// A chunk that grows by a block at a time (a replica that decodes) grows its memory by at least a cache line.
+const SMALLEST_GROWTH: usize = 8;
+
 /// Stands for "no engine named this block" in a chunk's names.
 pub(crate) const NO_NAME: EngineHash = EngineHash(0xA5F1_52C8_6B3D_0E97);
 
@@ -107,7 +110,7 @@ impl Chunks {
         let chunk = &mut self.slots[id.0 as usize];
         let (before, len) = (chunk.bytes(), chunk.blocks.len());
         if len + blocks.len() > chunk.blocks.capacity() {
-            chunk.blocks.reserve_exact(blocks.len().max(len / 8));
+            chunk.blocks.reserve_exact(blocks.len().max(len / 8).max(SMALLEST_GROWTH));
         }
         chunk.blocks.extend_from_slice(blocks);
         if let Some(named) = &mut chunk.named {
