@@ -310,6 +310,34 @@ def test_a_key_booked_again_is_charged_once(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "first", [["retry", "retry"], ["hedge", "route"], ["hedge", "retry", "route"], ["hedge", "hedge", "route"]]
+)
+def test_only_one_request_answers_to_a_key(make_router: Make, first: list[str]) -> None:
+    router = make_router(4)
+    ticket = router.route(TOKENS, key="k")
+    tickets = [
+        ticket,
+        *(router.route(TOKENS, key="k") if step == "route" else getattr(ticket, step)() for step in first),
+    ]
+    assert [each.open for each in tickets] == [False] * len(first) + [True]
+    assert loads(router)[0] == 1
+    router.abort("k")
+    assert loads(router) == (0, 0, 0)
+
+
+def test_a_retry_and_the_hedge_that_is_out_race_on(make_router: Make) -> None:
+    router = make_router(4)
+    ticket = router.route(TOKENS, key="k")
+    hedge = ticket.hedge()
+    retried = ticket.retry()
+    assert (hedge.open, retried.open) == (True, True)
+    hedge.first_token()
+    assert (hedge.open, retried.open) == (True, False)
+    router.finish("k")
+    assert loads(router) == (0, 0, 0)
+
+
 def test_a_key_outlives_its_ticket(make_router: Make) -> None:
     router = make_router(3)
     router.route(TOKENS, key="k")

@@ -22,7 +22,7 @@ TOKENS = list(range(200))
 def loads(router: Router) -> tuple[int, int, int]:
     """Return requests in flight, tokens queued and tokens in decode over the fleet."""
     replicas = router.stats()["replicas"].values()
-    return tuple(sum(r[name] for r in replicas) for name in ("in_flight", "uncached_tokens", "decode_tokens"))  # type: ignore[return-value]
+    return tuple(sum(r[name] for r in replicas) for name in ("in_flight", "uncached_tokens", "decode_tokens"))
 
 
 @pytest.mark.parametrize(

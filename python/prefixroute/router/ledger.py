@@ -107,16 +107,13 @@ class Ledger:
         return entry
 
     def claim(self, entry: Entry) -> None:
-        """Let an attempt answer to its key; an earlier one that is in flight under it is refunded: charged once."""
-        earlier = None if entry.key is None else self.keys.get(entry.key)
-        if earlier is not None:
+        """Let an attempt answer to its key; other requests in flight under it are refunded: charged once."""
+        key, own = entry.key, entry.group or (entry,)
+        if key is None:
+            return
+        while (earlier := self.keys.get(key)) is not None and earlier not in own:
             self.abort(earlier, "rebooked")
-        self.answer(entry)
-
-    def answer(self, entry: Entry) -> None:
-        """Let an attempt answer to its key."""
-        if entry.key is not None:
-            self.keys[entry.key] = entry
+        self.keys[key] = entry
 
     def bind(self, entry: Entry, now: float) -> None:
         """Bind the session of an attempt to its replica, unless it is only on a detour."""
@@ -229,7 +226,7 @@ class Ledger:
             other.group = None
             if other is not entry and other.open:
                 self.abort(other, "hedge_lost")
-        self.answer(entry)
+        self.claim(entry)
         self.bind(entry, now)
 
     def _close(self, entry: Entry, fate: str) -> None:

@@ -364,7 +364,6 @@ class Router(Membership):
             entry.followers = self._shadows.follow(decision, name, now)
         else:
             entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
-            self._ledger.answer(entry)
         self._counters.decisions[self._policy_name, decision.reason, name] += 1
         if "window_s" in self._wants:
             self._book.spend(slot, self._cost.prefill_seconds(entry.queued, entry.hit), now)
@@ -473,6 +472,9 @@ class Router(Membership):
             except Exception:
                 self._ledger.give_up(entry)
                 raise
+            if entry.group is not None:
+                self._ledger.pair(entry, ticket._entry)  # its hedge may still answer first
+            self._ledger.claim(ticket._entry)
             self._ledger.bind(ticket._entry, now)
             return ticket
 
@@ -481,6 +483,7 @@ class Router(Membership):
         with self._lock:
             ticket = self._again(entry, now)
             self._ledger.pair(entry, ticket._entry)
+            self._ledger.claim(ticket._entry)
             return ticket
 
     def _again(self, entry: Entry, now: float) -> Ticket:
