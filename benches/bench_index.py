@@ -28,6 +28,8 @@ OURS, DICT, DYNAMO = "prefixroute", DictBaseline.name, DynamoRadixTree.name
 Tokens = NDArray[np.uint32]
 
 pytestmark = pytest.mark.benchmark(min_rounds=50, max_time=0.25, warmup=True, warmup_iterations=100)
+by_processor_time = pytest.mark.benchmark(timer=time.process_time)
+"""For work of milliseconds, so that what else the machine does then does not count."""
 every_contender = pytest.mark.parametrize("who", [OURS, DICT, DYNAMO])
 
 
@@ -245,6 +247,7 @@ WRITTEN = [
 ]
 
 
+@by_processor_time
 @every_contender
 @pytest.mark.parametrize(("fleet", "name", "goal"), [case[:3] for case in WRITTEN], ids=["W1", "W4-256"])
 def test_insert(benchmark: Any, fleet: Fleet, name: str, goal: str, who: str) -> None:
@@ -261,6 +264,7 @@ def test_insert(benchmark: Any, fleet: Fleet, name: str, goal: str, who: str) ->
     measure_rounds(benchmark, who, f"insert a block, {name}", writer.new, work, goal=goal, per=blocks)
 
 
+@by_processor_time
 @every_contender
 @pytest.mark.parametrize(("fleet", "name", "goal"), [(*case[:2], case[3]) for case in WRITTEN], ids=["W1", "W4-256"])
 def test_remove(benchmark: Any, fleet: Fleet, name: str, goal: str, who: str) -> None:
@@ -332,6 +336,7 @@ def trace_chains(traces: Path, expand: int) -> list[NDArray[np.uint64]]:
     return [hash_blocks(tokens, 512 // expand).array for tokens in cut]
 
 
+@by_processor_time
 @every_contender
 @pytest.mark.parametrize(("expand", "goal"), [(1, "14: <= 100 ns (10 M/s)"), (32, "14: <= 33 ns (30 M/s)")])
 def test_mooncake_replay(benchmark: Any, expand: int, goal: str, who: str) -> None:
@@ -355,35 +360,29 @@ def test_mooncake_replay(benchmark: Any, expand: int, goal: str, who: str) -> No
     measure_rounds(benchmark, who, f"Mooncake conversation x{expand}, a block", writer.new, work, goal=goal, per=blocks)
 
 
-def in_threads(count: int, work: Callable[[], None]) -> float:
-    """Seconds from the moment all threads are ready until the last is done."""
-    ready = threading.Barrier(count + 1)
-
-    def run() -> None:
-        ready.wait()
-        work()
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
+def in_threads(count: int, work: Callable[[], None]) -> None:
+    """Do the work in so many threads at once; starting them costs little beside it."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
-    ready.wait()
-    start = time.perf_counter()
     for thread in threads:
         thread.join()
-    return time.perf_counter() - start
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["match_many of 64 prompts", "one prompt of 128,000 tokens"])
 def test_threads(benchmark: Any, kind: str, threads: int) -> None:
-    """The same work in each of one or two threads; two that do not hinder each other take as long as one."""
+    """The same work in each of one or two threads; two that do not hinder each other take as long as one.
+
+    On a busy machine look at the best rounds: those in which nothing else wanted the second core.
+    """
     if kind.startswith("match_many"):
         index, prompt = filled(OURS, W1)
         flat, offsets = np.tile(prompt, 64), np.arange(65) * len(prompt)
-        repeat, call = 20, lambda: index.match_many(flat, offsets)
+        repeat, call = 50, lambda: index.match_many(flat, offsets)
     else:
         index, prompt = filled(OURS, W3)
-        repeat, call = 200, lambda: index.match(prompt)
+        repeat, call = 250, lambda: index.match(prompt)
 
     def work() -> None:
         for _ in range(repeat):
@@ -392,4 +391,4 @@ def test_threads(benchmark: Any, kind: str, threads: int) -> None:
     benchmark.group = f"{threads} thread(s): {kind}"
     goal = "15: both threads in <= 1.08x of one's time (1.85x the work)" if threads == 2 else ""
     benchmark.extra_info.update(who=OURS, goal=goal, unit="us", per=repeat)
-    benchmark.pedantic(in_threads, args=(threads, work), rounds=15)
+    benchmark.pedantic(in_threads, args=(threads, work), rounds=60)

@@ -42,16 +42,16 @@ def cpu_lines() -> list[str]:
 
 
 def table(results: Iterable[Any]) -> list[str]:
-    """Return the lines: median, 99th percentile over rounds, ratio to ours, goal."""
-    lines = [f"{'what':48} {'who':18} {'p50':>10} {'p99':>10} unit {'ratio':>8}  goal"]
+    """Return the lines: best round, median, 99th percentile over rounds, ratio of best rounds to ours, goal."""
+    lines = [f"{'what':48} {'who':18} {'best':>10} {'p50':>10} {'p99':>10} unit {'ratio':>8}  goal"]
     for what, members in groupby(results, key=lambda bench: bench.group or bench.name):
         rows = [(PLAIN | bench.extra_info, sorted(bench.stats.data)) for bench in members]
-        own = next((at(data, 0.5) / info["per"] for info, data in rows if info["who"] == OURS), None)
+        own = next((at(data, 0.0) / info["per"] for info, data in rows if info["who"] == OURS), None)
         for info, data in rows:
-            p50, p99 = (at(data, quantile) / info["per"] for quantile in (0.5, 0.99))
-            scale, ratio = UNITS[info["unit"]], f"{p50 / own:7.1f}x" if own else ""
+            best, p50, p99 = (at(data, quantile) / info["per"] for quantile in (0.0, 0.5, 0.99))
+            scale, ratio = UNITS[info["unit"]], f"{best / own:7.1f}x" if own else ""
             goal = info["goal"] if info["who"] == OURS else ""
-            figures = f"{p50 * scale:10,.3f} {p99 * scale:10,.3f} {info['unit']:4} {ratio:>8}"
+            figures = f"{best * scale:10,.3f} {p50 * scale:10,.3f} {p99 * scale:10,.3f} {info['unit']:4} {ratio:>8}"
             lines.append(f"{what:48} {info['who']:18} {figures}  {goal}".rstrip())
     return lines
 
