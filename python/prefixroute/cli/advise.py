@@ -14,7 +14,7 @@ from prefixroute.advise import Question, Sizing, Slo, advise, backtest, size
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
-from prefixroute.report.table import usd
+from prefixroute.report.table import MONEY, on_defaults, usd
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"
@@ -155,8 +155,10 @@ def size_command(  # noqa: PLR0917
 def _sizes(found: Sizing, most: int) -> Table:
     title = f"{found.workload}: the smallest fleet with {found.slo}"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for head in ("policy", "replicas", "GPUs", "$ / month", "TTFT s", "with one less", "recomputed %", "busy %"):
-        table.add_column(head, justify="left" if head == "policy" else "right")
+    mark = "\nASSUMED" if on_defaults(MONEY, found.assumptions) else ""
+    table.add_column("policy", no_wrap=True)
+    for head in ("replicas", "GPUs", "$ / month", "TTFT s", "with one less", "recomputed %", "busy %"):
+        table.add_column(head + mark, justify="right")
     for fleet in found.fleets:
         if fleet.replicas is None:
             table.add_row(fleet.policy, f"more than {most}")

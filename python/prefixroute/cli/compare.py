@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -12,12 +12,24 @@ from rich.table import Table
 from prefixroute.advise import Comparison, Interval, compare
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.table import show_assumptions
-from prefixroute.report.table import floor_line, usd
+from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defaults, usd
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
 
 EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware"
 """One policy of each kind, where none is named."""
+HEADS: dict[str, frozenset[str]] = {
+    "policy": frozenset(),
+    "recomputed %": SHARES,
+    "unlimited %": frozenset(),
+    "difference, points": SHARES,
+    "$ / 1M": MONEY,
+    "difference, $": MONEY,
+    "TTFT ms": SECONDS,
+    "skew": frozenset(),
+    "verdict": frozenset(),
+}
+"""Columns, and the assumptions that each rests on."""
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
 
@@ -79,19 +91,10 @@ def _show(found: Comparison, replicas: int) -> None:
 
 def _table(found: Comparison, title: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    heads = (
-        "policy",
-        "recomputed %",
-        "unlimited %",
-        "difference, points",
-        "$ / 1M",
-        "difference, $",
-        "TTFT ms",
-        "skew",
-        "verdict",
-    )
-    for head in heads:
-        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right", no_wrap=head == "policy")
+    for head, rests_on in HEADS.items():
+        mark = "\nASSUMED" if on_defaults(rests_on, found.assumptions) else ""
+        side: Literal["left", "right"] = "left" if head in ("policy", "verdict") else "right"
+        table.add_column(head + mark, justify=side, no_wrap=head == "policy")
     for row, difference in zip(found.rows, found.differences, strict=True):
         infinite = row.recompute_ratio_infinite
         table.add_row(

@@ -7,11 +7,12 @@ from html import escape
 
 from prefixroute.advise import Advice, Flip, Saving
 from prefixroute.advise.advice import NO_ROUTER
+from prefixroute.costmodel import Assumption
 from prefixroute.report import html
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import floor_line, usd
+from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defaults, usd
 
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
@@ -32,7 +33,7 @@ def advice_page(advice: Advice) -> str:
         html.heading("Compared"),
         html.legend(study.policies),
         html.figures(drawings),
-        html.table(_heads(), _rows(advice)),
+        html.table(_heads(compared.assumptions), _rows(advice)),
         *_sensitivity(advice.sensitivity),
         html.heading("What this rests on"),
         html.assumptions(compared.assumptions),
@@ -81,20 +82,21 @@ def _findings(advice: Advice) -> Iterator[str]:
         )
 
 
-def _heads() -> str:
-    titles = (
-        "policy",
-        "recomputed %",
-        "unlimited cache %",
-        "skew",
-        "TTFT p50 ms",
-        "p99 ms",
-        "$ / 1M, for the busiest",
-        "",
-    )
-    sides = ("text", *("number",) * 6, "text")
-    cells = (f'<th class="{side}">{escape(title)}</th>' for title, side in zip(titles, sides, strict=True))
-    return f"<tr>{''.join(cells)}</tr>"
+HEADS: dict[str, frozenset[str]] = {
+    "recomputed %": SHARES,
+    "unlimited cache %": frozenset(),
+    "skew": frozenset(),
+    "TTFT p50 ms": SECONDS,
+    "p99 ms": SECONDS,
+    "$ / 1M, for the busiest": MONEY,
+}
+"""Columns of figures, and the assumptions that each rests on."""
+
+
+def _heads(assumptions: tuple[Assumption, ...]) -> str:
+    marks = {title: f" {html.ASSUMED}" if on_defaults(names, assumptions) else "" for title, names in HEADS.items()}
+    figures = "".join(f'<th class="number">{escape(title)}{mark}</th>' for title, mark in marks.items())
+    return f'<tr><th class="text">policy</th>{figures}<th></th></tr>'
 
 
 def _rows(advice: Advice) -> Iterator[str]:

@@ -11,7 +11,10 @@ from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
 
-_HARDWARE = frozenset({"gpu", "model", "utilisation", "tensor_parallel", "overhead_s", "capacity_tokens"})
+SHARES = frozenset({"capacity_tokens"})
+SECONDS = SHARES | {"gpu", "model", "utilisation", "tensor_parallel", "overhead_s"}
+MONEY = SECONDS | {"usd_per_gpu_hour"}
+"""Names of the assumptions that figures of each kind rest on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,12 @@ class Column:
 
     def assumed(self, assumptions: Sequence[Assumption]) -> bool:
         """Return whether a default stands behind these figures."""
-        return any(item.assumed and item.name in self.rests_on for item in assumptions)
+        return on_defaults(self.rests_on, assumptions)
+
+
+def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> bool:
+    """Return whether one of the named figures is a default, so that what rests on it is marked ASSUMED."""
+    return any(item.assumed and item.name in names for item in assumptions)
 
 
 def _milliseconds(field: str) -> Callable[[Row], str]:
@@ -35,22 +43,22 @@ def _milliseconds(field: str) -> Callable[[Row], str]:
 COLUMNS = (
     Column("replicas", lambda row: str(row["replicas"])),
     Column("policy", lambda row: str(row["policy"]), text=True),
-    Column("recomputed %", lambda row: f"{100 * row['recompute_ratio']:.2f}", frozenset({"capacity_tokens"})),
+    Column("recomputed %", lambda row: f"{100 * row['recompute_ratio']:.2f}", SHARES),
     Column("spread", lambda row: f"{100 * row['recompute_ratio_spread']:.2f}"),
     Column("skew", lambda row: f"{row['skew']:.3f}"),
-    Column("$ / 1M requests", lambda row: usd(row["usd_per_million_requests"]), _HARDWARE | {"usd_per_gpu_hour"}),
-    Column("TTFT mean ms", _milliseconds("ttft_mean_s"), _HARDWARE),
-    Column("p50 ms", _milliseconds("ttft_p50_s"), _HARDWARE),
-    Column("p90 ms", _milliseconds("ttft_p90_s"), _HARDWARE),
-    Column("p99 ms", _milliseconds("ttft_p99_s"), _HARDWARE),
+    Column("$ / 1M requests", lambda row: usd(row["usd_per_million_requests"]), MONEY),
+    Column("TTFT mean ms", _milliseconds("ttft_mean_s"), SECONDS),
+    Column("p50 ms", _milliseconds("ttft_p50_s"), SECONDS),
+    Column("p90 ms", _milliseconds("ttft_p90_s"), SECONDS),
+    Column("p99 ms", _milliseconds("ttft_p99_s"), SECONDS),
 )
 
 UNLIMITED = Column("unlimited %", lambda row: f"{100 * row['recompute_ratio_infinite']:.2f}")
 """The same policy with caches that never evict."""
 
 CLOCKED = (
-    Column("queue mean ms", _milliseconds("queue_mean_s"), _HARDWARE),
-    Column("busy %", lambda row: f"{100 * row['busy']:.1f}", _HARDWARE),
+    Column("queue mean ms", _milliseconds("queue_mean_s"), SECONDS),
+    Column("busy %", lambda row: f"{100 * row['busy']:.1f}", SECONDS),
     Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}"),
 )
 """What only a run in time can tell."""
