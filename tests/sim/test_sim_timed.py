@@ -13,7 +13,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
-from prefixroute.policies import Policy, View, presets
+from prefixroute.policies import MinTtft, Policy, View, presets
 from prefixroute.policies.view import SIGNALS
 from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Tier, simulate
 from prefixroute.sim.scenario import replica_names
@@ -144,6 +144,15 @@ def test_policies_never_see_the_output_length() -> None:
     simulate(with_outputs(5_000), timed(long))
     assert len(short.views) == 40
     assert [repr(view) for view in short.views] == [repr(view) for view in long.views]
+
+
+def test_a_policy_that_weighs_seconds_uses_the_prices_of_the_run() -> None:
+    slow = CostModel(utilisation=0.05)
+    scenario = Scenario(policy="min-ttft", replicas=4, engine=EngineModel(slow))
+    by_name = simulate(busy_chat(requests=400), scenario, cost=slow)
+    by_object = simulate(busy_chat(requests=400), replace(scenario, policy=MinTtft(cost=slow)), cost=slow)
+    assert by_name.outcome.policy == "min-ttft"
+    assert by_name.log.column("replica").tolist() == by_object.log.column("replica").tolist()
 
 
 def test_same_seed_same_run_and_another_seed_another() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
+from prefixroute.policies import POLICIES, as_policy
 from prefixroute.sim.metrics import Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
 from prefixroute.sim.scenario import Scenario
@@ -78,7 +79,8 @@ def simulate(
     Args:
         workload: read once, from its start.
         scenario: the default is ``cache-aware`` on 8 replicas in order.
-        cost: prices and seconds; the default GPU and model unless given.
+        cost: prices and seconds; the default GPU and model unless given. A policy that weighs seconds and is given by
+            its name uses it too; an object keeps what it has.
         progress: told now and then how many requests have been routed.
 
     Raises:
@@ -86,6 +88,8 @@ def simulate(
         TraceError: a bad line of a trace that was not checked when it was opened.
     """
     scenario = scenario or Scenario()
+    if cost is not None:
+        scenario = _priced(scenario, cost)
     cost = cost or CostModel()
     if scenario.engine is None:
         ordered = OrderedRun(scenario, workload.block_size)
@@ -96,6 +100,16 @@ def simulate(
     timed.run(workload.requests(), progress)
     outcome = _outcome(scenario, timed.log, timed.fleet.names, cost, timed)
     return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried)
+
+
+def _priced(scenario: Scenario, cost: CostModel) -> Scenario:
+    """Return the scenario with the run's prices in a policy that weighs seconds, if it was given by its name."""
+    if not isinstance(scenario.policy, str) or scenario.policy not in POLICIES:
+        return scenario
+    policy = as_policy(scenario.policy)
+    if not hasattr(policy, "cost"):
+        return scenario
+    return replace(scenario, policy=replace(policy, cost=cost), label=scenario.policy_name)  # type: ignore[type-var]
 
 
 def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
