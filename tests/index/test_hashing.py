@@ -47,6 +47,10 @@ def test_golden_text(case: dict[str, Any]) -> None:
         assert hashes.token_count == -(-len(text.encode()) // 4)
 
 
+class OwnList(list[Any]):
+    """Read through the stable ABI, which on this interpreter other lists may not be."""
+
+
 IDS = [7, 0, 65_535, 32_767, 1] * 20
 WIDE = [*IDS, 2**31, 2**32 - 1, 2**31 - 1]
 
@@ -55,6 +59,7 @@ WIDE = [*IDS, 2**31, 2**32 - 1, 2**31 - 1]
     "prompt",
     [
         tuple(IDS),
+        OwnList(IDS),
         [np.int64(token) for token in IDS],
         np.array(IDS, dtype=object),
         np.array(IDS, dtype=np.uint16),
@@ -80,7 +85,7 @@ def test_every_sequence_of_ids_is_the_same_prompt(prompt: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint64, np.float64, object])
 def test_ids_go_up_to_32_bits_and_nothing_is_a_prompt_too(dtype: Any) -> None:
     if dtype is not np.float64:
-        assert hash_blocks(np.array(WIDE, dtype=dtype), 1) == hash_blocks(WIDE, 1)
+        assert hash_blocks(np.array(WIDE, dtype=dtype), 1) == hash_blocks(WIDE, 1) == hash_blocks(OwnList(WIDE), 1)
     assert hash_blocks(np.array([], dtype=dtype)) == hash_blocks([]) == hash_blocks(())
     assert len(hash_blocks([])) == 0
 
@@ -137,8 +142,9 @@ def test_what_makes_an_array_of_itself_is_a_prompt() -> None:
     ids=repr,
 )
 def test_what_is_no_prompt_is_refused_with_its_first_bad_position(prompt: Any, message: str) -> None:
-    with pytest.raises(TokensError, match=message):
-        hash_blocks(prompt)
+    for each in [prompt, OwnList(prompt)] if isinstance(prompt, list) else [prompt]:
+        with pytest.raises(TokensError, match=message):
+            hash_blocks(each)
 
 
 def test_an_id_that_changes_its_list_while_it_is_read() -> None:
@@ -147,8 +153,9 @@ def test_an_id_that_changes_its_list_while_it_is_read() -> None:
             del prompt[1:]
             return 1
 
-    prompt: list[Any] = [Shrinks(), *range(100)]
-    assert hash_blocks(prompt, 1) == hash_blocks([1], 1)
+    for make in (list, OwnList):
+        prompt: list[Any] = make([Shrinks(), *range(100)])
+        assert hash_blocks(prompt, 1) == hash_blocks([1], 1)
 
 
 @pytest.mark.parametrize("block_size", [0, 1025, 2**40, -1, 2**80])
