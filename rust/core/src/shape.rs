@@ -266,8 +266,9 @@ impl Engine {
             let front_views = self.views(front);
             self.chunks.allow_names(front, front_views);
         }
+        let head = self.chunks.head(back);
         let base = self.chunks.join(front, back);
-        for (start, view) in views {
+        for (start, view) in std::iter::once((0, head)).chain(views) {
             let moved = self.tree.run_mut(view);
             (moved.chunk, moved.start) = (front, base + start);
             self.chunks.set_view(Place { chunk: front, at: base + start }, view);
@@ -276,18 +277,16 @@ impl Engine {
         true
     }
 
-    /// The runs of a chunk by their starts: each is the child of the one before.
+    /// The runs of a chunk by their starts, but for the one at position 0: each is the child of the one before.
     pub(crate) fn views(&self, chunk: ChunkId) -> BTreeMap<u32, RunId> {
         let mut views = BTreeMap::new();
         let mut run = self.chunks.head(chunk);
         loop {
-            let found = self.tree.run(run);
-            views.insert(found.start, run);
-            let next = self.chunks.blocks(chunk).get(found.end() as usize);
-            match next.and_then(|&first| self.tree.head(run, first)) {
-                Some(next) => run = next,
-                None => return views,
-            }
+            let end = self.tree.run(run).end();
+            let next = self.chunks.blocks(chunk).get(end as usize);
+            let Some(next) = next.and_then(|&first| self.tree.head(run, first)) else { return views };
+            views.insert(end, next);
+            run = next;
         }
     }
 }

@@ -45,6 +45,7 @@ struct Chunk {
 #[derive(Debug, Default)]
 struct Named {
     names: Vec<EngineHash>,
+    /// The runs that start behind position 0, so that a chunk of one run has none.
     views: BTreeMap<u32, RunId>,
     /// Some replica has a name of its own for a block of this chunk, so its blocks must keep their places.
     fixed: bool,
@@ -166,8 +167,7 @@ impl Chunks {
         let chunk = &mut self.slots[place.chunk.0 as usize];
         if place.at == 0 {
             chunk.head = run;
-        }
-        if let Some(named) = &mut chunk.named {
+        } else if let Some(named) = &mut chunk.named {
             named.views.insert(place.at, run);
         }
     }
@@ -186,8 +186,9 @@ impl Chunks {
 
     /// The run that contains a place of a chunk with names.
     pub(crate) fn view(&self, place: Place) -> Option<RunId> {
-        let named = self.slots[place.chunk.0 as usize].named.as_ref()?;
-        named.views.range(..=place.at).next_back().map(|(_, &run)| run)
+        let chunk = &self.slots[place.chunk.0 as usize];
+        let views = &chunk.named.as_ref()?.views;
+        Some(views.range(..=place.at).next_back().map_or(chunk.head, |(_, &run)| run))
     }
 
     /// Whether blocks of this chunk have names.
@@ -195,7 +196,8 @@ impl Chunks {
         self.slots[id.0 as usize].named.is_some()
     }
 
-    /// From now on blocks of this chunk can have names. `views` are the runs by their starts.
+    /// From now on blocks of this chunk can have names. `views` are the runs by their starts, but for
+    /// the one at position 0.
     pub(crate) fn allow_names(&mut self, id: ChunkId, views: BTreeMap<u32, RunId>) {
         let chunk = &mut self.slots[id.0 as usize];
         let before = chunk.bytes();
@@ -222,6 +224,13 @@ impl Chunks {
         }
     }
 
+    /// Names blocks from a place on.
+    pub(crate) fn set_names(&mut self, place: Place, names: &[EngineHash]) {
+        if let Some(named) = &mut self.slots[place.chunk.0 as usize].named {
+            named.names[place.at as usize..][..names.len()].copy_from_slice(names);
+        }
+    }
+
     /// The blocks of this chunk must keep their places.
     pub(crate) fn fix(&mut self, id: ChunkId) {
         if let Some(named) = &mut self.slots[id.0 as usize].named {
@@ -233,14 +242,10 @@ impl Chunks {
         self.slots[id.0 as usize].named.as_ref().is_some_and(|named| named.fixed)
     }
 
-    /// The blocks that have a shared name.
-    pub(crate) fn named_blocks(&self) -> impl Iterator<Item = (Place, EngineHash)> {
-        self.slots.iter().enumerate().flat_map(|(id, chunk)| {
-            let names = chunk.named.as_ref().map_or(&[][..], |named| &named.names);
-            let id = ChunkId(id as u32);
-            let filled = names.iter().enumerate().filter(|(_, name)| **name != NO_NAME);
-            filled.map(move |(at, &name)| (Place { chunk: id, at: at as u32 }, name))
-        })
+    /// The shared names of each chunk that has any.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = (ChunkId, &[EngineHash])> {
+        let chunks = self.slots.iter().enumerate();
+        chunks.filter_map(|(id, chunk)| Some((ChunkId(id as u32), &chunk.named.as_ref()?.names[..])))
     }
 
     /// Whether these many more blocks still have positions in a chunk.

@@ -149,30 +149,21 @@ impl Names {
         let size = (entries * 15 / 8).max(SMALLEST);
         let old = std::mem::replace(&mut self.table, vec![EMPTY; size]);
         self.used = 0;
-        let mut batch = Vec::with_capacity(BATCH);
         if old.len() < chunks.slots() {
-            for &entry in old.iter().filter(|&&entry| entry > GONE) {
-                self.put_later(&mut batch, place(entry), chunks.name(place(entry)));
+            for place in old.iter().filter(|&&entry| entry > GONE).map(|&entry| place(entry)) {
+                self.put(self.home(chunks.name(place)), place);
             }
-        } else {
-            for (place, name) in chunks.named_blocks() {
-                self.put_later(&mut batch, place, name);
+            return;
+        }
+        for (chunk, names) in chunks.all_names() {
+            for (at, batch) in names.chunks(BATCH).enumerate() {
+                let homes = self.homes(batch.iter().copied());
+                for (offset, (&name, home)) in batch.iter().zip(homes).enumerate() {
+                    if name != NO_NAME {
+                        self.put(home, Place { chunk, at: (at * BATCH + offset) as u32 });
+                    }
+                }
             }
-        }
-        self.put_batch(&mut batch);
-    }
-
-    fn put_later(&mut self, batch: &mut Vec<(Place, EngineHash)>, place: Place, name: EngineHash) {
-        batch.push((place, name));
-        if batch.len() == BATCH {
-            self.put_batch(batch);
-        }
-    }
-
-    fn put_batch(&mut self, batch: &mut Vec<(Place, EngineHash)>) {
-        let homes = self.homes(batch.iter().map(|&(_, name)| name));
-        for ((place, _), home) in batch.drain(..).zip(homes) {
-            self.put(home, place);
         }
     }
 

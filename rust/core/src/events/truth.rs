@@ -224,20 +224,45 @@ impl Engine {
     /// The replica calls the blocks from this place on so.
     fn set_names(&mut self, slot: Slot, place: Place, names: &[EngineHash]) {
         self.allow_names(place.chunk);
-        let start = place.at as usize;
-        let present = &self.chunks.names(place.chunk)[start..start + names.len()];
-        if present == names && !names.contains(&NO_NAME) && self.replicas[slot.index()].own_names.is_empty() {
+        let present = &self.chunks.names(place.chunk)[place.at as usize..][..names.len()];
+        let plain = self.replicas[slot.index()].own_names.is_empty() && !names.contains(&NO_NAME);
+        if plain && present == names {
             return;
         }
+        let fresh = plain && present.iter().all(|&name| name == NO_NAME);
         self.names.reserve(names.len(), &self.chunks);
+        if fresh {
+            self.chunks.set_names(place, names);
+        }
         let mut at = place;
         for batch in names.chunks(BATCH) {
             let homes = self.names.homes(batch.iter().map(|&name| stored_form(name)));
             for (&name, home) in batch.iter().zip(homes) {
-                self.set_name(slot, at, name, home);
+                if fresh {
+                    self.add_name(slot, at, name, home);
+                } else {
+                    self.set_name(slot, at, name, home);
+                }
                 at.at += 1;
             }
         }
+    }
+
+    /// Puts a name that the chunk has already in the map; if it means another block, the replica keeps it for itself.
+    #[inline]
+    fn add_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
+        if let Err(free) = self.names.probe_from(home, name, &self.chunks) {
+            self.names.insert(free, home.tag, place);
+        } else {
+            self.chunks.set_name(place, NO_NAME);
+            self.keep_own(slot, place, name);
+        }
+    }
+
+    fn keep_own(&mut self, slot: Slot, place: Place, name: EngineHash) {
+        let block = self.chunks.block(place);
+        self.replicas[slot.index()].own_names.insert(name, (place, block));
+        self.chunks.fix(place.chunk);
     }
 
     fn allow_names(&mut self, chunk: ChunkId) {
@@ -263,9 +288,7 @@ impl Engine {
     pub(crate) fn restore_own_name(&mut self, slot: Slot, name: EngineHash, run: RunId, offset: u32) {
         let place = self.tree.run(run).place(offset);
         self.allow_names(place.chunk);
-        self.chunks.fix(place.chunk);
-        let block = self.chunks.block(place);
-        self.replicas[slot.index()].own_names.insert(name, (place, block));
+        self.keep_own(slot, place, name);
     }
 
     fn set_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
@@ -283,10 +306,7 @@ impl Engine {
                 self.chunks.set_name(place, form);
                 self.names.insert(free, home.tag, place);
             }
-            _ => {
-                replica.own_names.insert(name, (place, self.chunks.block(place)));
-                self.chunks.fix(place.chunk);
-            }
+            _ => self.keep_own(slot, place, name),
         }
     }
 
