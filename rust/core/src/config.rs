@@ -17,7 +17,7 @@ pub struct Config {
     pub capacity_blocks: Option<u64>,
     /// Bound of the bytes the index reserves.
     pub max_bytes: Option<u64>,
-    /// Seconds after its last touch that a believed block is dropped.
+    /// Seconds after its last touch that a believed block is dropped: by the replica's next insert, or by `expire`.
     pub ttl: Option<f64>,
     /// Blocks that wait in the orphan buffer before the oldest is dropped.
     pub orphan_blocks: usize,

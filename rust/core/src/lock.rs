@@ -4,8 +4,8 @@
 //! only `unsafe` of the crate is here: that a value behind several locks is as safe as behind one.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, PoisonError};
 
 #[cfg(loom)]
 use loom::{cell::UnsafeCell, sync::RwLock};
@@ -33,7 +33,9 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// As many words as cores.
     pub(crate) fn new(value: T) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Asking the system takes longer than many an index lives.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
         Shared::with_words(value, cores.next_power_of_two().min(MOST))
     }
 
