@@ -19,6 +19,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # dataclass fields are members too: documented once
+# `Request` is what a workload yields and what a policy sees; the text around a reference says which.
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = "prefixroute"

@@ -52,6 +52,12 @@ def test_the_relay_of_the_readme_streams_and_keeps_a_conversation_together() -> 
     assert decision.hit_tokens == 3_984
 
 
+def test_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
 def test_the_first_screen_installs_and_runs() -> None:
     head = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:25])
     for needed in ("make demo", "make test", "pip install prefixroute", "```python"):
