@@ -432,3 +432,55 @@ def test_pinned_blocks_stay(index: PrefixIndex) -> None:
     index.unpin("a", hashes)
     index.insert("a", [8] * 64)
     assert index.match(PROMPT).tolist() == [0, 0]
+
+
+HALF_AN_EMOJI = "\ud83d"
+
+
+@pytest.mark.parametrize(
+    "namespace",
+    [
+        Namespace(model=HALF_AN_EMOJI),
+        Namespace(lora=HALF_AN_EMOJI),
+        Namespace(salt=HALF_AN_EMOJI),
+        Namespace(extra=((0, HALF_AN_EMOJI),)),
+        Namespace(extra=5),  # type: ignore[arg-type]
+        Namespace(extra=(5,)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_namespace_that_is_none_is_the_library_s_error(index: PrefixIndex, namespace: Namespace) -> None:
+    for call in (index.match, hash_blocks):
+        with pytest.raises(ConfigError, match=r"valid Unicode|extra keys of a namespace"):
+            call(PROMPT, namespace=namespace)  # type: ignore[operator]
+
+
+def test_a_name_that_is_no_unicode_is_the_library_s_error(index: PrefixIndex) -> None:
+    for call in (index.add_replica, index.remove_replica, index.clear, index.apply_cleared):
+        with pytest.raises(ConfigError, match="text must be valid Unicode"):
+            call(HALF_AN_EMOJI)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match="text must be valid Unicode"):
+        index.insert(HALF_AN_EMOJI, PROMPT)
+    assert index.replicas == ("a", "b")
+
+
+class Interrupted:
+    """What Ctrl-C looks like when it comes while an object is asked for its value."""
+
+    def __index__(self) -> int:
+        raise KeyboardInterrupt
+
+    __float__ = __index__
+    model = property(__index__)
+
+
+def test_an_interrupt_is_no_wrong_argument(index: PrefixIndex) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: index.match([1, Interrupted()]),
+        lambda: index.match_hashes([Interrupted()]),
+        lambda: index.insert("a", PROMPT, now=Interrupted()),  # type: ignore[arg-type]
+        lambda: index.match(PROMPT, namespace=Interrupted()),  # type: ignore[arg-type]
+        lambda: index.set_capacity("a", Interrupted()),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(KeyboardInterrupt):
+            call()

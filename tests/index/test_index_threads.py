@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,3 +143,35 @@ def test_a_prompt_may_be_dropped_while_it_is_hashed() -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: hash_blocks(np.arange(90_000, dtype=np.uint32)), range(40)))
     assert all(result == expected for result in results)
+
+
+UNKNOWN_NAMES = """
+import sys, threading
+from prefixroute import PrefixIndex, UnknownReplicaError, hash_blocks
+
+sys.setswitchinterval(1e-5)
+index, hashes = PrefixIndex(), hash_blocks(list(range(64)))
+index.add_replica("a")
+
+def refused(call):
+    try:
+        call("missing")
+    except UnknownReplicaError:
+        pass
+
+calls = [
+    lambda: refused(index.remove_replica),
+    lambda: refused(index.clear),
+    lambda: index.pin("a", hashes),
+    lambda: index.unpin("a", hashes),
+]
+threads = [threading.Thread(target=lambda call=call: [call() for _ in range(20_000)]) for call in calls]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_a_refusal_waits_for_no_one_who_waits_for_it() -> None:
+    subprocess.run([sys.executable, "-c", UNKNOWN_NAMES], timeout=120, check=True)

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::errors;
 use crate::hashes::BlockHashes;
 use crate::sizes;
+use crate::text::Text;
 
 /// A request was admitted.
 #[pyclass(frozen, get_all, module = "prefixroute._core")]
@@ -305,23 +306,23 @@ impl EntryCache {
     #[pyo3(signature = (entry, prompt_tokens, shared_tokens=0))]
     fn hit(
         &self,
-        entry: &str,
+        entry: Text<'_>,
         #[pyo3(from_py_with = sizes::token_count)] prompt_tokens: usize,
         #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
     ) -> usize {
-        self.lock().cached(entry, prompt_tokens, shared_tokens)
+        self.lock().cached(&entry, prompt_tokens, shared_tokens)
     }
 
     /// Serve a prompt and hold `context_tokens` as the entry afterwards; returns the tokens that were cached.
     #[pyo3(signature = (entry, prompt_tokens, context_tokens, shared_tokens=0))]
     fn serve(
         &self,
-        entry: &str,
+        entry: Text<'_>,
         #[pyo3(from_py_with = sizes::token_count)] prompt_tokens: usize,
         #[pyo3(from_py_with = sizes::token_count)] context_tokens: usize,
         #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
     ) -> usize {
-        self.lock().serve(entry, prompt_tokens, context_tokens, shared_tokens)
+        self.lock().serve(&entry, prompt_tokens, context_tokens, shared_tokens)
     }
 
     /// Forget everything.

@@ -2,6 +2,7 @@
 
 use prefixroute_core::Error;
 use prefixroute_core::replica_cache::Refused;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -26,6 +27,15 @@ raisers! {
     unknown_replica => "UnknownReplicaError",
     /// An event that cannot be applied.
     event => "EventError",
+}
+
+/// What a call into Python gave, or nothing if it raised an `Exception`. An interrupt or an exit goes on.
+pub fn caught<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn raise(class: &'static PyOnceLock<Py<PyType>>, name: &str, message: String) -> PyErr {

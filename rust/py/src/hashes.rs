@@ -280,12 +280,12 @@ fn odd_hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
         let class = type_name(item);
         return Err(errors::config(format!("a hash must be an int or bytes, got {class} at position {position}")));
     }
-    if let Ok(value) = item.extract::<u64>() {
+    if let Some(value) = errors::caught(item.py(), item.extract::<u64>())? {
         return Ok(value);
     }
-    let signed = item.extract::<i64>().map(|value| u64::from_ne_bytes(value.to_ne_bytes()));
-    signed.or_else(|_| {
-        let given = item.str()?;
-        Err(errors::config(format!("a hash must fit in 64 bits, got {given} at position {position}")))
-    })
+    if let Some(value) = errors::caught(item.py(), item.extract::<i64>())? {
+        return Ok(u64::from_ne_bytes(value.to_ne_bytes()));
+    }
+    let given = item.str()?;
+    Err(errors::config(format!("a hash must fit in 64 bits, got {given} at position {position}")))
 }

@@ -18,6 +18,7 @@ use crate::namespace::Namespace;
 use crate::out::{not_an_out_array, out_array, out_matrix};
 use crate::outcomes::{IndexStats, Insertion, Removed, Stored};
 use crate::sizes;
+use crate::text::Text;
 use crate::tokens::{Prompt, token_ids};
 
 /// A block of an event costs as much as hashing so many tokens.
@@ -67,13 +68,13 @@ impl PrefixIndex {
         self.index.config().block_size
     }
 
-    /// Does the work at the slot of a name.
+    /// Does the work at the slot of a name. An error is made once the lock is free: that takes the interpreter, which
+    /// whoever holds it may be waiting with for the lock.
     fn at<T>(&self, name: &str, work: impl FnOnce(Slot) -> CoreResult<T>) -> PyResult<T> {
         let fleet = self.fleet.read().unwrap_or_else(PoisonError::into_inner);
-        let slot = self.index.slot(name).ok_or_else(|| unknown(name))?;
-        let done = work(slot);
+        let done = self.index.slot(name).map(work);
         drop(fleet);
-        done.map_err(errors::of_core)
+        done.ok_or_else(|| unknown(name))?.map_err(errors::of_core)
     }
 
     /// A new `uint32[slots]`, or the caller's array, with what `work` writes: one length per slot, in tokens.
@@ -200,33 +201,32 @@ impl PrefixIndex {
     #[pyo3(signature = (name, capacity_tokens=None))]
     fn add_replica(
         &self,
-        name: &str,
+        name: Text<'_>,
         #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
     ) -> PyResult<u16> {
-        let slot = self.index.add_replica(name, self.capacity_blocks(capacity_tokens));
+        let slot = self.index.add_replica(&name, self.capacity_blocks(capacity_tokens));
         slot.map(|slot| slot.0).map_err(errors::of_core)
     }
 
     /// Remove a replica with all it holds. Costs what it holds.
-    fn remove_replica(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    fn remove_replica(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
         py.detach(|| {
             let fleet = self.fleet.write().unwrap_or_else(PoisonError::into_inner);
-            let slot = self.index.slot(name).ok_or_else(|| unknown(name))?;
-            let done = self.index.remove_replica(slot);
+            let done = self.index.slot(&name).map(|slot| self.index.remove_replica(slot));
             drop(fleet);
-            done.map_err(errors::of_core)
+            done.ok_or_else(|| unknown(&name))?.map_err(errors::of_core)
         })
     }
 
     /// Forget what one replica holds, or all of them.
     #[pyo3(signature = (name=None))]
-    fn clear(&self, py: Python<'_>, name: Option<&str>) -> PyResult<()> {
+    fn clear(&self, py: Python<'_>, name: Option<Text<'_>>) -> PyResult<()> {
         py.detach(|| {
             let Some(name) = name else {
                 self.index.new_epoch();
                 return Ok(());
             };
-            self.at(name, |slot| self.index.clear(slot))
+            self.at(&name, |slot| self.index.clear(slot))
         })
     }
 
@@ -234,10 +234,10 @@ impl PrefixIndex {
     fn set_capacity(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         #[pyo3(from_py_with = sizes::capacity_tokens)] tokens: Option<u64>,
     ) -> PyResult<()> {
-        py.detach(|| self.at(name, |slot| self.index.set_capacity(slot, self.capacity_blocks(tokens))))
+        py.detach(|| self.at(&name, |slot| self.index.set_capacity(slot, self.capacity_blocks(tokens))))
     }
 
     /// Tokens of the prompt's prefix that each slot holds, as uint32[slots].
@@ -341,14 +341,14 @@ impl PrefixIndex {
     fn insert(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         prompt: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Insertion> {
         let hashes = self.hashed(py, prompt, namespace)?;
         let blocks = hashes.blocks();
-        let work = || self.at(name, |slot| self.index.insert(slot, blocks, now));
+        let work = || self.at(&name, |slot| self.index.insert(slot, blocks, now));
         detached_if_long(py, blocks.len() * self.block_size(), work).map(Insertion::from)
     }
 
@@ -384,13 +384,13 @@ impl PrefixIndex {
     /// Take back the blocks that an insert added and nobody has touched since; returns how many.
     fn retract(
         &self,
-        name: &str,
+        name: Text<'_>,
         hashes: &Bound<'_, BlockHashes>,
         insertion: &Bound<'_, Insertion>,
     ) -> PyResult<usize> {
         hashes.get().check_block_size(self.block_size())?;
         let (keep, stamp) = insertion.get().retract_key();
-        self.at(name, |slot| self.index.retract(slot, hashes.get().blocks(), keep, stamp))
+        self.at(&name, |slot| self.index.retract(slot, hashes.get().blocks(), keep, stamp))
     }
 
     /// Make the leading blocks held the most recently used; returns how many lead.
@@ -398,25 +398,25 @@ impl PrefixIndex {
     fn touch(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         prompt: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<usize> {
         let hashes = self.hashed(py, prompt, namespace)?;
-        self.at(name, |slot| self.index.touch(slot, hashes.blocks(), now))
+        self.at(&name, |slot| self.index.touch(slot, hashes.blocks(), now))
     }
 
     /// Keep the leading blocks held from eviction; returns how many lead. Unpin as many.
-    fn pin(&self, name: &str, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
+    fn pin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
         hashes.get().check_block_size(self.block_size())?;
-        self.at(name, |slot| self.index.pin(slot, hashes.get().blocks()))
+        self.at(&name, |slot| self.index.pin(slot, hashes.get().blocks()))
     }
 
     /// Take one pin from each of these blocks.
-    fn unpin(&self, name: &str, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
+    fn unpin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
         hashes.get().check_block_size(self.block_size())?;
-        self.at(name, |slot| self.index.unpin(slot, hashes.get().blocks()))
+        self.at(&name, |slot| self.index.unpin(slot, hashes.get().blocks()))
     }
 
     /// An engine stored these blocks: its own hashes, one after the other behind parent, with their token ids.
@@ -425,7 +425,7 @@ impl PrefixIndex {
     fn apply_stored(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         block_hashes: &Bound<'_, PyAny>,
         parent: Option<&Bound<'_, PyAny>>,
         token_ids: &Bound<'_, PyAny>,
@@ -444,7 +444,7 @@ impl PrefixIndex {
             seed: namespace.seed,
             medium: medium_of(medium)?,
         };
-        let work = || self.at(name, |slot| self.index.stored(slot, &event, now));
+        let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
         detached_if_long(py, contents.len() * EVENT_COST, work).map(Stored::from)
     }
 
@@ -453,18 +453,18 @@ impl PrefixIndex {
     fn apply_removed(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         block_hashes: &Bound<'_, PyAny>,
         medium: Option<&str>,
     ) -> PyResult<Removed> {
         let (names, medium) = (hash_values(block_hashes)?, medium_of(medium)?);
-        let work = || self.at(name, |slot| self.index.removed(slot, engine_hashes(&names), medium));
+        let work = || self.at(&name, |slot| self.index.removed(slot, engine_hashes(&names), medium));
         detached_if_long(py, names.len() * EVENT_COST, work).map(Removed::from)
     }
 
     /// An engine reset its cache.
-    fn apply_cleared(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        py.detach(|| self.at(name, |slot| self.index.cleared(slot)))
+    fn apply_cleared(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
+        py.detach(|| self.at(&name, |slot| self.index.cleared(slot)))
     }
 
     /// Drop belief that is older than its time to live; returns how many blocks.

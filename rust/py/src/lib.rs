@@ -14,6 +14,7 @@ mod namespace;
 mod out;
 mod outcomes;
 mod sizes;
+mod text;
 mod tokens;
 
 use pyo3::prelude::*;

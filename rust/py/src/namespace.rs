@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::errors;
+use crate::text::of_encoding;
 use crate::tokens::type_name;
 
 /// What separates equal tokens, ready for hashing.
@@ -31,10 +32,11 @@ impl Namespace {
         let lora = part(pyo3::intern!(py, "lora"))?;
         let salt = part(pyo3::intern!(py, "salt"))?;
         let mut extra = Vec::new();
-        for pair in attribute(object, pyo3::intern!(py, "extra"))?.try_iter()? {
-            let (position, key) = pair?
-                .extract::<(usize, Bound<'_, PyAny>)>()
-                .map_err(|_| errors::config("extra keys of a namespace must be (token position, key) pairs"))?;
+        let not_pairs = || errors::config("extra keys of a namespace must be (token position, key) pairs");
+        let pairs = attribute(object, pyo3::intern!(py, "extra"))?;
+        for pair in errors::caught(py, pairs.try_iter())?.ok_or_else(not_pairs)? {
+            let (position, key) =
+                errors::caught(py, pair?.extract::<(usize, Bound<'_, PyAny>)>())?.ok_or_else(not_pairs)?;
             extra.push((position, key_bytes(&key)?));
         }
         extra.sort_by_key(|(position, _)| *position);
@@ -57,9 +59,8 @@ impl Namespace {
 }
 
 fn attribute<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
-    object
-        .getattr(name)
-        .map_err(|_| errors::config(format!("namespace must be a prefixroute.Namespace, got {}", type_name(object))))
+    errors::caught(object.py(), object.getattr(name))?
+        .ok_or_else(|| errors::config(format!("namespace must be a prefixroute.Namespace, got {}", type_name(object))))
 }
 
 fn empty_seed() -> u64 {
@@ -70,7 +71,8 @@ fn empty_seed() -> u64 {
 /// A name or key as bytes; text and bytes never collide by accident, since text is UTF-8 either way.
 fn key_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(text.to_str()?.as_bytes().to_vec());
+        let text = text.to_str().map_err(|error| of_encoding(value.py(), error))?;
+        return Ok(text.as_bytes().to_vec());
     }
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());

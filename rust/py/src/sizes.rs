@@ -45,9 +45,8 @@ pub fn request(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// A time or a span; its limits are checked where it is used.
 pub fn seconds(object: &Bound<'_, PyAny>) -> PyResult<f64> {
-    object
-        .extract()
-        .map_err(|_| errors::config(format!("a time must be a number of seconds, got {}", type_name(object))))
+    errors::caught(object.py(), object.extract())?
+        .ok_or_else(|| errors::config(format!("a time must be a number of seconds, got {}", type_name(object))))
 }
 
 /// The same, or `None`.
@@ -70,6 +69,10 @@ fn integer<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, P
     if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
         return Ok(object.clone());
     }
-    let index = if object.is_instance_of::<PyBool>() { None } else { object.call_method0("__index__").ok() };
+    let index = if object.is_instance_of::<PyBool>() {
+        None
+    } else {
+        errors::caught(object.py(), object.call_method0("__index__"))?
+    };
     index.ok_or_else(|| errors::config(format!("{what} must be an int, got {}", type_name(object))))
 }

@@ -175,17 +175,16 @@ fn of_sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
 pub fn of_item(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u32> {
     // A failed conversion above may have left its error behind.
     drop(PyErr::take(item.py()));
-    let integer = || {
-        if item.is_instance_of::<PyBool>() {
-            return None;
-        }
-        if item.is_instance_of::<PyInt>() {
-            return Some(item.clone());
-        }
-        item.call_method0("__index__").ok()
+    let py = item.py();
+    let integer = if item.is_instance_of::<PyBool>() {
+        None
+    } else if item.is_instance_of::<PyInt>() {
+        Some(item.clone())
+    } else {
+        errors::caught(py, item.call_method0("__index__"))?
     };
-    let Some(integer) = integer() else {
-        let given = item.repr().map_or_else(|_| "an object".into(), |repr| repr.to_string());
+    let Some(integer) = integer else {
+        let given = errors::caught(py, item.repr())?.map_or_else(|| "an object".into(), |repr| repr.to_string());
         let given: String = given.chars().take(40).collect();
         let class = type_name(item);
         return Err(errors::tokens(format!(
@@ -203,7 +202,7 @@ fn of_other(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     if object.is_instance_of::<PyTuple>() {
         return of_sequence(object);
     }
-    if let Ok(buffer) = PyUntypedBuffer::get(object) {
+    if let Some(buffer) = errors::caught(object.py(), PyUntypedBuffer::get(object))? {
         return of_buffer(&buffer);
     }
     if object.hasattr("__array__")? {
