@@ -128,6 +128,14 @@ def test_rules(policy: Policy, loads: list[float], hits: list[int] | None, expec
     assert picks(policy, view(loads, hits)) == expected
 
 
+def test_the_less_loaded_of_two_holders_stays() -> None:
+    """Two draws with replacement: the busier of two holders is taken only when it is drawn twice."""
+    seen = view([5, 0, 0], [2_048, 2_048, 0])
+    taken = Counter(CacheAware().decide(seen._replace(turn=turn))[0] for turn in range(2_000))
+    assert 1_400 <= taken[1] <= 1_600
+    assert taken[0] + taken[1] == 2_000
+
+
 def test_linear_cost_weighs_queue_and_decode() -> None:
     assert picks(LinearCost(), view([0, 0], [2_048, 0], queued=[3_000, 0])) == {1}
     assert picks(LinearCost(queue=0.5), view([0, 0], [2_048, 0], queued=[3_000, 0])) == {0}

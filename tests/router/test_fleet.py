@@ -326,6 +326,15 @@ def test_a_readmitted_replica_keeps_what_matches_it(make_router: Make, clock: An
     assert len(held) == 30
 
 
+def test_a_readmitted_replica_is_never_made_to_look_idle(make_router: Make) -> None:
+    router = make_router(["a", "b", "c"])
+    held = [router.route([1, 2, 3], candidates=[name]) for name in "a" * 20 + "b" * 2]
+    router.suspend("a")
+    router.resume("a")
+    assert router.load() == {"a": 20, "b": 2, "c": 0}
+    assert len(held) == 22
+
+
 def test_rates_are_learned_from_the_work_ahead(make_router: Make, clock: Any) -> None:
     router = make_router(["a"], policy="min-ttft")
     tickets = [router.route([i * 10_000 + j for j in range(1_000)]) for i in range(2)]

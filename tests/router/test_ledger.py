@@ -260,6 +260,18 @@ def test_a_hedge_by_key_goes_on_with_whoever_is_left(make_router: Make) -> None:
     assert router.stats()["prompt_tokens"] == 2_000  # one request, whatever attempts it took
 
 
+def test_the_key_of_a_hedge_follows_its_winner(make_router: Make) -> None:
+    router = make_router(4)
+    first = router.route(TOKENS, key="k")
+    second = first.hedge()
+    first.first_token()
+    assert (first.open, second.open) == (True, False)
+    assert "in flight" in router.explain("k")
+    router.finish("k")
+    assert not first.open
+    assert loads(router) == (0, 0, 0)
+
+
 class Refusing(FakeBelief):
     """Refuses what it is told to insert, once it is told to."""
 
