@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from prefixroute.advise import Advice, Interval, Question, advise, compare
+from prefixroute.advise.advisor import OTHERS
 from prefixroute.advise.choice import METRIC
-from prefixroute.advise.findings import faster
+from prefixroute.advise.findings import elsewhere, faster
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
@@ -22,13 +23,16 @@ from prefixroute.workload import Poisson, Request, Workload, chat, documents
 CHAT = partial(chat, requests=2_500)
 
 
+ask = partial(Question, policies=())  # other routers take time, and have a test of their own
+
+
 def kinds(advice: Advice) -> dict[str, str]:
     return {finding.kind: finding.severity for finding in advice.findings}
 
 
 @pytest.fixture(scope="module")
 def on_chat() -> Advice:
-    return advise(CHAT, Question(scenario=Scenario(replicas=8), seeds=1, vary=("capacity", "price"), current="random"))
+    return advise(CHAT, ask(scenario=Scenario(replicas=8), seeds=1, vary=("capacity", "price"), current="random"))
 
 
 def test_conversations_are_kept_together(on_chat: Advice) -> None:
@@ -73,13 +77,24 @@ def test_json_and_report_hold_the_same_answer(on_chat: Advice) -> None:
 
 
 def test_same_inputs_same_bytes() -> None:
-    question = Question(scenario=Scenario(replicas=4), seeds=1)
+    question = ask(scenario=Scenario(replicas=4), seeds=1)
     one, other = (advise(partial(chat, requests=1_000), question).to_json() for _ in range(2))
     assert one == other
 
 
+def test_other_routers_stand_beside_every_advice() -> None:
+    advice = advise(partial(chat, requests=800), Question(scenario=Scenario(replicas=4), seeds=1))
+    rows = [row.policy for row in advice.comparison.rows]
+    assert set(OTHERS) <= set(rows)
+    assert advice.policy not in OTHERS
+    assert advice.comparison.reference not in OTHERS
+    cheaper = replace(advice.comparison.difference("dynamo"), verdict="better")
+    (finding,) = elsewhere(replace(advice.comparison, differences=(cheaper,)))
+    assert finding.evidence["policy"] == "dynamo"
+
+
 def test_documents_are_followed_and_a_small_cache_is_named() -> None:
-    advice = advise(partial(documents, requests=1_500), Question(scenario=Scenario(replicas=8), seeds=2))
+    advice = advise(partial(documents, requests=1_500), ask(scenario=Scenario(replicas=8), seeds=2))
     assert advice.policy == "cache-aware"
     assert advice.comparison.row("document").skew > 1.5
     assert [step.question for step in advice.steps][-1] == "Documents, agents or few-shot trees?"
@@ -94,14 +109,14 @@ def test_unequal_conversations_are_not_called_documents() -> None:
             for session in range(3 if turn % 20 else 24):
                 yield f"s{session}", [1_000 * session + step for step in range(12 * turn + 70)]
 
-    advice = advise(made(prompts()), Question(scenario=Scenario(replicas=8), seeds=1))
+    advice = advise(made(prompts()), ask(scenario=Scenario(replicas=8), seeds=1))
     assert advice.profile.shared_others < 0.05
     assert advice.policy == "cache-aware"
     assert [step.answer.split(",")[0] for step in advice.steps[-2:]] == ["Yes", "No"]
 
 
 def test_a_single_replica_needs_no_router() -> None:
-    advice = advise(CHAT, Question(scenario=Scenario(replicas=1), seeds=1))
+    advice = advise(CHAT, ask(scenario=Scenario(replicas=1), seeds=1))
     assert (advice.policy, advice.saving) == ("none", None)
     assert [step.question for step in advice.steps] == ["Two replicas or more?"]
     assert "no router" in advice.text()
@@ -121,7 +136,7 @@ def made(prompts: Iterator[tuple[str, list[int]]], tail: int = 1) -> Workload:
 def test_a_shared_system_prompt_alone_needs_no_more_than_round_robin() -> None:
     head = list(range(1, 101))
     alone = made((f"s{number}", [*head, 10_000 + number]) for number in range(600))
-    advice = advise(alone, Question(scenario=Scenario(replicas=4), seeds=2))
+    advice = advise(alone, ask(scenario=Scenario(replicas=4), seeds=2))
     assert advice.policy == "round-robin"
     assert advice.saving is None
     assert advice.profile.shared_head > 0.9
@@ -135,7 +150,7 @@ def test_a_date_near_the_start_comes_before_any_routing() -> None:
                 history = [1_000 * session + step for step in range(20 * turn + 20)]
                 yield f"s{session}", [1, 2, 3, 9_000_000 + 100 * session + turn, *history]
 
-    advice = advise(made(prompts()), Question(scenario=Scenario(replicas=4), seeds=1))
+    advice = advise(made(prompts()), ask(scenario=Scenario(replicas=4), seeds=1))
     first = advice.findings[0]
     assert (first.kind, first.severity) == ("broken-prefix", "fix first")
     assert first.evidence["tokens"] == 48
@@ -144,7 +159,7 @@ def test_a_date_near_the_start_comes_before_any_routing() -> None:
 
 
 def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
-    advice = advise(chat(1, requests=12), Question(scenario=Scenario(replicas=4), seeds=1))
+    advice = advise(chat(1, requests=12), ask(scenario=Scenario(replicas=4), seeds=1))
     assert advice.policy == "round-robin"
     assert advice.comparison.winner is None
     assert kinds(advice)["noise"] == "note"
@@ -153,7 +168,7 @@ def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
 def test_several_routers_need_a_sticky_front_where_the_policy_keeps_state() -> None:
     tree = partial(chat, requests=2_500)
     scenario = Scenario(replicas=8, routers=4, capacity_tokens=None)
-    advice = advise(tree, Question(scenario=scenario, seeds=1))
+    advice = advise(tree, ask(scenario=scenario, seeds=1))
     finding = next(one for one in advice.findings if one.kind == "several-routers")
     # Rendezvous sessions agree without talking, so for this policy the front does not matter.
     assert advice.policy == "session"
@@ -171,17 +186,17 @@ def test_a_log_with_reports_is_tested_first() -> None:
         return (replace(one, reported_hit_tokens=hits[at]) for at, one in enumerate(workload.requests()))
 
     logged = replace(workload, source=source)
-    right = advise(logged, Question(scenario=Scenario(replicas=4), current="cache-aware", seeds=1))
+    right = advise(logged, ask(scenario=Scenario(replicas=4), current="cache-aware", seeds=1))
     assert right.backtest is not None
     assert right.backtest.verdict == "agrees"
-    wrong = advise(logged, Question(scenario=Scenario(replicas=4), current="random", seeds=1))
+    wrong = advise(logged, ask(scenario=Scenario(replicas=4), current="random", seeds=1))
     assert kinds(wrong)["backtest"] == "warning"
 
 
 def test_in_time_an_overloaded_fleet_is_named() -> None:
     busy = chat(1, requests=1_500, arrivals=Poisson(80.0))
     scenario = Scenario(replicas=2, engine=EngineModel(CostModel()))
-    advice = advise(busy, Question(scenario=scenario, seeds=1))
+    advice = advise(busy, ask(scenario=scenario, seeds=1))
     assert kinds(advice)["overload"] == "warning"
     assert advice.row is not None
     assert advice.row.queue_mean_s is not None
@@ -203,7 +218,7 @@ def test_a_dearer_policy_that_answers_sooner_is_named() -> None:
 
 
 def test_an_empty_trace_gets_an_answer() -> None:
-    advice = advise(chat(1, requests=0), Question(scenario=Scenario(replicas=2), seeds=1))
+    advice = advise(chat(1, requests=0), ask(scenario=Scenario(replicas=2), seeds=1))
     assert advice.policy == "round-robin"
     json.loads(advice.to_json())
 

@@ -19,6 +19,8 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.tasks import Report, Source, open_source
 from prefixroute.workload import Workload
 
+OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
+"""Other routers, by their presets, that stand beside every advice."""
 HOUR_S = 3_600
 MILLION = 1_000_000
 _URGENCY = {"fix first": 0, "warning": 1, "note": 2}
@@ -31,7 +33,7 @@ class Question:
     Args:
         scenario: the fleet and all that is simulated of it; its policy is not used. With an engine, in time.
         current: the policy in use, if there is one: savings are against it, and the backtest assumes it.
-        policies: further policies and presets to compare.
+        policies: further policies and presets to compare; ``None`` = :data:`OTHERS`.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
         seeds: runs of each policy.
 
@@ -41,7 +43,7 @@ class Question:
 
     scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
     current: AnyPolicy | None = None
-    policies: Sequence[AnyPolicy] = ()
+    policies: Sequence[AnyPolicy] | None = None
     vary: Sequence[str] = ()
     seeds: int = 3
 
@@ -52,7 +54,8 @@ class Question:
     @property
     def further(self) -> list[AnyPolicy]:
         """Policies to compare beside the advisor's own."""
-        return [*([] if self.current is None else [self.current]), *self.policies]
+        further = OTHERS if self.policies is None else self.policies
+        return [*([] if self.current is None else [self.current]), *further]
 
 
 def advise(
@@ -81,7 +84,15 @@ def advise(
 
     def compare(scenarios: list[Scenario], told: Report | None = None, *, infinite: bool = False) -> Comparison:
         return compare_scenarios(
-            source, scenarios, seeds=asked.seeds, metric=METRIC, infinite=infinite, cost=cost, jobs=jobs, progress=told
+            source,
+            scenarios,
+            seeds=asked.seeds,
+            metric=METRIC,
+            among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
+            infinite=infinite,
+            cost=cost,
+            jobs=jobs,
+            progress=told,
         )
 
     workload = open_source(source, 1)
@@ -102,6 +113,7 @@ def advise(
         *_matches(facts, comparison, scenarios, compare),
         *findings.faster(comparison, chosen),
         *findings.noise(comparison),
+        *findings.elsewhere(comparison),
         *findings.agreement(tested),
     ]
     if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:

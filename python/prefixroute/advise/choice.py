@@ -59,7 +59,7 @@ def choose(comparison: Comparison, *, keys: bool = True) -> str:
     """
     order = (*LOAD_ONLY, *KEYED, AWARE) if keys else (*LOAD_ONLY, AWARE, *KEYED)
     cheapest = comparison.row(comparison.reference).usd_per_million_requests_busiest
-    good = {
+    good = {comparison.reference} | {
         row.policy
         for row in comparison.rows
         if row.policy in comparison.leaders or row.usd_per_million_requests_busiest <= cheapest * (1 + MATERIAL)

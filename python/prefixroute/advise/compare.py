@@ -54,7 +54,7 @@ class Comparison:
         workload: name of the workload.
         metric: the decisive one; lower is better.
         rows: one for each policy, in the order given.
-        reference: the policy with the lowest value of the metric.
+        reference: the policy with the lowest value of the metric, among those that could be it.
         differences: of every policy from the reference, in the order given.
         winner: the reference, if every other policy is worse beyond the noise; else None.
         clusters: sessions that the intervals are made of.
@@ -145,6 +145,7 @@ def compare_scenarios(
     *,
     seeds: int | Sequence[int] = 3,
     metric: str = "recompute_ratio",
+    among: Sequence[str] = (),
     infinite: bool = False,
     cost: CostModel | None = None,
     jobs: int = 1,
@@ -152,7 +153,8 @@ def compare_scenarios(
 ) -> Comparison:
     """Compare scenarios that may differ in anything but their cache kind; ``policy_name`` tells them apart.
 
-    Arguments and errors as for :func:`compare`. A policy with other parameters needs a ``label`` of its own.
+    Arguments and errors as for :func:`compare`. A policy with other parameters needs a ``label`` of its own. The
+    reference is the best ``among`` the names given; none given means all.
     """
     cost, chosen = cost or CostModel(), seeds_of(seeds)
     names = [one.policy_name for one in scenarios]
@@ -172,7 +174,8 @@ def compare_scenarios(
     rows = tuple(
         Row.over([sample.outcome for sample in group], floor, ratio) for group, ratio in zip_longest(groups, ratios)
     )
-    best = min(range(len(rows)), key=lambda at: (getattr(rows[at], metric), at))
+    eligible = [at for at, name in enumerate(names) if not among or name in among]
+    best = min(eligible, key=lambda at: (getattr(rows[at], metric), at))
     fixed = is_fixed(source)
     intervals = differences(groups, best, fixed=fixed)
     judged = tuple(

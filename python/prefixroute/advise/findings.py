@@ -192,6 +192,21 @@ def faster(comparison: Comparison, chosen: str) -> Iterator[Finding]:
         )
 
 
+def elsewhere(comparison: Comparison) -> Iterator[Finding]:
+    """Yield another router's policy that is cheaper than the best of the advisor's own, beyond the noise."""
+    better = [one for one in comparison.differences if one.verdict == "better"]
+    if better:
+        best = min(better, key=lambda one: one.usd_per_million_requests_busiest.value)
+        gap = best.usd_per_million_requests_busiest
+        yield Finding(
+            "another-policy",
+            "note",
+            f"{best.policy} costs ${-gap.value:,.2f} less per million requests than {comparison.reference} (95 % interval "
+            f"{-gap.high:,.2f} to {-gap.low:,.2f}): worth a look.",
+            {"policy": best.policy, "usd_per_million_requests": gap.value},
+        )
+
+
 def agreement(tested: Backtest | None) -> Iterator[Finding]:
     """Yield a warning where the simulation does not explain the log."""
     if tested is not None and tested.verdict == "disagrees":

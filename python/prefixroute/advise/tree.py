@@ -108,7 +108,7 @@ def margin(comparison: Comparison, chosen: str) -> str:
     if chosen not in comparison.leaders:
         more = comparison.difference(chosen).usd_per_million_requests_busiest.value
         return f"{comparison.reference} would cost ${more:,.2f} less per million requests: too little to be worth it."
-    rest = [one for one in comparison.differences if one.verdict == "worse"]
+    rest = [one for one in comparison.differences if one.verdict == "worse" and one.policy != chosen]
     if not rest:
         return tied
     near = min(rest, key=lambda one: one.usd_per_million_requests_busiest.value)

@@ -56,7 +56,7 @@ def advise_command(  # noqa: PLR0917
     question = Question(
         scenario=hardware.scenario(replicas=replicas, observe=observe, timed=timed, routers=routers, sticky=sticky),
         current=current,
-        policies=() if policies is None else arguments.policies(policies, workload),
+        policies=None if policies is None else arguments.policies(policies, workload),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
         seeds=seeds,
     )
