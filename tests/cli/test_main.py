@@ -50,6 +50,7 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         (["advise", "chat", "--sensitivity", "weather"], "weather"),
         (["size", "chat", "--slo", "fast"], "an SLO looks like ttft_p95=1.5s"),
         (["convert", "absent", "-o", "x.jsonl"], "there is no file 'absent'"),
+        (["convert", __file__, "-o", "no/such/folder/x.gz"], "--output must be a folder or a file in an existing"),
         (["policies", "best"], "no policy 'best'"),
     ],
 )
@@ -59,6 +60,12 @@ def test_a_users_mistake_is_one_line_and_exit_2(prefixroute: Prefixroute, argume
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert complaint in err
+
+
+def test_without_a_command_the_help_is_all(prefixroute: Prefixroute) -> None:
+    code, out, err = prefixroute()
+    assert (code, err) == (2, "")
+    assert all(command in out for command in COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,17 @@ def test_several_files_are_one_trace_or_go_to_a_folder(prefixroute: Prefixroute,
     assert not (tmp_path / "x.jsonl").exists()
 
 
+def test_a_log_is_not_replaced_by_its_trace(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    log, link = tmp_path / "log.jsonl", tmp_path / "link.jsonl"
+    log.write_bytes(trace.read_bytes())
+    link.symlink_to(log)
+    for output in (log, link):
+        refused = prefixroute("convert", log, "-o", output)
+        assert refused.code == 2
+        assert "--output must not be one of the logs" in refused.err
+    assert log.read_bytes() == trace.read_bytes()
+
+
 @pytest.mark.parametrize("text", ["", "zz", "00", "00112233445566778899aabbccddeeff00"])
 def test_a_key_must_be_sixteen_bytes(prefixroute: Prefixroute, trace: Path, tmp_path: Path, text: str) -> None:
     key = tmp_path / "key"

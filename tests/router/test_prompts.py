@@ -35,6 +35,7 @@ def test_tokens_in_every_form_are_one_prompt() -> None:
         ("tokens", "text"),
         ("tokens", b"text"),
         ("tokens", {"messages": []}),
+        ("tokens", [SYSTEM]),
         ("text", [1, 2, 3]),
         ("text", [SYSTEM]),
         ("messages", "text"),
@@ -43,7 +44,7 @@ def test_tokens_in_every_form_are_one_prompt() -> None:
 )
 def test_another_kind_is_refused(kind: str, wrong: Any) -> None:
     router = Router(["a"], prompt_kind=kind)
-    with pytest.raises(TokensError, match=f"takes prompts of kind '{kind}'"):
+    with pytest.raises(TokensError, match=rf"takes prompts of kind '{kind}', got .*; prompt_kind may also be"):
         router.choose(wrong)
     assert router.stats()["in_flight"] == 0
 

@@ -42,6 +42,7 @@ def test_gzip_is_seen_by_its_content(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ("{", "not JSON"),
+        ('{"timestamp": "ab', "not JSON: Invalid control character at column 18"),
         ("[1, 2]", r"must be a JSON object, got \[1, 2\]"),
         ({"timestamp": 9999, "input_length": 5, "output_length": 1}, "field 'hash_ids' is missing"),
         ({**GOOD[2], "input_length": -5}, "input_length must be a whole number, 1 or more, got -5"),
@@ -97,3 +98,9 @@ def test_files_that_are_no_trace(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"colour": "red"}\n')
     with pytest.raises(TraceError, match=r"other\.jsonl:1: no known trace format has the fields colour"):
         read_trace(tmp_path / "other.jsonl")
+    (tmp_path / "bare.jsonl").write_text("{}\n")
+    with pytest.raises(TraceError, match=r"bare\.jsonl:1: no known trace format has an object without fields"):
+        read_trace(tmp_path / "bare.jsonl")
+    (tmp_path / "array.json").write_text("[\n{}\n]\n")
+    with pytest.raises(TraceError, match=r"array\.json:1: a JSON array; a trace has one object a line"):
+        read_trace(tmp_path / "array.json")

@@ -54,7 +54,9 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code = app(list(arguments), prog_name="prefixroute", standalone_mode=False)
     except TyperException as error:
-        return _complain(getattr(error, "format_message", error.__str__)())
+        message = getattr(error, "format_message", error.__str__)()
+        # Without a command the help is on the screen already, and the message is empty.
+        return _complain(message) if message else 2
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 

@@ -45,6 +45,7 @@ def command(  # noqa: PLR0917
     for path in paths:
         if not path.is_file():
             raise ConfigError(f"there is no file {str(path)!r}")
+    _check(output, paths)
     told = options.TraceFile(paths[0], form, fields, block_size).options
     if not output.is_dir():
         _convert(read_trace(paths, told), output, secret)
@@ -52,6 +53,14 @@ def command(  # noqa: PLR0917
     for path in paths:
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
         _convert(read_trace(path, told), output / f"{stem}.private.jsonl.gz", secret)
+
+
+def _check(output: Path, logs: list[Path]) -> None:
+    """Refuse an output that cannot be written, or that would take the place of a log: its text would be lost."""
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"--output must be a folder or a file in an existing folder, got {str(output)!r}")
+    if output.is_file() and any(output.samefile(log) for log in logs):
+        raise ConfigError(f"--output must not be one of the logs, got {str(output)!r}")
 
 
 def _convert(workload: Workload, target: Path, key: bytes) -> None:

@@ -70,6 +70,8 @@ class Prompts:
         if self.kind == "tokens":
             if isinstance(prompt, str | bytes | bytearray | Mapping):
                 raise self._wrong(prompt)
+            if isinstance(prompt, list) and prompt and isinstance(prompt[0], Mapping):
+                raise self._wrong(prompt)
             return prompt
         if hasattr(prompt, "token_count"):
             return prompt
@@ -94,7 +96,11 @@ class Prompts:
         return canonical(messages, tools) if self._render is None else self._render(prompt)
 
     def _wrong(self, prompt: Any) -> TokensError:
-        return TokensError(f"this router takes prompts of kind {self.kind!r}, got {type(prompt).__name__}")
+        got = f"a list of {type(prompt[0]).__name__}" if isinstance(prompt, list) and prompt else type(prompt).__name__
+        others = ", ".join(repr(kind) for kind in KINDS if kind != self.kind)
+        return TokensError(
+            f"this router takes prompts of kind {self.kind!r}, got {got}; prompt_kind may also be {others}"
+        )
 
     def _coarse(self, prompt: BlockHashes) -> BlockHashes:
         """Return the same prompt in the belief's larger blocks: each is named by the last of the chain inside of it."""

@@ -135,8 +135,12 @@ def _format(sample: Sample, options: Options) -> Format:
         if known.recognises(sample):
             return known
     if sample.fields is not None:
-        found = f"the fields {', '.join(sorted(sample.fields))[:200]}"
+        found = f"the fields {', '.join(sorted(sample.fields))[:200]}" if sample.fields else "an object without fields"
         raise TraceError(f"{sample.path}:{sample.line}: no known trace format has {found}")
+    if sample.text.lstrip().startswith("["):
+        raise TraceError(
+            f"{sample.path}:{sample.line}: a JSON array; a trace has one object a line (jq -c '.[]' makes that)"
+        )
     raise TraceError(f"{sample.path}:{sample.line}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
 
 

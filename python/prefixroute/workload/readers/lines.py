@@ -151,7 +151,11 @@ def read_rows(path: Path) -> Iterator[Row]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            reason = (
+                f"{error.msg.removesuffix(' at')} at column {error.colno}"
+                if isinstance(error, json.JSONDecodeError)
+                else str(error)
+            )
             raise TraceError(f"{path}:{number}: not JSON: {reason}") from error
         if not isinstance(fields, dict):
             raise TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}")
