@@ -203,9 +203,7 @@ impl Engine {
 
     /// Cuts a chunk off and forgets the shared names of what was cut.
     fn cut_chunk(&mut self, chunk: ChunkId, len: u32) {
-        for at in len..self.chunks.names(chunk).len() as u32 {
-            self.names.remove(Place { chunk, at }, &self.chunks);
-        }
+        self.names.remove_from(Place { chunk, at: len }, &self.chunks);
         self.chunks.truncate(chunk, len);
     }
 

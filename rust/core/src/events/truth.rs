@@ -235,8 +235,10 @@ impl Engine {
             self.chunks.set_names(place, names);
         }
         let mut at = place;
-        for batch in names.chunks(BATCH) {
-            let homes = self.names.homes(batch.iter().map(|&name| stored_form(name)));
+        let mut ahead = self.names.homes(names.iter().map(|&name| stored_form(name)));
+        for (batch, later) in names.chunks(BATCH).zip(1..) {
+            let homes = ahead;
+            ahead = self.names.homes(names.iter().skip(later * BATCH).map(|&name| stored_form(name)));
             for (&name, home) in batch.iter().zip(homes) {
                 if fresh {
                     self.add_name(slot, at, name, home);
@@ -252,7 +254,7 @@ impl Engine {
     #[inline]
     fn add_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
         if let Err(free) = self.names.probe_from(home, name, &self.chunks) {
-            self.names.insert(free, home.tag, place);
+            self.names.insert(free, home, place);
         } else {
             self.chunks.set_name(place, NO_NAME);
             self.keep_own(slot, place, name);
@@ -280,7 +282,7 @@ impl Engine {
         let [home, ..] = self.names.homes(std::iter::once(name));
         let Err(free) = self.names.probe_from(home, name, &self.chunks) else { return false };
         self.chunks.set_name(place, name);
-        self.names.insert(free, home.tag, place);
+        self.names.insert(free, home, place);
         true
     }
 
@@ -304,7 +306,7 @@ impl Engine {
         match self.names.probe_from(home, form, &self.chunks) {
             Err(free) if present == NO_NAME => {
                 self.chunks.set_name(place, form);
-                self.names.insert(free, home.tag, place);
+                self.names.insert(free, home, place);
             }
             _ => self.keep_own(slot, place, name),
         }
