@@ -262,6 +262,16 @@ def test_zero_reported_hits_take_a_replica_s_belief_away(make_router: Make, capl
     assert picks(router) == {"a", "b"}
 
 
+def test_one_reported_hit_ends_a_row_of_zeros(make_router: Make) -> None:
+    router = make_router(["a"])
+    router.index.insert("a", TOKENS)
+    for reported in [0] * 19 + [16] + [0] * 19:
+        router.route(TOKENS).finish(reported_hit_tokens=reported)
+    assert not router.stats()["replicas"]["a"]["distrusted"]
+    router.route(TOKENS).finish(reported_hit_tokens=0)
+    assert router.stats()["replicas"]["a"]["distrusted"]
+
+
 def test_absent_reports_are_unknown_not_zero(make_router: Make) -> None:
     router = make_router(["a"])
     router.index.insert("a", TOKENS)

@@ -99,6 +99,13 @@ def test_idle_sessions_are_forgotten(make_router: Make, clock: Any) -> None:
     assert router.stats()["session_moves"]["idle"] == 1
 
 
+def test_an_idle_session_is_forgotten_between_two_sweeps(make_router: Make) -> None:
+    router = make_router(8, policy="session", timing=Timing(session_idle_s=10.0))
+    router.route(TOKENS, session="s", now=100.0).finish(now=100.0)
+    assert router.choose(TOKENS, session="s", now=109.5).reason == "primary"
+    assert router.choose(TOKENS, session="s", now=110.2).reason == "assigned"
+
+
 def test_the_longest_unused_session_goes_first(make_router: Make) -> None:
     router = make_router(8, policy="session", session_capacity=2)
     for session in ("a", "b", "a", "c"):
