@@ -114,6 +114,24 @@ def test_labels_are_escaped(make_router: Make) -> None:
     assert 'replica="a\\"b\\\\c\\nd"' in router.metrics_text()
 
 
+def test_metrics_do_not_grow_with_every_pod_that_ever_was(make_router: Make) -> None:
+    router = make_router(["steady"])
+
+    def pods(first: int, last: int) -> int:
+        for number in range(first, last):
+            name = f"pod-{number:03}"
+            router.add_replica(name)
+            for _ in range(2):
+                router.route(TOKENS, candidates=[name]).finish()
+            router.remove_replica(name)
+        return router.metrics_text().count("\n")
+
+    assert pods(0, 1) == pods(1, 50)
+    totals = re.findall(r'^prefixroute_decisions_total{.*replica=""} (\d+)$', router.metrics_text(), re.MULTILINE)
+    assert sum(map(int, totals)) == 100
+    assert router.stats()["hit_tokens"] == 50 * ((len(TOKENS) - 1) // 16 * 16)
+
+
 def test_explain_says_why_and_what_became_of_it(make_router: Make) -> None:
     router = make_router(["a", "b"])
     router.index.insert("a", TOKENS)

@@ -21,6 +21,13 @@ class Counters:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.seconds = 0.0
 
+    def retire(self, name: str) -> None:
+        """Count what a replica that leaves has had under no name: pods' names never end, totals stay."""
+        for policy, reason, replica in [key for key in self.decisions if key[2] == name]:
+            self.decisions[policy, reason, ""] += self.decisions.pop((policy, reason, replica))
+        if name in self.hit_tokens:
+            self.hit_tokens[""] += self.hit_tokens.pop(name)
+
     def time(self, seconds: float) -> None:
         """Count a decision's time."""
         self.seconds += seconds

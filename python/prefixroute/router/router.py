@@ -494,6 +494,10 @@ class Router(Membership):
         decision._prompt = earlier._prompt
         return self._commit(decision, None, now, entry)
 
+    def _remove(self, name: str) -> None:
+        super()._remove(name)
+        self._counters.retire(name)
+
     # -- looking at it -------------------------------------------------------------------------------------------
 
     @property
