@@ -18,6 +18,7 @@ impl Engine {
     pub(crate) fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
         self.clock = self.clock.max(now);
         self.expire_slot(slot);
+        self.make_room(hashes);
         let matched = self.descend_split(RunId::ROOT, hashes);
         let path = std::mem::take(&mut self.path);
         let held_before = self.leading(slot, &path).1;

@@ -75,6 +75,27 @@ fn budget_keeps_the_head_of_a_long_prompt() {
     assert_eq!(matched(&index, &long), [done.stored as u32 * 16]);
 }
 
+/// Row 10, for ever: at its bound the index holds what fits, whatever the prompts' lengths.
+#[test]
+fn budget_stays_full() {
+    for (most, len) in [(60_000, 1), (500_000, 1), (500_000, 3), (500_000, 40)] {
+        let index = Index::new(Config { max_bytes: Some(most), ..Config::default() }).expect("a valid config");
+        let slots: Vec<Slot> = (0..10).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
+        let mut peak = 0;
+        for at in 0..most / 8 {
+            let contents: Vec<u64> = (0..len).map(|i| hash::mix(at, i)).collect();
+            index.insert(slots[at as usize % 10], &from_contents(&contents), 0.0).expect("it is live");
+            let stats = index.stats();
+            assert!(stats.reserved_bytes <= most, "{stats:?}");
+            peak = peak.max(stats.blocks);
+            if at > most / 16 {
+                assert!(stats.blocks >= peak * 3 / 4, "{len}: {peak} blocks once, {stats:?}");
+            }
+        }
+        index.validate().expect("every invariant holds");
+    }
+}
+
 /// Row 10, events: what engines hold is not evicted, but what does not fit is not stored.
 #[test]
 fn budget_holds_for_events() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::grow;
+use super::{grow, step_of};
 use crate::ids::{BlockHash, EngineHash};
 use crate::radix::RunId;
 
@@ -262,6 +262,11 @@ impl Chunks {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn total_blocks(&self) -> usize {
         self.blocks
+    }
+
+    /// Bytes that the array of chunks will grow by for so many more.
+    pub(crate) fn growth(&self, more: usize) -> usize {
+        if self.live + more <= self.slots.capacity() { 0 } else { step_of(&self.slots) }
     }
 
     pub(crate) fn live_bytes(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Records of holders: one per (run, replica), those of one run in an array ordered by slot.
 
-use super::grow;
+use super::{grow, step_of};
 use crate::ids::Medium;
 use crate::radix::RunId;
 
@@ -153,6 +153,20 @@ impl Pool {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn live(&self) -> usize {
         self.live
+    }
+
+    /// Bytes that the array will grow by for so many more single records.
+    pub(crate) fn growth(&self, more: usize) -> usize {
+        let mut free = self.free[0];
+        let reused = (0..more).take_while(|_| {
+            let found = free != FREE_END;
+            if found {
+                free = self.records[free as usize].next.0;
+            }
+            found
+        });
+        let lacking = more - reused.count();
+        if self.records.len() + lacking <= self.records.capacity() { 0 } else { step_of(&self.records) }
     }
 
     pub(crate) fn live_bytes(&self) -> usize {

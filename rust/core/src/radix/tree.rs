@@ -6,7 +6,7 @@
 
 use hashbrown::HashTable;
 
-use crate::arena::{ChunkId, Place, grow};
+use crate::arena::{ChunkId, Place, grow, step_of};
 use crate::error::MAX_REPLICAS;
 use crate::ids::{BlockHash, Slot};
 
@@ -323,6 +323,36 @@ impl Tree {
     /// Entries of the head table.
     pub(crate) fn table_entries(&self) -> usize {
         self.heads.len()
+    }
+
+    /// Bytes that the arrays of runs will grow by for so many more.
+    pub(crate) fn growth(&self, more: usize) -> usize {
+        if self.live + 1 + more <= self.runs.capacity() {
+            0
+        } else {
+            step_of(&self.runs) / size_of::<Run>() * (size_of::<Run>() + 8 * self.stride)
+        }
+    }
+
+    /// Bytes that the head table will grow by for so many more entries: it doubles.
+    pub(crate) fn table_growth(&self, more: usize) -> usize {
+        if self.heads.len() + more <= self.heads.capacity() { 0 } else { self.heads.allocation_size() }
+    }
+
+    /// Entries that the head table has room for once it is rebuilt.
+    pub(crate) fn table_room(&self) -> usize {
+        self.heads.num_buckets() / 8 * 7
+    }
+
+    /// Makes the head table anew in the size it has: places of removed entries are free again.
+    pub(crate) fn rebuild_table(&mut self) {
+        let (runs, key) = (&self.runs, self.key);
+        let hash = |id: &RunId| place_of(key, runs[id.index()].first);
+        let mut heads = HashTable::with_capacity(self.heads.num_buckets() / 8 * 7);
+        for id in self.heads.drain() {
+            heads.insert_unique(hash(&id), id, hash);
+        }
+        self.heads = heads;
     }
 
     pub(crate) fn live_bytes(&self) -> usize {
