@@ -60,6 +60,13 @@ def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, l
     shown = prefixroute(*options)
     assert "60 of 60 requests (100 %) report cached tokens" in shown.out
     assert "simulated hits %" in shown.out
+    assert "Note: --current" not in shown.out
+
+
+def test_a_backtest_that_disagrees_says_what_to_try(prefixroute: Prefixroute, log: Path) -> None:
+    shown = prefixroute("backtest", log, "--replicas", 8, "--current", "session")
+    assert "disagrees with the log" in shown.out
+    assert "Note: --current, --replicas and --capacity say what the log comes from" in shown.out
 
 
 def test_backtest_needs_reports(prefixroute: Prefixroute, trace: Path) -> None:

@@ -77,6 +77,19 @@ def test_several_files_are_one_trace_or_go_to_a_folder(prefixroute: Prefixroute,
     assert not (tmp_path / "x.jsonl").exists()
 
 
+def test_two_logs_of_one_name_do_not_share_a_file(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    logs = [tmp_path / "a" / "day.jsonl", tmp_path / "b" / "day.jsonl"]
+    out = tmp_path / "out"
+    for folder in (out, *(log.parent for log in logs)):
+        folder.mkdir()
+    for log in logs:
+        log.write_bytes(trace.read_bytes())
+    refused = prefixroute("convert", *logs, "-o", out)
+    assert refused.code == 2
+    assert "two logs would be written to one file of --output, day.private.jsonl.gz" in refused.err
+    assert list(out.iterdir()) == []
+
+
 def test_a_log_is_not_replaced_by_its_trace(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
     log, link = tmp_path / "log.jsonl", tmp_path / "link.jsonl"
     log.write_bytes(trace.read_bytes())

@@ -16,6 +16,8 @@ from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 Severity = Literal["fix first", "warning", "note"]
 NO_ROUTER = "none"
 """Name of the advice to use no router at all."""
+VERDICT_BY = "verdicts and savings by $/M, busiest: prefill bought for every replica as for the busiest"
+"""What decides an advice: recomputing least is not enough if one replica has to do most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Advice:
         if self.findings:
             parts += ["", "Also found"]
             parts += [f"  [{finding.severity}] {finding.text}" for finding in self.findings]
-        parts += ["", "Compared", *_table(self.comparison)]
+        parts += ["", f"Compared ({VERDICT_BY})", *_table(self.comparison)]
         if self.sensitivity:
             parts += ["", "What would change this", *(_flip(flip) for flip in self.sensitivity)]
         assumed = [item for item in self.comparison.assumptions if item.assumed]

@@ -76,8 +76,8 @@ def _shared(profile: Profile, row: Row) -> Step:
     answer = (
         f"Yes: prefixes are shared across sessions. {measured}."
         if profile.shared_others >= NOTABLE
-        else f"No, but conversations are so unequal that keeping each on one replica loads some of them far above the mean, or "
-        f"nobody names them. {measured}."
+        else "No, but keeping each conversation on one replica needs more capacity at the busiest, or nobody names them. "
+        f"{measured}."
     )
     return Step(
         "Documents, agents or few-shot trees?",
@@ -104,7 +104,7 @@ def margin(comparison: Comparison, chosen: str) -> str:
     if len(comparison.rows) == 1:
         return ""
     ties = [name for name in comparison.leaders if name != chosen]
-    tied = f"The noise does not tell it from {', '.join(ties)}; it needs the least." if ties else ""
+    tied = f"The noise does not tell {chosen} from {', '.join(ties)}; {chosen} needs the least." if ties else ""
     if chosen not in comparison.leaders:
         more = comparison.difference(chosen).usd_per_million_requests_busiest.value
         return f"{comparison.reference} would cost ${more:,.2f} less per million requests: too little to be worth it."

@@ -112,6 +112,11 @@ def backtest_command(  # noqa: PLR0917
         lengths = f"{band.shortest:,} to {band.longest:,}"
         table.add_row(lengths, f"{band.requests:,}", f"{100 * band.reported:.1f}", f"{100 * band.simulated:.1f}")
     out.print(table)
+    if found.verdict == "disagrees" and policies is None:
+        out.print(
+            "  Note: --current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others.",
+            markup=False,
+        )
 
 
 def size_command(  # noqa: PLR0917

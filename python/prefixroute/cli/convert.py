@@ -50,8 +50,11 @@ def command(  # noqa: PLR0917
     if not output.is_dir():
         _convert(read_trace(paths, told), output, secret)
         return
-    for path in paths:
-        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    stems = [path.name.removesuffix(".gz").removesuffix(".jsonl") for path in paths]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two logs would be written to one file of --output, {twice}.private.jsonl.gz")
+    for path, stem in zip(paths, stems, strict=True):
         _convert(read_trace(path, told), output / f"{stem}.private.jsonl.gz", secret)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from prefixroute.advise import Advice, Flip, Saving
-from prefixroute.advise.advice import NO_ROUTER
+from prefixroute.advise.advice import NO_ROUTER, VERDICT_BY
 from prefixroute.costmodel import Assumption
 from prefixroute.report import html
 from prefixroute.report.charts import charts
@@ -31,6 +31,7 @@ def advice_page(advice: Advice) -> str:
         html.ordered(f"{step.question} {step.answer}" for step in advice.steps),
         *_findings(advice),
         html.heading("Compared"),
+        html.paragraph(f"{VERDICT_BY[0].upper()}{VERDICT_BY[1:]}.", soft=True),
         html.legend(study.policies),
         html.figures(drawings),
         html.table(_heads(compared.assumptions), _rows(advice)),
