@@ -19,7 +19,7 @@ def test_facts_are_those_of_the_statistics(trace: TraceStatistics) -> None:
     lines = dict(facts(trace))
     assert lines["requests"] == "600"
     assert lines["floor of recompute, by tokens"] == f"{100 * trace.floor:.2f} %"
-    assert lines["requests with the same first 1 block"] == "600 at most, 1 groups"
+    assert lines["requests with the same first 1 block"] == "600 at most, 1 group"
     assert "hit ratio that the log reports" not in lines
 
 

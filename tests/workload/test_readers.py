@@ -346,7 +346,10 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
     [
         ({"messages": "hello"}, "messages must be a list, got 'hello'"),
         ({"messages": ["hello"]}, "message 0 must be an object, got 'hello'"),
-        ({"messages": None}, "no prompt: looked for token_ids, messages, prompt"),
+        (
+            {"messages": None},
+            "no prompt: looked for token_ids, messages, prompt, as in messages, .*; a field map names another",
+        ),
         ({"messages": []}, "the prompt is empty"),
         ({"timestamp": None}, "no time: looked for timestamp, time"),
         ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),

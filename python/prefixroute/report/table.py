@@ -115,7 +115,7 @@ def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
     lines += [
         (
             f"requests with the same first {group.depth} block{'s' * (group.depth > 1)}",
-            f"{group.largest:,} at most, {group.count:,} groups",
+            f"{group.largest:,} at most, {group.count:,} group{'s' * (group.count > 1)}",
         )
         for group in trace.groups
     ]

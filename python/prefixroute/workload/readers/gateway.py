@@ -130,7 +130,8 @@ class _Reader:
         model = self._text(row, "model")
         prompt = self.prompt_of(row)
         if prompt is None:
-            raise row.error(f"no prompt: looked for {', '.join(_PROMPTS)} at {self.layout.paths['messages']}")
+            places = ", ".join(self.layout.paths["messages"])
+            raise row.error(f"no prompt: looked for {', '.join(_PROMPTS)}, as in {places}; a field map names another")
         reported = self.reported_prompt_tokens(row)
         cached = self._count(row, "cached_tokens")
         output_tokens = self._count(row, "output_tokens")
