@@ -484,3 +484,18 @@ def test_an_interrupt_is_no_wrong_argument(index: PrefixIndex) -> None:
     for call in calls:
         with pytest.raises(KeyboardInterrupt):
             call()
+
+
+def test_outcomes_are_values() -> None:
+    index = PrefixIndex()
+    index.add_replica("a")
+    insertion = index.insert("a", list(range(64)))
+    stored = index.apply_stored("a", [1, 2], token_ids=list(range(32)))
+    removed = index.apply_removed("a", [1, 7])
+    for value in (insertion, stored, removed, index.stats()):
+        for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):  # noqa: S301
+            assert copied == value
+            assert hash(copied) == hash(value)
+            assert copied.asdict() == value.asdict()
+    assert insertion != index.insert("a", list(range(64)))
+    index.retract("a", hash_blocks(list(range(64))), pickle.loads(pickle.dumps(insertion)))  # noqa: S301

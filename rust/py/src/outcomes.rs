@@ -2,14 +2,15 @@
 
 use prefixroute_core as core;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple, PyType};
 
-/// A frozen class with the fields of a value of the core, an `asdict()` and a repr.
+/// A frozen class with the fields of a value of the core: compared, hashed, copied and pickled by value.
 macro_rules! value_class {
     ($(#[$doc:meta])* $class:ident of $core:path { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
         #[allow(clippy::struct_field_names, reason = "the names that the core gives")]
-        #[pyclass(frozen, get_all, module = "prefixroute._core")]
+        #[pyclass(frozen, get_all, eq, hash, module = "prefixroute._core")]
+        #[derive(PartialEq, Eq, Hash)]
         pub struct $class {
             $($(#[$field_doc])* $field: $type),*
         }
@@ -22,6 +23,17 @@ macro_rules! value_class {
 
         #[pymethods]
         impl $class {
+            #[new]
+            #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "one for each field")]
+            const fn new($($field: $type),*) -> Self {
+                Self { $($field),* }
+            }
+
+            fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
+                let fields = [$(self.$field.into_pyobject(py)?.to_owned().into_any()),*];
+                Ok((py.get_type::<Self>(), PyTuple::new(py, fields)?))
+            }
+
             /// The fields by name.
             fn asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 let fields = PyDict::new(py);
