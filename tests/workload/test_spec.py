@@ -91,6 +91,8 @@ def test_value_semantics() -> None:
         ("chat,turns=many", "turns must be a whole number, got 'many'"),
         ("chat,turns=", "turns must be a whole number, got ''"),
         ("chat,turns=0", "chat turns must be 1 or more, got 0"),
+        ("chat,requests=0", "chat,requests=0: the workload holds no request"),
+        ("chat,head=0", "chat,head=0: the workload holds no request"),
         ("chat,speed=nan", "speed must be a number, got 'nan'"),
         ("chat,sample=2", "share of sessions must be above 0 and at most 1, got 2"),
         ("chat,arrivals=poisson", "arrivals must be even:RATE, poisson:RATE, bursty:RATE:CV or a file, got 'poisson'"),

@@ -136,7 +136,7 @@ class Spec:
         """Return the workload with ``sample``, ``head`` and ``speed``, in this order, and the settings in its name.
 
         Raises:
-            ConfigError: at a value that is impossible.
+            ConfigError: at a value that is impossible, or if no request is left.
         """
         settings = dict(self.settings)
         changed = workload
@@ -147,6 +147,8 @@ class Spec:
         if "speed" in settings:
             changed = changed.scaled(number("speed", settings["speed"]))
         name = ",".join([workload.name, *(f"{key}={value}" for key, value in self.settings)])
+        if changed.request_count == 0:
+            raise ConfigError(f"{name}: the workload holds no request")
         return replace(changed, name=name)
 
 
