@@ -132,11 +132,7 @@ class Relay:
                     await client.write(upstream.status_code, headers, part)
                 self.health.record(name, _verdict(upstream))
                 if upstream.is_success:
-                    ticket.finish(
-                        output=answer.output(call),
-                        reported_hit_tokens=answer.cached_tokens,
-                        reported_prompt_tokens=answer.prompt_tokens,
-                    )
+                    _finish(ticket, call, answer)
                 else:
                     ticket.abort()
                 await client.end()
@@ -147,6 +143,15 @@ class Relay:
                 status = 504 if isinstance(error, httpx.TimeoutException) else 502
                 raise Refused(_error(status, f"{name} gave no answer: {error!r}")) from error
             ticket.abort()  # and return without an end, upon which the server breaks the client's connection
+
+
+def _finish(ticket: pr.Ticket, call: Call, answer: Answer) -> None:
+    """Finish, with what the answer was; without it where it cannot be read. The client has its answer either way."""
+    told = {"reported_hit_tokens": answer.cached_tokens, "reported_prompt_tokens": answer.prompt_tokens}
+    try:
+        ticket.finish(output=answer.output(call), **told)
+    except MALFORMED:  # nested so deep that the prompt could be read, but not with an answer behind it
+        ticket.finish(**told)
 
 
 class Downstream:
