@@ -46,6 +46,8 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         (["simulate", "chat", "--gpu", "abacus"], "abacus"),
         (["simulate", "absent.jsonl"], "there is no file 'absent.jsonl'"),
         (["simulate", "chat", "--report", "no/such/folder/x.html"], "--report must be a file in an existing folder"),
+        (["simulate", "chat", "--report", "x.pdf"], "--report must be a file that ends in .html, got 'x.pdf'"),
+        (["simulate", "chat", "--png", "x.svg"], "--png must be a file that ends in .png, got 'x.svg'"),
         (["compare", "chat", "--metric", "joy"], "metric must be one of recompute_ratio"),
         (["advise", "chat", "--sensitivity", "weather"], "weather"),
         (["size", "chat", "--slo", "fast"], "an SLO looks like ttft_p95=1.5s"),

@@ -68,6 +68,9 @@ def test_a_wrong_sync_changes_nothing(make_router: Make) -> None:
         assert router.replicas == ("a",)
     with pytest.raises(ConfigError, match="got the string 'ab'"):
         router.sync("ab")
+    with pytest.raises(ConfigError, match="got 'b' twice"):
+        router.sync(["b", "b"])
+    assert router.replicas == ("a",)
 
 
 def test_drain_suspend_and_resume(make_router: Make) -> None:
@@ -314,6 +317,7 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
         (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),
         (lambda: Router(block_size=0), "block size must be 1..=1024, got 0"),
         (lambda: Router("ab"), "got the string 'ab'"),
+        (lambda: Router(["a", "b", "a"]), "replicas must have a name each, got 'a' twice"),
         (lambda: Router(["a"]).add_replica("a"), "replica 'a' exists already"),
     ],
 )

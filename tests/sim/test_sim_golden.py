@@ -7,8 +7,11 @@ of means over 20 seeds; fewer seeds widen them by three standard errors, no more
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 
@@ -65,18 +68,28 @@ ENTRIES = [
 ]
 
 
-def runs(cell: Cell, seeds: int, cache: CacheKind) -> list[Outcome]:
-    base = Scenario(
-        policy=cell.policy, replicas=cell.replicas, cache=cache, capacity_tokens=cell.capacity, observe=Perfect()
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def run(cell: Cell, cache: CacheKind, seed: int) -> Outcome:
+    scenario = Scenario(
+        policy=cell.policy,
+        replicas=cell.replicas,
+        cache=cache,
+        capacity_tokens=cell.capacity,
+        observe=Perfect(),
+        seed=seed,
     )
-    return [simulate(cell.source(seed), replace(base, seed=seed)).outcome for seed in range(1, seeds + 1)]
+    return simulate(cell.source(seed), scenario).outcome
 
 
 @pytest.mark.parametrize("cell", ENTRIES, ids=str)
-def test_the_seed_tables_are_reproduced(cell: Cell, golden_seeds: int) -> None:
-    # What is far from its tolerance needs fewer runs to say so.
-    seeds = golden_seeds if cell.usd or golden_seeds >= PUBLISHED_SEEDS else max(1, golden_seeds // 2)
-    outcomes = runs(cell, seeds, "entries")
+def test_the_seed_tables_are_reproduced(cell: Cell, golden_seeds: int, pool: Executor) -> None:
+    seeds = golden_seeds
+    outcomes = list(pool.map(partial(run, cell, "entries"), range(1, seeds + 1)))
     slack = 3 * cell.deviation * max(0.0, 1 / math.sqrt(seeds) - 1 / math.sqrt(PUBLISHED_SEEDS))
     assert 100 * mean(one.recompute_ratio for one in outcomes) == pytest.approx(
         cell.percent, abs=cell.tolerance + slack
@@ -99,7 +112,7 @@ def test_the_seed_tables_are_reproduced(cell: Cell, golden_seeds: int) -> None:
     ids=str,
 )
 def test_the_same_traffic_on_a_cache_of_blocks(cell: Cell) -> None:
-    (outcome,) = runs(cell, 1, "blocks")
+    outcome = run(cell, "blocks", 1)
     assert 100 * outcome.recompute_ratio == pytest.approx(cell.percent, abs=cell.tolerance)
     if cell.usd:
         assert outcome.usd_per_million_requests == pytest.approx(cell.usd, rel=0.02)

@@ -22,7 +22,7 @@ class Output:
     Making one fails early: with a missing extra or folder, before the runs and not after them.
 
     Raises:
-        ConfigError: a path that no file can be written to.
+        ConfigError: a path that no file can be written to, or of another kind.
         ModuleNotFoundError: the extra ``report`` is not installed.
     """
 
@@ -31,7 +31,9 @@ class Output:
 
     def __post_init__(self) -> None:
         """Check both paths, and that there is something to draw with."""
-        for what, path in (("--report", self.report), ("--png", self.png)):
+        for what, path, suffixes in (("--report", self.report, (".html", ".htm")), ("--png", self.png, (".png",))):
+            if path is not None and path.suffix.lower() not in suffixes:
+                raise ConfigError(f"{what} must be a file that ends in {suffixes[0]}, got {str(path)!r}")
             if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
                 raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")
         if self.report or self.png:

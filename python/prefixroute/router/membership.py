@@ -274,10 +274,17 @@ class Membership:
 
 
 def named(replicas: Mapping[str, Replica | None] | Iterable[str]) -> Mapping[str, Replica | None]:
-    """Return replicas by name, whichever way they were given; refuse a bare string."""
+    """Return replicas by name, whichever way they were given; refuse a bare string and a name given twice."""
     if isinstance(replicas, str):
         raise ConfigError(f"replicas must be a collection of names, got the string {replicas!r}")
-    return replicas if isinstance(replicas, Mapping) else dict.fromkeys(replicas)
+    if isinstance(replicas, Mapping):
+        return replicas
+    known: dict[str, Replica | None] = {}
+    for name in replicas:
+        if name in known:
+            raise ConfigError(f"replicas must have a name each, got {name!r} twice")
+        known[name] = None
+    return known
 
 
 def _is_unicode(text: str) -> bool:
