@@ -199,6 +199,18 @@ def test_a_call_may_come_from_inside_of_a_call(make_router: Make) -> None:
     assert router.stats()["in_flight"] == 1
 
 
+def test_hit_tokens_are_counted_by_medium() -> None:
+    router = Router(["a"], policy=CacheAware(min_match_tokens=16))
+    router.apply_stored("a", [1, 2], parent=None, token_ids=TOKENS[:32])
+    router.apply_stored("a", [3], parent=2, token_ids=TOKENS[32:48], medium="CPU_PINNED")
+    router.route(TOKENS)
+    assert router.stats()["hit_tokens"] == 48
+    for medium, tokens in (("GPU", 32), ("CPU", 16)):
+        assert f'prefixroute_hit_tokens_total{{replica="a",medium="{medium}"}} {tokens}\n' in router.metrics_text()
+    router.remove_replica("a")
+    assert 'prefixroute_hit_tokens_total{replica="",medium="CPU"} 16\n' in router.metrics_text()
+
+
 def test_tiers_count_by_their_credits() -> None:
     options = {"policy": CacheAware(min_match_tokens=16)}
     plain, tiered = Router(["gpu", "cpu"], **options), Router(["gpu", "cpu"], tier_credits=(1.0, 0.5, 0.0), **options)

@@ -25,6 +25,9 @@ class Blocks(Protocol):
     def __len__(self) -> int:
         """Return the number of full blocks."""
 
+    def head(self, blocks: int) -> Blocks:
+        """Return the first blocks of the prompt."""
+
 
 class Booked(Protocol):
     """What an insert did."""

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 ACTIVE, DRAINING, SUSPENDED = "active", "draining", "suspended"
 START_SHARE = 1.0 / 30.0
 """Share with which a slow start begins: one request for each 30 that a warm replica has in flight."""
+MEDIA = ("GPU", "CPU", "DISK")
+"""Where blocks lie, fastest first."""
 
 
 class Member:
     """One replica of the fleet. Its slot is reused after removal, its ``generation`` never."""
 
-    __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state")
+    __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state", "tiered")
 
     def __init__(self, name: str, slot: int, replica: Replica, generation: int) -> None:
         """Register an active replica that is not starting slowly."""
@@ -29,6 +31,8 @@ class Member:
         self.hash = text_hash(name)
         self.state = ACTIVE
         self.started: float | None = None
+        self.tiered = False
+        """Whether its engine has told of blocks outside of the GPU."""
 
 
 class Fleet:

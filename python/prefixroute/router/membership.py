@@ -12,7 +12,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, EventError
 from prefixroute.router.book import LoadBook
-from prefixroute.router.fleet import ACTIVE, DRAINING, SUSPENDED, Fleet
+from prefixroute.router.fleet import ACTIVE, DRAINING, MEDIA, SUSPENDED, Fleet
 from prefixroute.router.loads import LOADS
 from prefixroute.router.trust import Trust
 from prefixroute.types import Replica, Report, Timing
@@ -192,6 +192,7 @@ class Membership:
             member = self._fleet[name]
             if not member.replica.events:
                 member.replica = replace(member.replica, events=True)
+            member.tiered = member.tiered or event.get("medium") not in (None, MEDIA[0])
         apply = getattr(self._index, what)
         return apply(name) if block_hashes is None else apply(name, block_hashes, **event)
 

@@ -17,7 +17,7 @@ class Counters:
         """Start at zero."""
         self.decisions: Counter[tuple[str, str, str]] = Counter()
         self.prompt_tokens = self.best_hit_tokens = 0
-        self.hit_tokens: Counter[str] = Counter()
+        self.hit_tokens: Counter[tuple[str, str]] = Counter()
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.seconds = 0.0
 
@@ -25,8 +25,8 @@ class Counters:
         """Count what a replica that leaves has had under no name: pods' names never end, totals stay."""
         for policy, reason, replica in [key for key in self.decisions if key[2] == name]:
             self.decisions[policy, reason, ""] += self.decisions.pop((policy, reason, replica))
-        if name in self.hit_tokens:
-            self.hit_tokens[""] += self.hit_tokens.pop(name)
+        for replica, medium in [key for key in self.hit_tokens if key[0] == name]:
+            self.hit_tokens["", medium] += self.hit_tokens.pop((replica, medium))
 
     def time(self, seconds: float) -> None:
         """Count a decision's time."""

@@ -18,7 +18,7 @@ from prefixroute.policies.base import settle
 from prefixroute.policies.scored import COST
 from prefixroute.router import signals, status
 from prefixroute.router.decision import Decision, Limits, limits_of
-from prefixroute.router.fleet import DRAINING
+from prefixroute.router.fleet import DRAINING, MEDIA
 from prefixroute.router.ledger import Entry, Ledger
 from prefixroute.router.membership import Capacity, Membership, named
 from prefixroute.router.metrics import Counters
@@ -373,8 +373,22 @@ class Router(Membership):
         """Count the tokens of a request, once, whatever attempts it takes."""
         counters = self._counters
         counters.prompt_tokens += view.prompt_tokens
-        counters.hit_tokens[entry.name] += entry.hit
+        for medium, tokens in self._by_medium(entry):
+            counters.hit_tokens[entry.name, medium] += tokens
         counters.best_hit_tokens += max(view.offered(view.hits))
+
+    def _by_medium(self, entry: Entry) -> Iterable[tuple[str, int]]:
+        """Split the hit tokens of a request over the media that hold them, fastest first; asked only where tiers exist."""
+        member = self._fleet.members.get(entry.name)
+        if not entry.hit or member is None or not member.tiered or not hasattr(self._index, "match_media"):
+            return ((MEDIA[0], entry.hit),)
+        prefix = entry.decision._blocks.head(-(-entry.hit // self._block_size))  # what follows was booked just now
+        held: list[int] = self._index.match_media(prefix)[member.slot].tolist()
+        left, parts = entry.hit, []
+        for medium, tokens in zip(MEDIA, held, strict=True):
+            parts.append((medium, min(tokens, left)))
+            left -= parts[-1][1]
+        return parts
 
     def first_token(self, key: str, *, now: float | None = None) -> None:
         """Note the first token of the request with this key, see :meth:`Ticket.first_token`."""

@@ -9,6 +9,7 @@ import numpy as np
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import presets
+from prefixroute.router.fleet import MEDIA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from prefixroute.router.belief import Belief
 
 MAX_BLOCK = 1_024
-TIERS = 3
 
 
 class Settings(NamedTuple):
@@ -61,7 +61,7 @@ def new_index(settings: Settings, max_bytes: int | None) -> Belief:
 
 def credited(index: Any, tier_credits: Sequence[float]) -> Callable[[Any], NDArray[np.float64]] | None:
     """Return a function from blocks to credited tokens by slot, or ``None`` if every tier counts in full."""
-    if len(tier_credits) != TIERS or not all(0.0 <= credit <= 1.0 for credit in tier_credits):
+    if len(tier_credits) != len(MEDIA) or not all(0.0 <= credit <= 1.0 for credit in tier_credits):
         raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {tier_credits!r}")
     if all(credit == 1.0 for credit in tier_credits):
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.errors import ConfigError
 from prefixroute.router.decision import Decision
 from prefixroute.router.explain import explain as explain_decision
+from prefixroute.router.fleet import MEDIA
 from prefixroute.router.metrics import Text
 from prefixroute.router.tickets import Ticket
 
@@ -31,7 +32,7 @@ def stats(router: Router) -> dict[str, Any]:
             "uncached_tokens": book.queued[slot],
             "decode_tokens": book.decoding[slot],
             "tokens_per_s": book.rates[slot],
-            "hit_tokens": counters.hit_tokens[name],
+            "hit_tokens": sum(counters.hit_tokens[name, medium] for medium in MEDIA),
             "predicted_hit_tokens": 0 if hits is None else hits.predicted,
             "reported_hit_tokens": None if hits is None else hits.reported,
             "distrusted": slot in trust.distrusted,
@@ -84,7 +85,7 @@ def metrics_text(router: Router) -> str:
     requests = [({"outcome": name}, count) for name, count in sorted(numbers["counts"].items())]
     text.family("requests_total", "counter", "Requests by what became of them, and calls that came too late.", requests)
     text.family("prompt_tokens_total", "counter", "Prompt tokens routed.", counters.prompt_tokens)
-    hits = [({"replica": name}, count) for name, count in sorted(counters.hit_tokens.items())]
+    hits = [({"replica": name, "medium": medium}, n) for (name, medium), n in sorted(counters.hit_tokens.items()) if n]
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
     text.family("best_hit_tokens_total", "counter", "The same of the best holder.", counters.best_hit_tokens)
     text.family("inflight", "gauge", "Requests in flight.", by_replica("in_flight"))
