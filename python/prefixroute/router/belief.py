@@ -45,7 +45,7 @@ class Belief(Protocol):
 
     Optional, used if present: ``held_tokens()`` (tokens held, by slot), ``new_epoch()`` (void all in O(1); else
     ``clear()``), ``expire(now)`` (drop what is past its lifetime), ``stats()`` (with ``asdict()``, for metrics),
-    ``match_media(blocks)`` (tokens held by slot and medium, for ``tier_credits``).
+    ``match_media(blocks)`` (tokens held by slot and medium, for ``tier_credits`` and metrics).
     """
 
     @property

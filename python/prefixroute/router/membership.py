@@ -192,7 +192,8 @@ class Membership:
             member = self._fleet[name]
             if not member.replica.events:
                 member.replica = replace(member.replica, events=True)
-            member.tiered = member.tiered or event.get("medium") not in (None, MEDIA[0])
+            if event.get("medium") not in (None, MEDIA[0]) and hasattr(self._index, "match_media"):
+                member.tiered = True
         apply = getattr(self._index, what)
         return apply(name) if block_hashes is None else apply(name, block_hashes, **event)
 

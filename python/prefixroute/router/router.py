@@ -373,22 +373,23 @@ class Router(Membership):
         """Count the tokens of a request, once, whatever attempts it takes."""
         counters = self._counters
         counters.prompt_tokens += view.prompt_tokens
-        for medium, tokens in self._by_medium(entry):
-            counters.hit_tokens[entry.name, medium] += tokens
+        member = self._fleet.members.get(entry.name)
+        if member is not None and member.tiered:
+            for medium, tokens in self._by_medium(entry, member.slot):
+                counters.hit_tokens[entry.name, medium] += tokens
+        else:
+            counters.hit_tokens[entry.name, MEDIA[0]] += entry.hit
         counters.best_hit_tokens += max(view.offered(view.hits))
 
-    def _by_medium(self, entry: Entry) -> Iterable[tuple[str, int]]:
-        """Split the hit tokens of a request over the media that hold them, fastest first; asked only where tiers exist."""
-        member = self._fleet.members.get(entry.name)
-        if not entry.hit or member is None or not member.tiered or not hasattr(self._index, "match_media"):
-            return ((MEDIA[0], entry.hit),)
+    def _by_medium(self, entry: Entry, slot: int) -> Iterable[tuple[str, int]]:
+        """Split the hit tokens of a request over the media that hold them, fastest first."""
         prefix = entry.decision._blocks.head(-(-entry.hit // self._block_size))  # what follows was booked just now
-        held: list[int] = self._index.match_media(prefix)[member.slot].tolist()
-        left, parts = entry.hit, []
+        index: Any = self._index  # that of a tiered replica has match_media()
+        held: list[int] = index.match_media(prefix)[slot].tolist()
+        left = entry.hit
         for medium, tokens in zip(MEDIA, held, strict=True):
-            parts.append((medium, min(tokens, left)))
-            left -= parts[-1][1]
-        return parts
+            yield medium, min(tokens, left)
+            left -= min(tokens, left)
 
     def first_token(self, key: str, *, now: float | None = None) -> None:
         """Note the first token of the request with this key, see :meth:`Ticket.first_token`."""
