@@ -15,7 +15,7 @@ from prefixroute.sim.clock import EventQueue
 def test_events_run_by_time_and_then_by_order_of_scheduling(times: list[int]) -> None:
     queue, ran = EventQueue(), []
     for number, at in enumerate(times):
-        queue.schedule(at, lambda at=at, number=number: ran.append((at, number, queue())))
+        queue.schedule(at, lambda at=at, number=number: ran.append((at, number, queue.time())))
     queue.run()
     assert [(at, number) for at, number, _ in ran] == sorted((at, number) for number, at in enumerate(times))
     assert all(at == now for at, _, now in ran)

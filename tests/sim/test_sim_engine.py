@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twin_engine import Asked, serve
 
 from prefixroute.errors import ConfigError
 from prefixroute.sim.clock import EventQueue
@@ -51,7 +56,7 @@ class Fleet:
     """Store and listener in one: room for ``room`` requests, and the journal that the laws are read from."""
 
     def __init__(self, cost: Linear, room: int = 10**9, **model: int) -> None:
-        self.events = EventQueue()
+        self.events, self.cost = EventQueue(), cost
         self.engine = ReplicaEngine(EngineModel(cost, **({"chunk_tokens": CHUNK} | model)), self, self.events, self)
         self.room = room
         self.inside = 0
@@ -139,10 +144,38 @@ def test_no_replica_idles_beside_its_queue(seed: int) -> None:
         idle += (at - last) * (present == 0)
         present, last = present + change, at
     assert fleet.engine.busy_s == pytest.approx(last - idle)
-    decoded = sum(decodes for _, decodes, _ in fleet.engine._model.cost.steps)
+    decoded = sum(decodes for _, decodes, _ in fleet.cost.steps)
     assert decoded > 0, "the run must have had decode steps, or this says little"
-    computed = sum(tokens for chunks, _, _ in fleet.engine._model.cost.steps for tokens, _ in chunks)
+    computed = sum(tokens for chunks, _, _ in fleet.cost.steps for tokens, _ in chunks)
     assert computed == sum(job.request.prompt_tokens - job.hit for job in jobs)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.integers(1, 300), st.integers(0, 30), st.integers(0, 300)), max_size=25),
+    st.sampled_from([1, 7, CHUNK]),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
+def test_the_engine_keeps_time_with_its_twin_of_single_steps(
+    rows: list[tuple[int, int, int, int]], chunk: int, room: int, max_running: int
+) -> None:
+    # Steps take whole seconds and no two requests share a fraction of one: none arrives at the boundary of two steps.
+    asks = [Asked(at + 0.25 + number / 1000, *sizes) for number, (at, *sizes) in enumerate(sorted(rows))]
+    cost = Linear()
+    fleet = Fleet(cost, room=room, chunk_tokens=chunk, max_running=max_running)
+    jobs = fleet.run((ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, ask.hit)) for ask in asks)
+    serve(
+        asks,
+        lambda tokens, decodes: tokens * cost.token_s + cost.decode_s * bool(decodes),
+        chunk=chunk,
+        room=room,
+        max_running=max_running,
+    )
+    for job, ask in zip(jobs, asks, strict=True):
+        assert (job.started, job.first_token, job.finished) == pytest.approx(
+            (ask.started, ask.first_token, ask.finished)
+        )
 
 
 def test_littles_law() -> None:
@@ -199,3 +232,39 @@ def test_stopping_gives_back_every_job_and_nothing_runs_on() -> None:
 def test_counts_below_one_are_refused(field_name: str) -> None:
     with pytest.raises(ConfigError, match=f"{field_name} must be at least 1, got 0"):
         EngineModel(Linear(), **{field_name: 0})
+
+
+@pytest.mark.parametrize("ask", [Ask(0), Ask(2**32 + 1), Ask(10, -1), Ask(10, 2**32 + 1), Ask(10.5)])  # type: ignore[arg-type]
+def test_requests_of_impossible_length_are_refused_and_leave_the_engine_idle(ask: Ask) -> None:
+    fleet = Fleet(Linear())
+    with pytest.raises(ConfigError, match=r"tokens of a request must be [01]\.\.=4294967296, got "):
+        fleet.engine.submit(Job(0, ask, None, 0.0))
+    assert [job.finished for job in fleet.run([(0.0, Ask(10))])] == [10.0]
+
+
+def test_what_a_listener_raises_ends_the_run() -> None:
+    fleet = Fleet(Linear())
+    fleet.finished = lambda *_: 1 / 0  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        fleet.run([(0.0, Ask(10))])
+
+
+def test_a_store_that_calls_its_engine_back_is_told_so() -> None:
+    fleet = Fleet(Linear())
+    fleet.admit = lambda job, **_: fleet.engine.submit(job)  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="borrowed"):
+        fleet.run([(0.0, Ask(10))])
+
+
+def test_a_run_that_was_given_up_is_collected() -> None:
+    fleet = Fleet(Linear(), room=1)
+    fleet.events.schedule(0.0, fleet.arrive, Ask(10, 5))
+    fleet.events.schedule(1.0, fleet.arrive, Ask(20, 5))
+    fleet.events.schedule(2.0, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fleet.events.run()
+    assert (fleet.engine.running, fleet.engine.waiting, len(fleet.events)) == (1, 1, 1)
+    gone = weakref.ref(fleet)
+    del fleet
+    gc.collect()
+    assert gone() is None, "engine, clock, jobs and listener hold each other"

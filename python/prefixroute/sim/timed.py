@@ -57,7 +57,7 @@ class TimedRun:
         self.events = EventQueue()
         self.fleet = Fleet(scenario, block_size)
         self.log = RequestLog()
-        self.front = Front(scenario, block_size, self.fleet.stores, self.events, self.events.schedule)
+        self.front = Front(scenario, block_size, self.fleet.stores, self.events.time, self.events.schedule)
         self._replicas = {name: TimedReplica(self, name, model) for name in self.fleet.names}
         self._progress: Progress | None = None
         self._arrived = 0

@@ -17,6 +17,7 @@ mod radix;
 mod registry;
 pub mod replica_cache;
 mod shape;
+pub mod sim;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -13,6 +13,7 @@ mod ints;
 mod namespace;
 mod out;
 mod outcomes;
+mod sim;
 mod sizes;
 mod text;
 mod tokens;
@@ -30,6 +31,8 @@ mod _core {
     use super::index::PrefixIndex;
     #[pymodule_export]
     use super::outcomes::{IndexStats, Insertion, Removed, Stored};
+    #[pymodule_export]
+    use super::sim::{EventQueue, ReplicaEngine};
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::PyModuleMethods;
 

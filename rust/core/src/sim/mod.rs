@@ -1,0 +1,7 @@
+//! What moves a simulated replica through time: a clock of events, and the engine that spends it.
+
+mod clock;
+mod engine;
+
+pub use clock::{EventQueue, NotInOrder};
+pub use engine::{Chunk, Ended, Engine, Host, Limits, MAX_TOKENS, RequestId, Started, Wake};
