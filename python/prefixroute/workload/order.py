@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Record
 from prefixroute.workload.request import NO_ATTRS, Entry, Request
 
@@ -18,7 +19,7 @@ _OPEN_SESSIONS = 1_000_000
 _LEAST_BLOCKS = 2
 
 
-def in_order(files: Iterable[tuple[Path, Iterator[Record]]], window_s: float) -> Iterator[Record]:
+def in_order(files: Iterable[tuple[Path, Iterator[Record]]], window_s: float, reading: Reading) -> Iterator[Record]:
     """Yield the records of some files by arrival, holding those of the last ``window_s`` seconds.
 
     Raises:
@@ -31,7 +32,9 @@ def in_order(files: Iterable[tuple[Path, Iterator[Record]]], window_s: float) ->
         arrival = record.arrival_s
         if arrival < given:
             held = f"; rows may be {window_s:g} s out of order" if window_s else ""
-            raise TraceError(f"{path}:{record.line}: time goes back from {given:.3f} to {arrival:.3f} s{held}")
+            went = f"time goes back from {given:.3f} to {arrival:.3f} s{held}"
+            reading.refuse(TraceError(f"{path}:{record.line}: {went}"))
+            continue
         if not window_s:
             given = arrival
             yield record

@@ -137,11 +137,14 @@ class Spec:
 
         Raises:
             ConfigError: at a value that is impossible, or if no request is left.
+            TraceError: at a bad line before the first request of a sample.
         """
         settings = dict(self.settings)
         changed = workload
         if "sample" in settings:
             changed = changed.sampled(number("sample", settings["sample"]))
+            if next(changed.requests(), None) is None:
+                raise ConfigError(f"no session of {workload.name} is in a sample of {settings['sample']}: take more")
         if "head" in settings:
             changed = changed.head(int(number("head", settings["head"], whole=True)))
         if "speed" in settings:

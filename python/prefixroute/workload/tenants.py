@@ -12,6 +12,7 @@ from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.readers.lines import read_table
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
@@ -135,7 +136,7 @@ def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
     """
     path = Path(path)
     rates = []
-    for row in read_table(path):
+    for row in read_table(path, Reading()):
         if row.text("model") != model:
             continue
         try:

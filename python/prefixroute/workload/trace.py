@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
 from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
 from prefixroute.workload.request import Request
 from prefixroute.workload.workload import Volatile, Workload
@@ -26,12 +29,19 @@ KEPT_BYTES = 64 * 1024 * 1024
 """A trace whose requests take no more than this is parsed once, and held."""
 _BYTES_PER_REQUEST = 800
 
+FIRST_LINES = 100
+"""Lines among which one must be of a known format where bad ones are skipped."""
+
 FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
 
 
 def read_trace(
-    path: str | Path | Sequence[str | Path], options: Options | None = None, *, check: bool | None = None
+    path: str | Path | Sequence[str | Path],
+    options: Options | None = None,
+    *,
+    check: bool | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Workload:
     """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
 
@@ -44,26 +54,50 @@ def read_trace(
         path: the file, plain or gzip, or several that follow one another in time (a log that was rotated), all of the
             format of the first.
         options: what the file does not say of itself.
-        check: read through first; decided by size unless given.
+        check: read through first; decided by size unless given, and always so where bad lines are skipped.
+        progress: told the share of the bytes read while the trace is checked, or else each time that it is read.
 
     Raises:
-        TraceError: naming file and line.
+        TraceError: naming file and line; or more than a tenth of the lines are bad, where these are skipped.
         ConfigError: if an option is impossible.
     """
     paths = [Path(path)] if isinstance(path, str | Path) else [Path(one) for one in path]
     if not paths:
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
-    sample = _sample(paths[0])
-    opened = _format(sample, settings).open_file(sample, settings)
-    workload = _workload(paths, opened, settings)
+    opened = _opened(paths[0], settings)
     if check is None:
         check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES
-    return _checked(workload) if check else workload
+    skip = settings.skip_bad_lines
+    if not (check or skip):
+        return _workload(paths, opened, settings, lambda: Reading(progress=progress, paths=paths))
+    reading = Reading(skip_bad_lines=skip, progress=progress, paths=paths)
+    first = _workload(paths, opened, settings, lambda: reading)
+    again = _workload(paths, opened, settings, lambda: Reading(skip_bad_lines=skip))
+    return _without_bad_lines(_checked(first, again), reading)
 
 
-def _checked(workload: Workload) -> Workload:
-    """Read a workload to its end, and keep its requests if they are small: several policies will ask for them."""
+def _without_bad_lines(workload: Workload, reading: Reading) -> Workload:
+    """Say on a workload that was read through which lines it is without."""
+    skipped = reading.skipped()
+    if skipped is None:
+        return workload
+    count = Assumption(
+        "skipped_lines", skipped.bad, f"of {skipped.lines} lines", "; ".join(skipped.first), assumed=False
+    )
+    return replace(
+        workload,
+        assumptions=(*workload.assumptions, count),
+        notes=(*workload.notes, str(skipped)),
+        skipped=skipped,
+    )
+
+
+def _checked(workload: Workload, again: Workload) -> Workload:
+    """Read a workload to its end, and keep its requests if they are small: several policies will ask for them.
+
+    ``again`` is the same workload, to be read from the file later where they are not.
+    """
     kept: list[Request] = []
     count = size = 0
     for request in workload.requests():
@@ -75,21 +109,22 @@ def _checked(workload: Workload) -> Workload:
         else:
             kept.clear()
     if size > KEPT_BYTES:
-        return replace(workload, request_count=count)
-    return replace(workload, request_count=count, source=lambda: iter(kept))
+        return replace(again, request_count=count)
+    return replace(again, request_count=count, source=lambda: iter(kept))
 
 
-def _workload(paths: Sequence[Path], opened: Opened, settings: Options) -> Workload:
+def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: Callable[[], Reading]) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
     if not 0 <= window_s < float("inf"):
         raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
     infer = settings.infer_sessions and not opened.has_sessions
     name = paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"
 
-    def workload_of(records: Callable[[Path], Iterator[Record]]) -> Workload:
+    def workload_of(records: Callable[[Path, Reading], Iterator[Record]]) -> Workload:
         def source() -> Iterator[Request]:
-            files = ((path, records(path)) for path in paths)
-            return requests_of(in_order(files, window_s), SessionFinder() if infer else None)
+            reading = begin()
+            files = ((path, records(path, reading)) for path in paths)
+            return requests_of(in_order(files, window_s, reading), SessionFinder() if infer else None)
 
         return Workload(name, opened.block_size, source, None, opened.assumptions, _notes(opened, window_s, infer))
 
@@ -110,16 +145,25 @@ def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # 
     return tuple(notes)
 
 
-def _sample(path: Path) -> Sample:
-    first = next(read_lines(path), None)
-    if first is None:
-        raise TraceError(f"{path}:1: the file holds no request")
-    line, text = first
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        fields = None
-    return Sample(path, line, text, fields if isinstance(fields, dict) else None)
+def _opened(path: Path, options: Options) -> Opened:
+    """Open a file in the format that its first line is of, or the first line that is not bad.
+
+    Raises:
+        TraceError: no line is of a known format; the error of the first is raised.
+    """
+    lines = read_lines(path, Reading(skip_bad_lines=options.skip_bad_lines))
+    wrong: TraceError | None = None
+    for line, text in itertools.islice(lines, FIRST_LINES if options.skip_bad_lines else 1):
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            fields = None
+        sample = Sample(path, line, text, fields if isinstance(fields, dict) else None)
+        try:
+            return _format(sample, options).open_file(sample, options)
+        except TraceError as error:
+            wrong = wrong or error
+    raise wrong or TraceError(f"{path}:1: the file holds no request")
 
 
 def _format(sample: Sample, options: Options) -> Format:

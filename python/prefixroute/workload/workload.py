@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
+from prefixroute.workload.readers.reading import Skipped
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
 
@@ -42,6 +43,7 @@ class Workload:
         request_count: how many requests there are, or None where nobody has counted.
         assumptions: the figures the workload rests on.
         notes: what a reader had to infer or change (sessions inferred, rows put in order).
+        skipped: bad lines of its file that were left out, where that was asked for and there were any.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
     """
 
@@ -51,6 +53,7 @@ class Workload:
     request_count: int | None = None
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    skipped: Skipped | None = None
     volatile: Volatile | None = field(default=None, repr=False, compare=False)
 
     def requests(self) -> Iterator[Request]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
 NAME = "bailian"
@@ -28,10 +29,10 @@ def recognises(sample: Sample) -> bool:
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
     size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
-    return Opened(size, lambda path: read(path, size), has_sessions=True)
+    return Opened(size, lambda path, reading: read(path, reading, size), has_sessions=True)
 
 
-def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
+def read(path: Path, reading: Reading, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
     """Yield the requests of a Bailian trace; a session is named by the ``chat_id`` of its first turn.
 
     The last million chats are remembered; a turn whose parent is not among them begins a session.
@@ -40,7 +41,8 @@ def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
         TraceError: at the first row that is not what the format says.
     """
     roots: OrderedDict[int, int] = OrderedDict()
-    for row in read_rows(path):
+
+    def parse(row: Row) -> Record:
         tokens = row.integer("input_length", least=1)
         chat, parent = row.integer("chat_id", least=-1), row.integer("parent_chat_id", least=-1)
         root = roots.get(parent, chat)
@@ -51,7 +53,7 @@ def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
             roots.popitem(last=False)
         prompt = full_blocks(row, tokens, block_size)
         kind = row.text("type")
-        yield Record(
+        return Record(
             row.line,
             row.number("timestamp"),
             prompt,
@@ -61,3 +63,5 @@ def read(path: Path, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
             session=str(root),
             attrs={"type": kind} if kind else None,
         )
+
+    yield from reading.parsed(read_rows(path, reading), parse)

@@ -22,6 +22,7 @@ from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
 from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.readers.volatile import Span, Spans, mask
 
@@ -47,12 +48,12 @@ def open_file(sample: Sample, options: Options) -> Opened:
     """Settle how many bytes a token has, and whether there are session keys, from the first 500 rows."""
     layout = options.fields or FieldMap()
     size = options.block_size or layout.block_size or BLOCK_SIZE
-    survey = _survey(sample, layout)
+    survey = _survey(sample, layout, Reading(skip_bad_lines=options.skip_bad_lines))
     per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
     unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
 
-    def records(path: Path, *, masked: bool = False) -> Iterator[Record]:
-        return _Reader(layout, size, unit, masked=masked).records(path)
+    def records(path: Path, reading: Reading, *, masked: bool = False) -> Iterator[Record]:
+        return _Reader(layout, size, unit, masked=masked).records(path, reading)
 
     assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
@@ -70,21 +71,19 @@ class _Survey(NamedTuple):
     span: Span | None
 
 
-def _survey(sample: Sample, layout: FieldMap) -> _Survey:
+def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
     text = media = sessions = False
     bytes_seen = tokens_seen = 0
     spans = Spans()
-    for row in itertools.islice(read_rows(sample.path), _CALIBRATION_ROWS):
-        reader.finder.take(row.fields)
+    rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
+    for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
         sessions = sessions or reader.finder.find("session") is not None
-        prompt = reader.prompt_of(row)
         if not isinstance(prompt, str):
             continue
         text = True
         media = media or has_media(reader.finder.find("messages"))
         spans.add(prompt)
-        reported = reader.reported_prompt_tokens(row)
         if reported:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
@@ -120,13 +119,17 @@ class _Reader:
         self.finder = Finder(layout.paths)
         self._namespaces: dict[str | None, Namespace | None] = {None: None}
 
-    def records(self, path: Path) -> Iterator[Record]:
+    def records(self, path: Path, reading: Reading) -> Iterator[Record]:
         """Yield the records of a file."""
-        for row in read_rows(path):
-            self.finder.take(row.fields)
-            yield self._record(row)
+        return reading.parsed(read_rows(path, reading), self._record)
+
+    def prompt_and_length(self, row: Row) -> tuple[str | list[Any] | None, int | None]:
+        """Return a row's prompt, and how many tokens the log says it has."""
+        self.finder.take(row.fields)
+        return self.prompt_of(row), self.reported_prompt_tokens(row)
 
     def _record(self, row: Row) -> Record:
+        self.finder.take(row.fields)
         model = self._text(row, "model")
         prompt = self.prompt_of(row)
         if prompt is None:

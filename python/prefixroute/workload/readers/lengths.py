@@ -14,6 +14,7 @@ from typing import NamedTuple
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.lines import Row, cells_of, read_table, shown
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.streams import chain, chain_key
 
@@ -57,16 +58,16 @@ def open_file(sample: Sample, options: Options) -> Opened:
         raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
     size = options.block_size or BLOCK_SIZE
     note = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
-    return Opened(size, lambda path: _read(path, layout, size), has_sessions=True, notes=(note,))
+    return Opened(size, lambda path, reading: _read(path, layout, size, reading), has_sessions=True, notes=(note,))
 
 
-def _read(path: Path, layout: _Columns, block_size: int) -> Iterator[Record]:
-    for row in read_table(path):
+def _read(path: Path, layout: _Columns, block_size: int, reading: Reading) -> Iterator[Record]:
+    def parse(row: Row) -> Record:
         tokens = _count(row, layout.prompt, least=1)
         # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.
         hashes = chain(chain_key(row.line, path.name), 0, tokens // block_size)
         prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
-        yield Record(
+        return Record(
             row.line,
             _seconds(row, layout.time),
             prompt,
@@ -76,6 +77,8 @@ def _read(path: Path, layout: _Columns, block_size: int) -> Iterator[Record]:
             session=row.text(layout.session) if layout.session else None,
             model=row.text(layout.model) if layout.model else None,
         )
+
+    yield from reading.parsed(read_table(path, reading), parse)
 
 
 def _count(row: Row, name: str, least: int) -> int:

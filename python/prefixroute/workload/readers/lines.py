@@ -9,12 +9,15 @@ import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+
+if TYPE_CHECKING:
+    from prefixroute.workload.readers.reading import Reading
 
 _GZIP_MAGIC = b"\x1f\x8b"
 MOST = 2**53
@@ -35,14 +38,16 @@ def open_trace(path: Path) -> IO[bytes]:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, text) of each line that is not blank. One line is in memory at a time.
 
     Raises:
-        TraceError: at a gzip stream that ends early or is damaged, and at text that is not UTF-8.
+        TraceError: at a gzip stream that ends early or is damaged, where nothing behind can be read; and at text that is
+            not UTF-8.
     """
     number = 0
     with open_trace(path) as stream:
+        raw = stream.fileobj if isinstance(stream, gzip.GzipFile) else stream
         while True:
             number += 1
             try:
@@ -52,13 +57,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             except (OSError, zlib.error) as error:
                 raise TraceError(f"{path}:{number}: the gzip data is damaged: {error}") from error
             if not line:
+                reading.end(raw.tell())
                 return
+            if line.isspace():
+                continue
+            reading.at(raw.tell())
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}") from error
-            if text.strip():
-                yield number, text
+                reading.refuse(TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
+                continue
+            yield number, text
 
 
 class Row:
@@ -141,13 +150,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what fits on a line
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path, reading: Reading) -> Iterator[Row]:
     """Yield each line of a JSONL file as a :class:`Row`.
 
     Raises:
         TraceError: at a line that is not one JSON object.
     """
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, reading):
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -156,10 +165,12 @@ def read_rows(path: Path) -> Iterator[Row]:
                 if isinstance(error, json.JSONDecodeError)
                 else str(error)
             )
-            raise TraceError(f"{path}:{number}: not JSON: {reason}") from error
-        if not isinstance(fields, dict):
-            raise TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}")
-        yield Row(fields, path, number)
+            reading.refuse(TraceError(f"{path}:{number}: not JSON: {reason}"))
+            continue
+        if isinstance(fields, dict):
+            yield Row(fields, path, number)
+        else:
+            reading.refuse(TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}"))
 
 
 def cells_of(path: Path, line: int, text: str) -> list[str]:
@@ -174,15 +185,19 @@ def cells_of(path: Path, line: int, text: str) -> list[str]:
         raise TraceError(f"{path}:{line}: not CSV: {error}") from error
 
 
-def read_table(path: Path) -> Iterator[Row]:
+def read_table(path: Path, reading: Reading) -> Iterator[Row]:
     """Yield each line of a CSV file after its header as a :class:`Row` of texts.
 
     Raises:
         TraceError: at a line that is not CSV.
     """
     header: list[str] | None = None
-    for line, text in read_lines(path):
-        cells = cells_of(path, line, text)
+    for line, text in read_lines(path, reading):
+        try:
+            cells = cells_of(path, line, text)
+        except TraceError as error:
+            reading.refuse(error)
+            continue
         if header is None:
             header = cells
         else:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
 NAME = "private"
@@ -43,7 +44,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     notes = tuple(str(note) for note in header.sequence("notes")) if "notes" in header.fields else ()
     return Opened(
         size,
-        lambda path: _read(path, size),
+        lambda path, reading: _read(path, size, reading),
         has_sessions=True,
         notes=notes,
     )
@@ -59,14 +60,20 @@ def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
     return size, header.integer("window", least=1)
 
 
-def _read(path: Path, block_size: int) -> Iterator[Record]:
-    rows = read_rows(path)
+def _read(path: Path, block_size: int, reading: Reading) -> Iterator[Record]:
+    rows = read_rows(path, reading)
     header = next(rows, None)
     if header is None:
         return
     _, window = _settings(header, block_size)
     chains: deque[NDArray[np.uint64]] = deque(maxlen=window)
-    for row in rows:
+    placed = 0
+
+    def parse(row: Row) -> Record:
+        nonlocal placed
+        while placed < reading.bad:  # a bad line keeps its place: later ones count back over it
+            chains.append(np.empty(0, np.uint64))
+            placed += 1
         tokens, output = row.integer("in", least=1), row.integer("out")
         chain = _chain(row, chains)
         full = row.integer("full") if "full" in row.fields else tokens // block_size
@@ -76,7 +83,7 @@ def _read(path: Path, block_size: int) -> Iterator[Record]:
         held = max(tokens + output, len(chain) * block_size)
         context = BlockHashes(chain, token_count=held, block_size=block_size)
         prompt = context.head(full, tokens)
-        yield Record(
+        return Record(
             row.line,
             row.number("t"),
             prompt,
@@ -88,6 +95,8 @@ def _read(path: Path, block_size: int) -> Iterator[Record]:
             row.text("model"),
             row.integer("cached") if "cached" in row.fields else None,
         )
+
+    yield from reading.parsed(rows, parse)
 
 
 def _chain(row: Row, chains: deque[NDArray[np.uint64]]) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.fields import FieldMap
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.volatile import Span
 
 
@@ -53,6 +54,8 @@ class Options:
         sessions_per_hour: starts of recorded sessions, whose own start times are not in the file.
         share_system: sessions of the agent trace with equal models and equal lengths of tools and of system prompt
             share these (an assumption).
+        skip_bad_lines: leave out lines that cannot be read, up to a tenth of them, count them and name the first. The
+            file is then read through when it is opened, whatever its size.
     """
 
     format: str | None = None
@@ -63,6 +66,7 @@ class Options:
     seed: int = 0
     sessions_per_hour: float | None = None
     share_system: bool = False
+    skip_bad_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,12 @@ class Opened:
     """
 
     block_size: int
-    records: Callable[[Path], Iterator[Record]]
+    records: Callable[[Path, Reading], Iterator[Record]]
     has_sessions: bool
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-    masked: Callable[[Path], Iterator[Record]] | None = None
+    masked: Callable[[Path, Reading], Iterator[Record]] | None = None
     span: Span | None = None
 
 

@@ -18,6 +18,7 @@ from prefixroute.costmodel.assumption import Assumption
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import Row, read_rows, shown
+from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.streams import chain, chain_key, stream
 
@@ -66,8 +67,8 @@ def open_file(sample: Sample, options: Options) -> Opened:
     else:
         notes.append("block ids are per session: nothing is shared between sessions, not even system prompts")
 
-    def records(path: Path) -> Iterator[Record]:
-        return _merged(_sessions(path, layout, options), per_hour, options.seed)
+    def records(path: Path, reading: Reading) -> Iterator[Record]:
+        return _merged(_sessions(path, layout, options, reading), per_hour, options.seed)
 
     return Opened(size, records, has_sessions=True, assumptions=(starts,), notes=tuple(notes))
 
@@ -88,15 +89,17 @@ def _merged(sessions: Iterator[list[Record]], per_hour: float, seed: int) -> Ite
         yield heapq.heappop(waiting)[2]
 
 
-def _sessions(path: Path, layout: _Layout, options: Options) -> Iterator[list[Record]]:
-    for row in read_rows(path):
+def _sessions(path: Path, layout: _Layout, options: Options, reading: Reading) -> Iterator[list[Record]]:
+    def parse(row: Row) -> list[Record]:
         name = row.text("session")
         if name is None:
             raise row.error("a session must have a name")
         records = list(_expand(row, name, layout, share_system=options.share_system))
         # Sub-agents overlap with the request they were spawned from; a stable sort keeps equal times as recorded.
         records.sort(key=lambda record: record.arrival_s)
-        yield records
+        return records
+
+    yield from reading.parsed(read_rows(path, reading), parse)
 
 
 def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iterator[Record]:

@@ -1,0 +1,126 @@
+"""Bad lines: they end the reading, or are left out, counted and named, up to a tenth of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefixroute.errors import TraceError
+from prefixroute.workload import Options, Workload, chat, convert, read_trace
+
+SKIP = Options(skip_bad_lines=True)
+
+
+def mooncake(number: int) -> dict[str, Any]:
+    return {"timestamp": 10 * number, "input_length": 1024, "output_length": 5, "hash_ids": [0, number + 1]}
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def good(count: int = 60) -> list[str]:
+    return [json.dumps(mooncake(number)) for number in range(count)]
+
+
+def arrivals(workload: Workload) -> list[float]:
+    return [request.arrival_s for request in workload.requests()]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ('{"timestamp": 70, "input', "not JSON: Invalid control character"),
+        ("[1, 2]", "must be a JSON object"),
+        (json.dumps({**mooncake(7), "input_length": -1}), "input_length must be a whole number"),
+        (json.dumps({**mooncake(7), "hash_ids": [1, 2, 3, 4]}), "1024 tokens in blocks of 512 need 2 hash_ids"),
+        (json.dumps({**mooncake(7), "timestamp": 0}), "time goes back"),
+        ("caf\udce9", "not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_left_out_counted_and_named(tmp_path: Path, bad: str, why: str) -> None:
+    lines = good()
+    path = tmp_path / "day.jsonl"
+    text = "".join(f"{line}\n" for line in [*lines[:7], bad, *lines[7:]])
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(TraceError, match=r"day\.jsonl:8: "):
+        read_trace(path)
+    workload = read_trace(path, SKIP)
+    assert workload.skipped is not None
+    assert (workload.skipped.bad, workload.skipped.lines, workload.request_count) == (1, 61, 60)
+    assert f"day.jsonl:8: {why}" in workload.skipped.first[0]
+    assert workload.notes[-1:] == (f"1 bad of 61 lines left out: {workload.skipped.first[0]}",)
+    assert {item.name: item.value for item in workload.assumptions} == {"skipped_lines": 1}
+    assert arrivals(workload) == arrivals(read_trace(write(tmp_path / "clean.jsonl", lines)))
+
+
+def test_a_trace_without_bad_lines_is_the_same_either_way(tmp_path: Path) -> None:
+    path = write(tmp_path / "day.jsonl", good())
+    with_skip, without = read_trace(path, SKIP), read_trace(path)
+    assert with_skip.skipped is None
+    assert (with_skip, arrivals(with_skip)) == (without, arrivals(without))
+
+
+def test_only_the_first_are_named_and_more_than_a_tenth_are_refused(tmp_path: Path) -> None:
+    lines = good(100)
+    skipped = read_trace(write(tmp_path / "day.jsonl", [*lines, *["{"] * 11]), SKIP).skipped
+    assert skipped is not None
+    assert len(skipped.first) == 3
+    assert str(skipped).endswith("and 8 more")
+    with pytest.raises(TraceError, match=r"more than 10 % of the lines are bad.* 12 bad of 112 lines.*day\.jsonl:101"):
+        read_trace(write(tmp_path / "day.jsonl", [*lines, *["{"] * 12]), SKIP)
+
+
+def test_a_log_that_begins_in_the_middle_of_a_line_is_recognised(tmp_path: Path) -> None:
+    path = write(tmp_path / "day.jsonl", ['h": 1024, "hash_ids": [4]}', *good()])
+    workload = read_trace(path, SKIP)
+    assert (workload.block_size, workload.request_count) == (512, 60)
+    with pytest.raises(TraceError, match=r"day\.jsonl:1: neither JSON nor"):
+        read_trace(write(tmp_path / "day.jsonl", ["nothing here"] * 300), SKIP)
+
+
+def test_a_large_trace_is_counted_before_it_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path / "day.jsonl", [*good(), "{"])
+    workload = read_trace(path, SKIP, check=False)
+    assert workload.skipped is not None
+    assert workload.request_count == 60
+
+
+def test_damaged_packing_is_no_bad_line(tmp_path: Path) -> None:
+    """What comes behind it is lost, and nobody knows how much that is."""
+    path = tmp_path / "day.private.jsonl.gz"
+    convert(chat(1, requests=400), path, bytes(16))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(TraceError, match="truncated"):
+        read_trace(path, SKIP)
+
+
+def test_a_private_trace_counts_back_over_a_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "day.private.jsonl"
+    convert(chat(1, requests=400), path, bytes(16))
+    whole = list(read_trace(path).requests())
+    lines = path.read_text().splitlines()
+    for broken in ("{", json.dumps({**json.loads(lines[200]), "in": 0})):
+        damaged = read_trace(write(tmp_path / "damaged.jsonl", [*lines[:200], broken, *lines[201:]]), SKIP)
+        left = list(damaged.requests())
+        assert damaged.skipped is not None
+        assert damaged.skipped.bad >= 1
+        lost = {request.arrival_s for request in whole} - {request.arrival_s for request in left}
+        assert len(lost) == damaged.skipped.bad
+        kept = [request for request in whole if request.arrival_s not in lost]
+        assert [request.prompt for request in left] == [request.prompt for request in kept]
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    path = write(tmp_path / "day.jsonl", good(2_000))
+    told: list[float] = []
+    workload = read_trace(path, progress=told.append)
+    assert told == sorted(told)
+    assert 100 < len(told) <= 201
+    assert told[-1] > 0.98
+    arrivals(workload)
+    assert told[-1] <= 1.0
