@@ -115,6 +115,7 @@ def test_tables_name_their_sources() -> None:
     assert {"H100", "H200", "B200", "A100", "L40S", "MI300X"} <= gpus().keys()
     assert {"Qwen3-8B", "Qwen3-32B", "Llama-3.1-8B", "Llama-3.1-70B"} <= models().keys()
     assert all(gpu.source and "202" in gpu.price_source for gpu in gpus().values())
+    assert not any("planning figure" in gpu.price_source for gpu in gpus().values())
     assert all("202" in model.source for model in models().values())
 
 
