@@ -57,4 +57,4 @@ def test_bad_observations(text: str) -> None:
 
 def test_a_workload_that_is_neither_known_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chat, documents"):
-        options.source(str(tmp_path / "absent.jsonl"), None, None, None)
+        options.Reading().source(str(tmp_path / "absent.jsonl"))

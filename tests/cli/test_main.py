@@ -35,7 +35,9 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "there is no command 'nonsense'; commands: simulate, compare, advise, backtest, size, trace, "),
+        (["trace", "."], "'.' is a folder: name a file in it"),
+        (["convert", ".", "-o", "x.gz"], "'.' is a folder"),
         (["simulate"], "Missing argument 'WORKLOAD'"),
         (["simulate", "chat", "--replicas", "0"], "--replicas must be a whole number of at least 1"),
         (["simulate", "chat", "--policies", ","], "--policies must be names separated by commas"),
@@ -51,7 +53,7 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         (["compare", "chat", "--metric", "joy"], "metric must be one of recompute_ratio"),
         (["advise", "chat", "--sensitivity", "weather"], "weather"),
         (["size", "chat", "--slo", "fast"], "an SLO looks like ttft_p95=1.5s"),
-        (["convert", "absent", "-o", "x.jsonl"], "there is no file 'absent'"),
+        (["convert", "absent", "-o", "x.jsonl"], "'absent' is no file"),
         (["convert", __file__, "-o", "no/such/folder/x.gz"], "--output must be a folder or a file in an existing"),
         (["policies", "best"], "no policy 'best'"),
     ],

@@ -77,6 +77,38 @@ def test_what_the_user_gives_is_not_assumed(prefixroute: Prefixroute, trace: Pat
     assert assumptions["model"]["assumed"] is True
 
 
+@pytest.mark.parametrize("command", ["simulate", "compare", "advise", "backtest", "size"])
+def test_given_is_given_though_it_equals_the_default(prefixroute: Prefixroute, log: Path, command: str) -> None:
+    own = {
+        "simulate": ["--replicas", 8, "--cache", "blocks", "--observe", "history", "--price", 4.29],
+        "compare": ["--replicas", 8, "--observe", "history", "--price", 4.29],
+        "advise": ["--replicas", 8, "--observe", "history", "--price", 4.29],
+        "backtest": ["--replicas", 8, "--current", "cache-aware", "--observe", "history", "--timed"],
+        "size": ["--slo", "ttft_p95=9s", "--policies", "session", "--price", 4.29],
+    }[command]
+    hardware = ["--capacity", "300k", "--gpu", "H100", "--model", "Qwen3-8B", "--tensor-parallel", 1]
+    known = ("capacity_tokens", "gpu", "model", "tensor_parallel")
+    priced = () if command == "backtest" else ("usd_per_gpu_hour",)
+    fleet = {"simulate": ("cache",), "size": (), "backtest": ("replicas", "policy")}.get(command, ("replicas",))
+    seen = () if command == "size" else ("observe",)
+    given = json.loads(prefixroute(command, log, *own, *hardware, "--json").out)["assumptions"]
+    assert {name: given[name]["assumed"] for name in (*known, *priced, *fleet, *seen)} == dict.fromkeys(
+        (*known, *priced, *fleet, *seen), False
+    )
+    bare = [command, log, *(own[:4] if command == "size" else ["--timed"] if command == "backtest" else []), "--json"]
+    taken = json.loads(prefixroute(*bare).out)["assumptions"]
+    assert all(taken[name]["assumed"] for name in (*known, *priced, *fleet, *seen))
+
+
+def test_a_capacity_worked_out_from_memory_is_assumed_and_says_so(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["simulate", trace, "--replicas", 2, "--seeds", 1, "--gpu", "H200", "--model", "Qwen3-8B"]
+    capacity = json.loads(prefixroute(*options, "--json").out)["assumptions"]["capacity_tokens"]
+    assert capacity["assumed"] is True
+    assert capacity["source"] == "what the GPU's memory leaves beside the model"
+    assert "memory_share = 0.9" in prefixroute(*options).out
+    assert "memory_share" not in prefixroute(*options, "--capacity", "40k").out
+
+
 def test_same_seed_same_bytes_whatever_the_number_of_processes(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["simulate", trace, "--replicas", 3, "--seeds", 2, "--json"]
     first = prefixroute(*options).out
@@ -93,13 +125,16 @@ def test_the_table_has_floor_and_marks(prefixroute: Prefixroute, trace: Path) ->
     assert "usd_per_gpu_hour = 4.29" in out
     for policy in ("round-robin", "session", "cache-aware"):
         assert policy in out
-    assert max(map(len, out.splitlines())) <= 200
+    assert max(len(line) for line in out.splitlines() if "ASSUMED " not in line) <= 200
+    assert (
+        sum("usd_per_gpu_hour = 4.29 $/h; capacity_tokens" in line for line in out.splitlines()) == 1
+    )  # one whole line
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_a_narrow_terminal_loses_columns_and_no_figures(width: int) -> None:
     study = Study("chat", "blocks", (ROW, {**ROW, "replicas": 8}), (PRICE,))
-    out = Console(file=io.StringIO(), width=width)
+    out = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     show(study, out)
     text = out.file.getvalue()
     assert max(map(len, text.splitlines())) <= width

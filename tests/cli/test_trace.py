@@ -109,3 +109,32 @@ def test_a_key_must_be_sixteen_bytes(prefixroute: Prefixroute, trace: Path, tmp_
     assert refused.code == 2
     assert "--key must be" in refused.err
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    lines = trace.read_text().splitlines()
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("\n".join([*lines[:20], "{", *lines[20:]]) + "\n")
+    assert prefixroute("simulate", bad).code == 2
+    options = ["simulate", bad, "--replicas", 2, "--seeds", 1, "--skip-bad-lines"]
+    page = tmp_path / "page.html"
+    skipped = prefixroute(*options, "--json", "--report", page)
+    document = json.loads(skipped.out)
+    said = f"1 bad of 181 lines left out: {bad}:21: not JSON"
+    assert f"bad.jsonl: {said}" in skipped.err
+    assert document["assumptions"]["skipped_lines"]["value"] == 1
+    assert any(said in note for note in document["notes"])
+    assert "1 bad of 181 lines left out" in page.read_text()
+    assert document["rows"] == json.loads(prefixroute("simulate", trace, *options[2:], "--json").out)["rows"]
+    assert json.loads(prefixroute("trace", bad, "--skip-bad-lines", "--json").out)["assumptions"].keys() == {
+        "skipped_lines"
+    }
+    converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad-lines")
+    assert "180 requests" in converted.out
+    assert said in converted.err
+
+
+def test_a_sample_without_a_session_is_refused(prefixroute: Prefixroute, log: Path) -> None:
+    refused = prefixroute("simulate", f"{log},sample=0.0001")
+    assert (refused.code, refused.out) == (2, "")
+    assert "no session of gateway.jsonl is in a sample of 0.0001" in refused.err

@@ -12,6 +12,7 @@ from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.profile import Profile, profile
+from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
@@ -19,6 +20,8 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.tasks import Report, Source, open_source
 from prefixroute.workload import Workload
 
+BACKTESTS = 13
+"""Runs that a backtest takes, at most: of what is said, and of three policies at four capacities."""
 OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
 """Other routers, by their presets, that stand beside every advice."""
 HOUR_S = 3_600
@@ -52,6 +55,11 @@ class Question:
         sensitivity.check(self.vary)
 
     @property
+    def variants(self) -> int:
+        """How many fleets the figures to vary make."""
+        return sum(1 for setting in self.vary for _ in sensitivity.variants(setting, self.scenario))
+
+    @property
     def further(self) -> list[AnyPolicy]:
         """Policies to compare beside the advisor's own."""
         further = OTHERS if self.policies is None else self.policies
@@ -73,7 +81,7 @@ def advise(
         question: the fleet, and what is known of it.
         cost: prices and seconds.
         jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
-        progress: told the share of the main comparison that is done.
+        progress: told the share of all runs that is done, and what is being run.
 
     Raises:
         ConfigError: what the parts refuse.
@@ -99,28 +107,34 @@ def advise(
     facts = profile(workload)
     match = findings.other_match(facts) if base.replicas > 1 else None
     scenarios = candidates(facts, base, asked.further, match)
-    comparison = compare(scenarios, progress, infinite=True)
+    work = Stages(progress, _length(asked, facts, scenarios))
+    comparison = compare(scenarios, work.runs(len(scenarios) * (asked.seeds + 1)), infinite=True)
     inferred = any("inferred" in note for note in workload.notes)
     chosen = choose(comparison, keys=not inferred)
     scenario = next(one for one in scenarios if one.policy_name == chosen)
-    tested = _tested(workload, asked, cost)
+    tested = _tested(workload, asked, cost, work) if facts.reported else None
     policy = chosen if base.replicas > 1 else NO_ROUTER
     found = [
         *findings.facts(facts),
         *findings.volatile(workload, facts),
         *findings.measured(comparison.row(chosen), scenario),
         *findings.keys(facts, policy, inferred=inferred),
-        *_matches(facts, comparison, scenarios, compare),
+        *_matches(facts, comparison, scenarios, lambda pair: compare(pair, work.runs(2 * asked.seeds))),
         *findings.faster(comparison, chosen),
         *findings.noise(comparison),
         *findings.elsewhere(comparison),
         *findings.agreement(tested),
     ]
     if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:
-        found.append(findings.fronts(compare(findings.both_fronts(scenario)), base.routers))
+        fronts = compare(findings.both_fronts(scenario), work.runs(2 * asked.seeds))
+        found.append(findings.fronts(fronts, base.routers))
 
     def decide(fleet: Scenario) -> tuple[str, Row]:
-        compared = comparison if fleet is base else compare(candidates(facts, fleet, asked.further))
+        if fleet is base:
+            compared = comparison
+        else:
+            others = candidates(facts, fleet, asked.further)
+            compared = compare(others, work.runs(len(others) * asked.seeds))
         best = choose(compared, keys=not inferred)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
@@ -150,13 +164,21 @@ def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
     return {name: getattr(policy, name) for name, usual in named.items() if getattr(policy, name) != usual}
 
 
-def _tested(workload: Workload, asked: Question, cost: CostModel) -> Backtest | None:
-    """Backtest where the log reports cached tokens; without a current policy, look for one that explains them."""
-    if not any(request.reported_hit_tokens is not None for request in workload.requests()):
-        return None
+def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> int:
+    """Return how many runs an answer takes, about: for whoever waits."""
+    own = len(scenarios) * (asked.seeds + 1) + 2 * asked.seeds * (len(scenarios) > 1)
+    fronts = 2 * asked.seeds * (asked.scenario.routers > 1)
+    return own + fronts + BACKTESTS * bool(facts.reported) + len(scenarios) * asked.seeds * asked.variants
+
+
+def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) -> Backtest:
+    """Backtest; without a current policy, look for one that explains the log."""
     search = () if asked.current is not None else (ROUND_ROBIN, "least-loaded", "cache-aware")
-    scenario = replace(asked.scenario, policy=asked.current or ROUND_ROBIN, label="")
-    return backtest(workload, scenario, search=search, cost=cost)
+    given = asked.scenario.given
+    if asked.current is not None and given is not None:
+        given |= {"policy"}
+    scenario = replace(asked.scenario, policy=asked.current or ROUND_ROBIN, label="", given=given)
+    return backtest(workload, scenario, search=search, cost=cost, progress=work.runs(BACKTESTS))
 
 
 def _matches(

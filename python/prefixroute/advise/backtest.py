@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
-from prefixroute.costmodel import CostModel
+from prefixroute.advise.stages import Stages
+from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import RequestLog, Scenario, simulate
+from prefixroute.policies import as_policy
+from prefixroute.sim import RequestLog, Run, Scenario, simulate
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
+from prefixroute.sim.tasks import Report
 from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
@@ -64,6 +67,8 @@ class Backtest:
         verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``.
         bands: by prompt length.
         search: other ways the log may have come about, nearest first; empty unless asked for.
+        assumptions: what the simulation rests on: the policy, the fleet, the capacity.
+        notes: what had to be inferred or left out of the log.
     """
 
     workload: str
@@ -79,6 +84,8 @@ class Backtest:
     verdict: str
     bands: tuple[Band, ...]
     search: tuple[Candidate, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
@@ -86,6 +93,8 @@ class Backtest:
         fields["difference"] = self.difference.as_dict()
         fields["bands"] = [asdict(band) for band in self.bands]
         fields["search"] = [asdict(candidate) for candidate in self.search]
+        fields["assumptions"] = assumptions_dict(self.assumptions)
+        fields["notes"] = list(self.notes)
         return {"schema": SCHEMA, **fields}
 
     def to_json(self) -> str:
@@ -95,11 +104,13 @@ class Backtest:
     def text(self) -> str:
         """Return the result in sentences."""
         share = 100 * self.compared / self.requests
+        guessed = [item.name for item in self.assumptions if item.assumed and item.name in ("policy", "replicas")]
+        marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
         lines = [
             (
                 f"{self.compared:,} of {self.requests:,} requests ({share:.0f} %) report cached tokens: "
                 f"{100 * self.reported:.1f} % of their prompt tokens. Simulated with {self.policy} on {self.replicas} "
-                f"replicas: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
+                f"replicas{marked}: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
             )
         ]
         if self.search:
@@ -124,6 +135,7 @@ def backtest(
     *,
     search: Sequence[AnyPolicy] = (),
     cost: CostModel | None = None,
+    progress: Report | None = None,
 ) -> Backtest:
     """Simulate the fleet that wrote a log, and compare hits request by request.
 
@@ -131,17 +143,21 @@ def backtest(
         workload: a trace whose requests have ``reported_hit_tokens``, some of them at least.
         scenario: the fleet and the policy that the log comes from, as far as they are known.
         search: policies to try besides, each with half, once and twice the capacity, and with unlimited caches.
-        cost: used by policies that weigh seconds.
+        cost: prices and seconds, for policies that weigh seconds.
+        progress: told the share of the runs that is done, and what is being tried.
 
     Raises:
         ConfigError: no request has a report.
     """
-    scenario = scenario or Scenario()
+    scenario, cost = scenario or Scenario(), cost or CostModel()
     reported = _reported(workload)
     known = ~np.isnan(reported)
     if not known.any():
         raise ConfigError(f"{workload.name} reports no cached tokens: there is nothing to compare with")
-    run = simulate(workload, scenario, cost=cost)
+    workload = replace(workload, request_count=len(reported))
+    tried = _tried(scenario, search)
+    work = Stages(progress, 1 + len(tried))
+    run = _simulated(workload, scenario, cost, work)
     prompt, hit = (_ordered(run.log, name)[known] for name in ("prompt", "hit"))
     told, session = reported[known], np.asarray(run.log.in_order(run.log.column("session")), np.int64)[known]
     size = int(session.max()) + 1
@@ -161,8 +177,11 @@ def backtest(
         within_block=float((np.abs(hit - told) < workload.block_size).mean()),
         verdict="agrees" if off <= AGREES else "roughly" if off <= ROUGHLY else "disagrees",
         bands=_bands(prompt, told, hit),
+        assumptions=(*workload.assumptions, *_priced(scenario, cost), *assumed(scenario, "policy", "replicas")),
+        notes=workload.notes,
     )
-    return replace(found, search=_search(workload, scenario, search, known, found.reported)) if search else found
+    candidates = [_candidate(_simulated(workload, way, cost, work), known, found.reported) for way in tried]
+    return replace(found, search=tuple(sorted(candidates, key=lambda candidate: abs(candidate.difference))))
 
 
 def _reported(workload: Workload) -> NDArray[np.float64]:
@@ -190,23 +209,34 @@ def _bands(prompt: NDArray[np.float64], told: NDArray[np.float64], hit: NDArray[
     )
 
 
-def _search(
-    workload: Workload,
-    scenario: Scenario,
-    policies: Sequence[AnyPolicy],
-    known: NDArray[np.bool_],
-    reported: float,
-) -> tuple[Candidate, ...]:
+def _tried(scenario: Scenario, policies: Sequence[AnyPolicy]) -> list[Scenario]:
+    """Return other ways a log may have come about: each policy at several capacities."""
     base = scenario.capacity_tokens
     capacities = [None] if base is None else [*(round(base * factor) for factor in CAPACITY_FACTORS), None]
-    found = []
-    for policy in policies:
-        for capacity in capacities:
-            run = simulate(workload, replace(scenario, policy=policy, capacity_tokens=capacity))
-            hit, prompt = (_ordered(run.log, name)[known].sum() for name in ("hit", "prompt"))
-            ratio = float(hit / prompt)
-            found.append(Candidate(run.outcome.policy, capacity, ratio, ratio - reported))
-    return tuple(sorted(found, key=lambda candidate: abs(candidate.difference)))
+    return [
+        replace(scenario, policy=policy, capacity_tokens=capacity, label="")
+        for policy in policies
+        for capacity in capacities
+    ]
+
+
+def _simulated(workload: Workload, way: Scenario, cost: CostModel, work: Stages) -> Run:
+    """Run one way, and say which."""
+    report = work.part(f"{way.policy_name} on {way.replicas} with {_tokens(way.capacity_tokens)}")
+    count = workload.request_count or 1
+    return simulate(workload, way, cost=cost, progress=None if report is None else lambda done: report(done / count))
+
+
+def _candidate(run: Run, known: NDArray[np.bool_], reported: float) -> Candidate:
+    hit, prompt = (_ordered(run.log, name)[known].sum() for name in ("hit", "prompt"))
+    ratio = float(hit / prompt)
+    return Candidate(run.outcome.policy, run.scenario.capacity_tokens, ratio, ratio - reported)
+
+
+def _priced(scenario: Scenario, cost: CostModel) -> tuple[Assumption, ...]:
+    """Return the prices and seconds, where hits rest on them: in time, or under a policy that weighs seconds."""
+    weighs = scenario.engine is not None or hasattr(as_policy(scenario.policy), "cost")
+    return cost.assumptions if weighs else ()
 
 
 def _tokens(capacity: int | None) -> str:

@@ -192,7 +192,7 @@ def compare_scenarios(
         differences=judged,
         winner=names[best] if alone and len(names) > 1 else None,
         clusters=clusters(groups[best], fixed=fixed),
-        assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base)),
+        assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base, "replicas")),
         notes=workload.notes,
     )
 

@@ -38,17 +38,18 @@ def vary(settings: Sequence[str], base: Scenario, usd_per_gpu_hour: float, decid
                 dollars = usual.usd_per_million_requests_busiest * factor
                 yield Flip(setting, usd_per_gpu_hour * factor, advised, usual.recompute_ratio, dollars, flips=False)
             continue
-        for value, scenario in _variants(setting, base):
+        for value, scenario in variants(setting, base):
             policy, row = decide(scenario)
             dollars = row.usd_per_million_requests_busiest
             yield Flip(setting, value, policy, row.recompute_ratio, dollars, flips=policy != advised)
 
 
-def _variants(setting: str, base: Scenario) -> Iterator[tuple[float | None, Scenario]]:
+def variants(setting: str, base: Scenario) -> Iterator[tuple[float | None, Scenario]]:
+    """Yield each fleet that a setting makes, with its value; a price makes none."""
     if setting == "replicas":
         for count in sorted({max(1, round(base.replicas * factor)) for factor in FACTORS} - {base.replicas}):
             yield count, replace(base, replicas=count)
-    elif base.capacity_tokens is not None:
+    elif setting == "capacity" and base.capacity_tokens is not None:
         for factor in FACTORS:
             capacity = max(1, round(base.capacity_tokens * factor))
             yield capacity, replace(base, capacity_tokens=capacity)

@@ -6,17 +6,17 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Run, Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
-from prefixroute.sim.tasks import RunTask, Source, open_source, run_tasks
+from prefixroute.sim.tasks import Report, RunTask, Source, open_source, run_tasks
 
 MOST_REPLICAS = 256
 
@@ -127,6 +127,7 @@ def size(
     most: int = MOST_REPLICAS,
     cost: CostModel | None = None,
     jobs: int = 1,
+    progress: Report | None = None,
 ) -> Sizing:
     """Find the smallest fleet that keeps a promise, under each policy: doubling, then bisection, in time mode.
 
@@ -141,6 +142,7 @@ def size(
         most: replicas beyond which no fleet is tried.
         cost: prices and seconds.
         jobs: processes over seeds.
+        progress: told about what share of the search is done, and which fleet is being tried.
 
     Raises:
         ConfigError: no policy, or a limit below one.
@@ -152,36 +154,65 @@ def size(
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
     reading = _Reading(slo.percentile)
+    work = Stages(progress, len(policies))
     fleets = []
     for policy in policies:
-        one = replace(base, policy=policy)
+        one = replace(base, policy=policy, label="")
 
-        def told(count: int, one: Scenario = one) -> _Told:
+        def run(count: int, told: Report | None, one: Scenario = one) -> _Told:
             tasks = [RunTask(source, replace(one, replicas=count, seed=seed), cost, reading) for seed in chosen]
-            results: list[_Told] = list(run_tasks(tasks, jobs))
+            results: list[_Told] = list(run_tasks(tasks, jobs, told))
             return max(results)
 
-        fleets.append(_smallest(one.policy_name, lru_cache(None)(told), slo, most, cost))
+        fleets.append(_smallest(_Tries(one.policy_name, run, work.runs(1.0)), slo, most, cost))
     workload = open_source(source, chosen[0])
     assumptions = (*workload.assumptions, *cost.assumptions, *assumed(base))
     return Sizing(workload.name, slo, tuple(fleets), assumptions, workload.notes)
 
 
-def _smallest(name: str, told: Callable[[int], _Told], slo: Slo, most: int, cost: CostModel) -> Fleet:
+class _Tries:
+    """Fleets of one policy that were tried, each once, and how far the search for the smallest is."""
+
+    def __init__(self, policy: str, run: Callable[[int, Report | None], _Told], progress: Report | None) -> None:
+        self.policy = policy
+        self._run, self._progress = run, progress
+        self._told: dict[int, _Told] = {}
+        self._share = 0.0
+
+    def at(self, count: int, *, left: int = 0) -> _Told:
+        """Return what a fleet of ``count`` tells. ``left``: runs that will follow if it keeps the promise."""
+        if count not in self._told:
+            self._told[count] = self._run(count, self._reporting(count, 1 + left))
+        return self._told[count]
+
+    def _reporting(self, count: int, left: int) -> Report | None:
+        progress, done = self._progress, len(self._told)
+        if progress is None:
+            return None
+
+        def told(share: float, _: str = "") -> None:
+            # A fleet that is too small makes the search longer: the share then waits, and does not go back.
+            self._share = max(self._share, (done + share) / (done + left))
+            progress(self._share, f"{self.policy}: trying {count} replica{'s' * (count > 1)}")
+
+        told(0.0)
+        return told
+
+
+def _smallest(tries: _Tries, slo: Slo, most: int, cost: CostModel) -> Fleet:
     """Return the smallest fleet that keeps the promise; waiting falls with replicas, so bisection finds it."""
     good = 1
-    while told(good).ttft_s > slo.seconds:
+    while tries.at(good, left=max(0, good.bit_length() - 2)).ttft_s > slo.seconds:
         if good == most:
-            return Fleet(name, None, None, None, None, told(most).ttft_s, None, None)
+            return Fleet(tries.policy, None, None, None, None, tries.at(most).ttft_s, None, None)
         good = min(2 * good, most)
     bad = good // 2
     while good - bad > 1:
         middle = (good + bad) // 2
-        if told(middle).ttft_s > slo.seconds:
+        if tries.at(middle, left=(good - bad).bit_length() - 2).ttft_s > slo.seconds:
             bad = middle
         else:
             good = middle
-    found, less = told(good), told(good - 1).ttft_s if good > 1 else None
-    month = cost.usd_per_month(good)
-    gpus = good * cost.tensor_parallel
-    return Fleet(name, good, gpus, month, found.ttft_s, less, found.recompute_ratio, found.busy)
+    found, less = tries.at(good), tries.at(good - 1).ttft_s if good > 1 else None
+    gpus, month = good * cost.tensor_parallel, cost.usd_per_month(good)
+    return Fleet(tries.policy, good, gpus, month, found.ttft_s, less, found.recompute_ratio, found.busy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -23,9 +22,10 @@ SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s"
 Current = Annotated[str | None, typer.Option(metavar="NAME", help="Policy in use now: savings are against it.")]
 
 
+@options.grouped
 def advise_command(  # noqa: PLR0917
     workload: options.WorkloadName,
-    replicas: options.Replicas = 8,
+    replicas: options.Replicas = None,
     current: Current = None,
     policies: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Further policies and presets to compare.")
@@ -34,77 +34,66 @@ def advise_command(  # noqa: PLR0917
         str | None, typer.Option(metavar="WHAT,...", help="Would it change with another capacity, price, replicas?")
     ] = None,
     seeds: options.Seeds = 3,
-    observe: options.Observe = None,
-    timed: options.Timed = False,
-    routers: options.Routers = 1,
-    sticky: options.Sticky = False,
     jobs: options.Jobs = 1,
-    capacity: options.Capacity = None,
-    gpu: options.Gpu = None,
-    model: options.Model = None,
-    tensor_parallel: options.TensorParallel = None,
-    price: options.Price = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
+    quiet: options.Quiet = False,
+    *,
+    simulated: options.Simulated,
+    front: options.Front,
+    hardware: options.PricedHardware,
+    reading: options.Reading,
 ) -> None:
     """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
     output = Output(report, None)
-    hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
     question = Question(
-        scenario=hardware.scenario(replicas=replicas, observe=observe, timed=timed, routers=routers, sticky=sticky),
+        scenario=options.scenario(hardware, simulated, front, replicas=replicas),
         current=current,
         policies=None if policies is None else arguments.policies(policies, workload),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
         seeds=seeds,
     )
-    source = options.source(workload, form, fields, block_size)
-    with console.progress() as told:
-        found = advise(source, question, cost=hardware.cost, jobs=jobs, progress=told)
+    with console.progress(quiet=quiet) as told:
+        found = advise(reading.source(workload, told), question, cost=hardware.cost, jobs=jobs, progress=told)
     if as_json:
         sys.stdout.write(found.to_json())
     else:
-        console.stdout().print(found.text(), markup=False, end="")
+        console.say(found.text().rstrip("\n"), console.stdout())
     if output:
         from prefixroute.report.advice import advice_page
 
         output.write(lambda: advice_page(found))
 
 
+@options.grouped
 def backtest_command(  # noqa: PLR0917
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A log that reports cached tokens.")],
-    replicas: options.Replicas = 8,
-    current: Current = None,
+    replicas: options.Replicas = None,
+    current: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Policy that routed the log.", show_default="cache-aware")
+    ] = None,
     policies: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Policies to try, at several capacities, as explanations.")
     ] = None,
-    observe: options.Observe = None,
-    timed: options.Timed = False,
-    capacity: options.Capacity = None,
-    gpu: options.Gpu = None,
-    model: options.Model = None,
-    tensor_parallel: options.TensorParallel = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    *,
+    simulated: options.Simulated,
+    hardware: options.Hardware,
+    reading: options.Reading,
 ) -> None:
     """Test the simulator: simulated hits against the cached tokens that the log itself reports."""
-    hardware = options.Hardware(gpu, model, tensor_parallel, None, capacity)
-    scenario = hardware.scenario(replicas=replicas, observe=observe, timed=timed)
-    found = backtest(
-        options.source(trace, form, fields, block_size)(1),
-        scenario if current is None else replace(scenario, policy=arguments.policies(current, trace)[0]),
-        search=() if policies is None else arguments.policies(policies, trace),
-        cost=hardware.cost,
-    )
+    policy = None if current is None else arguments.policies(current, trace)[0]
+    scenario = options.scenario(hardware, simulated, replicas=replicas, policy=policy)
+    search = () if policies is None else arguments.policies(policies, trace)
+    with console.progress(quiet=quiet) as told:
+        opened = reading.source(trace, told)(1)
+        found = backtest(opened, scenario, search=search, cost=hardware.cost, progress=told)
     if as_json:
         sys.stdout.write(found.to_json())
         return
     out = console.stdout()
-    out.print(found.text(), markup=False)
+    console.say(found.text(), out)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in ("prompt tokens", "requests", "reported hits %", "simulated hits %"):
         table.add_column(head, justify="right")
@@ -112,13 +101,15 @@ def backtest_command(  # noqa: PLR0917
         lengths = f"{band.shortest:,} to {band.longest:,}"
         table.add_row(lengths, f"{band.requests:,}", f"{100 * band.reported:.1f}", f"{100 * band.simulated:.1f}")
     out.print(table)
+    notes = list(found.notes)
     if found.verdict == "disagrees" and policies is None:
-        out.print(
-            "  Note: --current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others.",
-            markup=False,
+        notes.append(
+            "--current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others."
         )
+    show_assumptions(found.assumptions, notes, out)
 
 
+@options.grouped
 def size_command(  # noqa: PLR0917
     workload: options.WorkloadName,
     slo: Annotated[str, typer.Option(metavar="ttft_pNN=SECONDS", help="The promise: ttft_p95=1.5s, ttft_p99=800ms.")],
@@ -127,28 +118,27 @@ def size_command(  # noqa: PLR0917
     seed: options.Seed = 1,
     most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = 256,
     jobs: options.Jobs = 1,
-    capacity: options.Capacity = None,
-    gpu: options.Gpu = None,
-    model: options.Model = None,
-    tensor_parallel: options.TensorParallel = None,
-    price: options.Price = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    *,
+    hardware: options.PricedHardware,
+    reading: options.Reading,
 ) -> None:
     """Size a fleet: the fewest replicas and GPUs that keep a promise on time to first token, under each policy."""
-    hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
-    found = size(
-        options.source(workload, form, fields, block_size),
-        Slo.parse(slo),
-        arguments.policies(policies, workload),
-        scenario=hardware.scenario(timed=True),
-        seeds=range(seed, seed + seeds),
-        most=most,
-        cost=hardware.cost,
-        jobs=jobs,
-    )
+    promise, chosen = Slo.parse(slo), arguments.policies(policies, workload)
+    scenario = options.scenario(hardware, options.Simulated(timed=True))
+    with console.progress(quiet=quiet) as told:
+        found = size(
+            reading.source(workload, told),
+            promise,
+            chosen,
+            scenario=scenario,
+            seeds=range(seed, seed + seeds),
+            most=most,
+            cost=hardware.cost,
+            jobs=jobs,
+            progress=told,
+        )
     if as_json:
         sys.stdout.write(found.to_json())
         return

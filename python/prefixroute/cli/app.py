@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from prefixroute.cli import advise, bench, compare, convert, policies, simulate, trace
+from prefixroute.errors import ConfigError
+
+
+class Commands(TyperGroup):
+    """The commands; a name that is none of them gets the list of those that are."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments begin with.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise ConfigError(f"there is no command {args[0]!r}; commands: {', '.join(self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="prefixroute",
+    cls=Commands,
     help="Which replica should a request go to, and what would each way of deciding cost on your traffic?",
     no_args_is_help=True,
     add_completion=False,

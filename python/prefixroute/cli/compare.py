@@ -33,37 +33,33 @@ HEADS: dict[str, frozenset[str]] = {
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
 
+@options.grouped
 def command(  # noqa: PLR0917
     workload: options.WorkloadName,
-    replicas: options.Replicas = 8,
+    replicas: options.Replicas = None,
     policies: options.Policies = EVERY_MECHANISM,
     metric: Annotated[
         str, typer.Option(help="What decides: recompute_ratio, ttft_mean_s or usd_per_million_requests.")
     ] = "recompute_ratio",
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
-    observe: options.Observe = None,
-    timed: options.Timed = False,
-    routers: options.Routers = 1,
-    sticky: options.Sticky = False,
     jobs: options.Jobs = 1,
-    capacity: options.Capacity = None,
-    gpu: options.Gpu = None,
-    model: options.Model = None,
-    tensor_parallel: options.TensorParallel = None,
-    price: options.Price = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    *,
+    simulated: options.Simulated,
+    front: options.Front,
+    hardware: options.PricedHardware,
+    reading: options.Reading,
 ) -> None:
     """Compare policies on equal terms. A winner is named only outside of the noise: 95 % intervals over sessions."""
-    hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
-    with console.progress() as told:
+    chosen = arguments.policies(policies, workload)
+    scenario = options.scenario(hardware, simulated, front, replicas=replicas)
+    with console.progress(quiet=quiet) as told:
         found = compare(
-            options.source(workload, form, fields, block_size),
-            arguments.policies(policies, workload),
-            scenario=hardware.scenario(replicas=replicas, observe=observe, timed=timed, routers=routers, sticky=sticky),
+            reading.source(workload, told),
+            chosen,
+            scenario=scenario,
             seeds=range(seed, seed + seeds),
             metric=metric,
             infinite=True,
@@ -74,18 +70,18 @@ def command(  # noqa: PLR0917
     if as_json:
         sys.stdout.write(found.to_json())
     else:
-        _show(found, replicas)
+        _show(found)
 
 
-def _show(found: Comparison, replicas: int) -> None:
+def _show(found: Comparison) -> None:
     out = console.stdout()
-    title = f"{found.workload} on {replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
+    title = f"{found.workload} on {found.rows[0].replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
     out.print(_table(found, title))
     floor = found.rows[0].floor
     if floor is not None:
-        out.print(f"  {floor_line(floor)}", markup=False)
+        console.say(f"  {floor_line(floor)}", out)
     said = f"{found.winner} is best" if found.winner else f"no winner: {', '.join(found.leaders)} are inside the noise"
-    out.print(f"  By {found.metric}, {said}.\n", markup=False)
+    console.say(f"  By {found.metric}, {said}.\n", out)
     show_assumptions(found.assumptions, found.notes, out)
 
 

@@ -10,14 +10,15 @@ import typer
 
 from prefixroute.cli import console, options
 from prefixroute.errors import ConfigError
-from prefixroute.workload import Workload, convert, read_trace
+from prefixroute.workload import Options, convert, read_trace
 
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
 KEY_BYTES = 16
 
 
-def command(  # noqa: PLR0917
+@options.grouped
+def command(
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILES", help="Logs or traces. Several that follow one another in time are one trace."),
@@ -35,27 +36,28 @@ def command(  # noqa: PLR0917
             help="16 secret bytes in hexadecimal. Traces of one key share prefixes; made up and forgotten unless given.",
         ),
     ] = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
+    quiet: options.Quiet = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
     secret = _key(key)
     paths = [Path(name) for name in files]
     for path in paths:
         if not path.is_file():
-            raise ConfigError(f"there is no file {str(path)!r}")
+            what = "is a folder: name the files in it" if path.is_dir() else "is no file"
+            raise ConfigError(f"{str(path)!r} {what}")
     _check(output, paths)
-    told = options.TraceFile(paths[0], form, fields, block_size).options
+    said = reading.trace(paths[0]).options
     if not output.is_dir():
-        _convert(read_trace(paths, told), output, secret)
+        _convert(paths, said, output, secret, quiet=quiet)
         return
     stems = [path.name.removesuffix(".gz").removesuffix(".jsonl") for path in paths]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
         raise ConfigError(f"two logs would be written to one file of --output, {twice}.private.jsonl.gz")
     for path, stem in zip(paths, stems, strict=True):
-        _convert(read_trace(path, told), output / f"{stem}.private.jsonl.gz", secret)
+        _convert([path], said, output / f"{stem}.private.jsonl.gz", secret, quiet=quiet)
 
 
 def _check(output: Path, logs: list[Path]) -> None:
@@ -66,13 +68,15 @@ def _check(output: Path, logs: list[Path]) -> None:
         raise ConfigError(f"--output must not be one of the logs, got {str(output)!r}")
 
 
-def _convert(workload: Workload, target: Path, key: bytes) -> None:
-    total = workload.request_count
-    with console.progress() as told:
-        progress = None if told is None or not total else lambda done: told(done / total, workload.name)
-        written = convert(workload, target, key, progress=progress)
+def _convert(paths: list[Path], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:
+    """Convert in one pass: a bad line ends it before anything takes the place of the target."""
+    with console.progress(quiet=quiet) as told:
+        progress = None if told is None else lambda share: told(share, f"converting {paths[0].name}")
+        workload = read_trace(paths, said, check=False, progress=progress)
+        options.name_bad_lines(workload)
+        written = convert(workload, target, key)
     line = f"{target}: {written.requests:,} requests, {written.prompt_tokens:,} prompt tokens"
-    console.stdout().print(line, markup=False)
+    console.say(line, console.stdout())
 
 
 def _key(path: Path | None) -> bytes:

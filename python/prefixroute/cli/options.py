@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from prefixroute.cli import arguments
+from prefixroute.cli import arguments, console
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, Trace
-from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, read_trace
 
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
@@ -39,11 +40,14 @@ WorkloadName = Annotated[
 Policies = Annotated[
     str | None, typer.Option(metavar="NAME,...", help="Policies and presets: see `prefixroute policies`.")
 ]
-Replicas = Annotated[int, typer.Option(min=1, help="Replicas of the fleet.")]
+Replicas = Annotated[int | None, typer.Option(min=1, help="Replicas of the fleet.", show_default="8")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, with seeds counted up from --seed.")]
 Seed = Annotated[int, typer.Option(min=0, help="First seed. The same seed gives the same bytes.")]
 CacheKind = Annotated[
-    Cache, typer.Option(help="blocks: as vLLM keeps them. entries: whole prompts, the seed article's model.")
+    Cache | None,
+    typer.Option(
+        help="blocks: as vLLM keeps them. entries: whole prompts, the seed article's model.", show_default="blocks"
+    ),
 ]
 Observe = Annotated[
     str | None,
@@ -92,12 +96,22 @@ BlockSize = Annotated[
     int | None, typer.Option(min=1, help="Tokens a block.", show_default="of the format", rich_help_panel=TRACE)
 ]
 
+SkipBadLines = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-lines",
+        help="Leave out lines that cannot be read, up to a tenth of them; they are counted and the first named.",
+        rich_help_panel=TRACE,
+    ),
+]
+
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT)
 ]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Write a self-contained page.", rich_help_panel=OUTPUT)
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)]
 PngFile = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write a picture.", rich_help_panel=OUTPUT)]
 
 
@@ -111,76 +125,180 @@ class TraceFile(Trace):
     format: str | None = None
     fields: Path | None = None
     block_size: int | None = None
+    skip_bad_lines: bool = False
     spec: Spec = UNCHANGED
 
     def __call__(self, seed: int) -> Workload:
-        """Open the file; the requests are the same for every seed."""
+        """Return the workload, the same for every seed: read once in a process."""
         del seed
-        return self.spec.change(read_trace(self.path, self.options))
+        if self not in _READ:
+            self.read()
+        return _READ[self]
+
+    def read(self, told: console.Report | None = None, *, check: bool | None = None) -> Workload:
+        """Open the file, and keep the workload for later calls; bad lines that were left out are named on stderr."""
+        name = self.path.name
+        progress = None if told is None else lambda share: told(share, f"reading {name}")
+        workload = self.spec.change(read_trace(self.path, self.options, check=check, progress=progress))
+        _READ.clear()
+        _READ[self] = workload
+        return workload
 
     @property
     def options(self) -> Options:
         """What the user says of the file; reads the field map."""
         fields = None if self.fields is None else FieldMap.read(self.fields)
-        return self.spec.options(Options(format=self.format, fields=fields, block_size=self.block_size))
+        said = Options(
+            format=self.format, fields=fields, block_size=self.block_size, skip_bad_lines=self.skip_bad_lines
+        )
+        return self.spec.options(said)
 
 
-def source(name: str, form: str | None, fields: Path | None, block_size: int | None) -> Callable[[int], Workload]:
-    """Return the workload that ``name`` names, as a function of the seed."""
-    spec = Spec.parse(name)
-    if spec.is_made:
-        if (form, fields, block_size) != (None, None, None):
-            raise ConfigError(f"--format, --fields and --block-size speak of a trace, {name!r} is made up")
-        return spec
-    path = Path(spec.name)
-    if not path.is_file():
-        known = ", ".join(GENERATORS)
-        raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {spec.name!r}")
-    return TraceFile(path, form, fields, block_size, spec)
+_READ: dict[TraceFile, Workload] = {}
+"""The trace that this process read last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read a trace."""
+
+    form: Format = None
+    fields: Fields = None
+    block_size: BlockSize = None
+    skip_bad_lines: SkipBadLines = False
+
+    def source(
+        self, name: str, told: console.Report | None = None, *, check: bool | None = None
+    ) -> Callable[[int], Workload]:
+        """Return the workload that ``name`` names, as a function of the seed. A trace is opened here and now.
+
+        Args:
+            name: of a generator or a trace, with settings.
+            told: shown how far a trace is read.
+            check: whether to read a trace through first, see :func:`~prefixroute.workload.read_trace`.
+        """
+        spec = Spec.parse(name)
+        if spec.is_made:
+            if self != Reading():
+                raise ConfigError(
+                    f"--format, --fields, --block-size and --skip-bad-lines speak of a trace, {name!r} is made up"
+                )
+            return spec
+        path = Path(spec.name)
+        if path.is_dir():
+            raise ConfigError(f"a workload is a trace, {spec.name!r} is a folder: name a file in it")
+        if not path.is_file():
+            known = ", ".join(GENERATORS)
+            raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {spec.name!r}")
+        opened = self.trace(path, spec)
+        name_bad_lines(opened.read(told, check=check))
+        return opened
+
+    def trace(self, path: Path, spec: Spec = UNCHANGED) -> TraceFile:
+        """Return a trace that is to be read like this."""
+        return TraceFile(path, self.form, self.fields, self.block_size, self.skip_bad_lines, spec)
+
+
+def name_bad_lines(workload: Workload) -> None:
+    """Say on stderr which bad lines a trace is without."""
+    if workload.skipped is not None:
+        console.note(f"{workload.name}: {workload.skipped}")
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """GPU, model, price and cache of a replica, as far as the user says."""
+    """GPU, model and cache of a replica, as far as the user says."""
 
-    gpu: str | None
-    model: str | None
-    tensor_parallel: int | None
-    price: float | None
-    capacity: str | None
+    gpu: Gpu = None
+    model: Model = None
+    tensor_parallel: TensorParallel = None
+    capacity: Capacity = None
+
+    @property
+    def cost(self) -> CostModel:
+        """The cost model; what was not given is a default and marked so."""
+        return CostModel(self.gpu, self.model, tensor_parallel=self.tensor_parallel)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of a scenario: the cache as given, else what the given hardware leaves beside the model, else none."""
+        if self.capacity is not None:
+            unlimited = self.capacity == "unlimited"
+            return {"capacity_tokens": None if unlimited else arguments.count(self.capacity, what="--capacity")}
+        known = self.gpu or self.model or self.tensor_parallel
+        return {"capacity_tokens": self.cost.capacity_tokens} if known else {}
+
+
+@dataclass(frozen=True, slots=True)
+class PricedHardware(Hardware):
+    """Hardware and what it costs."""
+
+    price: Price = None
 
     @property
     def cost(self) -> CostModel:
         """The cost model; what was not given is a default and marked so."""
         return CostModel(self.gpu, self.model, usd_per_gpu_hour=self.price, tensor_parallel=self.tensor_parallel)
 
-    @property
-    def capacity_tokens(self) -> int | None:
-        """Tokens of one cache: as given, else what the given hardware leaves beside the model, else 300,000."""
-        if self.capacity == "unlimited":
-            return None
-        if self.capacity is not None:
-            return arguments.count(self.capacity, what="--capacity")
-        known = self.gpu or self.model or self.tensor_parallel
-        return self.cost.capacity_tokens if known else ARTICLE_CAPACITY_TOKENS
 
-    def scenario(
-        self,
-        *,
-        replicas: int = 8,
-        observe: str | None = None,
-        timed: bool = False,
-        routers: int = 1,
-        sticky: bool = False,
-        cache: Cache = Cache.BLOCKS,
-    ) -> Scenario:
-        """Return what is simulated of a fleet of this hardware."""
-        return Scenario(
-            replicas=replicas,
-            cache=cache.value,
-            capacity_tokens=self.capacity_tokens,
-            observe=arguments.observation(observe),
-            engine=EngineModel(self.cost) if timed else None,
-            routers=routers,
-            front="sticky" if sticky else "round-robin",
-        )
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What is simulated of a fleet."""
+
+    observe: Observe = None
+    timed: Timed = False
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What stands before a fleet."""
+
+    routers: Routers = 1
+    sticky: Sticky = False
+
+
+NO_FRONT = Front()
+
+
+def scenario(hardware: Hardware, simulated: Simulated, front: Front = NO_FRONT, **given: Any) -> Scenario:
+    """Return what is simulated. Of ``given``, settings that are None were not given, and are the default."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if simulated.observe is not None:
+        chosen["observe"] = arguments.observation(simulated.observe)
+    if hardware.capacity is not None:
+        chosen |= hardware.settings
+    return Scenario(
+        engine=EngineModel(hardware.cost) if simulated.timed else None,
+        routers=front.routers,
+        front="sticky" if front.sticky else "round-robin",
+        given=frozenset(chosen),
+        **{**hardware.settings, **chosen},
+    )
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters that are groups of options are replaced by these options, as typer wants them."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+            continue
+        own = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=own[field.name])
+            for field in fields(groups[name])
+        ]
+
+    @wraps(command)
+    def shown(**values: Any) -> None:
+        made = {
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **made)
+
+    shown.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    shown.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return shown

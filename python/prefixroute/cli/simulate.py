@@ -27,48 +27,44 @@ ENTRIES_NOTE = (
 )
 
 
+@options.grouped
 def command(  # noqa: PLR0917
     workload: options.WorkloadName,
     replicas: Annotated[str, typer.Option(metavar="N,...", help="Numbers of replicas.")] = "1,2,4,8",
     policies: options.Policies = None,
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
-    cache: options.CacheKind = options.Cache.BLOCKS,
-    observe: options.Observe = None,
-    timed: options.Timed = False,
-    routers: options.Routers = 1,
-    sticky: options.Sticky = False,
+    cache: options.CacheKind = None,
     infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
     jobs: options.Jobs = 1,
-    capacity: options.Capacity = None,
-    gpu: options.Gpu = None,
-    model: options.Model = None,
-    tensor_parallel: options.TensorParallel = None,
-    price: options.Price = None,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
     png: options.PngFile = None,
+    quiet: options.Quiet = False,
+    *,
+    simulated: options.Simulated,
+    front: options.Front,
+    hardware: options.PricedHardware,
+    reading: options.Reading,
 ) -> None:
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
     output = Output(report, png)
-    hardware = options.Hardware(gpu, model, tensor_parallel, price, capacity)
-    opened = options.source(workload, form, fields, block_size)
-    with console.progress() as told:
+    chosen = arguments.policies(policies, workload)
+    scenario = options.scenario(hardware, simulated, front, cache=cache)
+    with console.progress(quiet=quiet) as told:
+        opened = reading.source(workload, told)
         found = sweep(
             opened,
-            policies=arguments.policies(policies, workload),
+            policies=chosen,
             replicas=arguments.counts(replicas, what="--replicas"),
             seeds=range(seed, seed + seeds),
-            scenario=hardware.scenario(observe=observe, timed=timed, routers=routers, sticky=sticky, cache=cache),
+            scenario=scenario,
             cost=hardware.cost,
             infinite=infinite,
             jobs=jobs,
             progress=told,
         )
-    found = replace(found, notes=(*found.notes, *_notes(timed=timed, entries=cache is options.Cache.ENTRIES)))
+    found = replace(found, notes=(*found.notes, *_notes(timed=simulated.timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)
     if as_json:
         sys.stdout.write(found.to_json())

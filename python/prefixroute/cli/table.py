@@ -8,9 +8,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from prefixroute.cli.console import say
 from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
 from prefixroute.report.table import Column, columns, figure, floor_line
+from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 
 UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
 """Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
@@ -24,22 +26,23 @@ def show(study: Study, console: Console) -> None:
     table, left_out = _fitting(study, console)
     console.print(table)
     if study.floor is not None:
-        console.print(f"  {floor_line(study.floor)}\n", markup=False)
+        say(f"  {floor_line(study.floor)}\n", console)
     if left_out:
-        console.print(f"  The terminal is too narrow for {', '.join(left_out)}.", markup=False)
+        say(f"  The terminal is too narrow for {', '.join(left_out)}.", console)
     show_assumptions(study.assumptions, study.notes, console)
 
 
 def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], console: Console) -> None:
     """Print the figures that nobody gave, and the notes."""
     assumed = {item.name: item for item in assumptions if item.assumed and item.name not in UNSHOWN}
-    if "capacity_tokens" in assumed:
+    capacity = assumed.get("capacity_tokens")
+    if capacity is None or capacity.value == ARTICLE_CAPACITY_TOKENS:
         assumed.pop("memory_share", None)  # only a capacity worked out from the GPU's memory rests on it
     if assumed:
         figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed.values())
-        console.print(f"  ASSUMED {'; '.join(figures)}", markup=False)
+        say(f"  ASSUMED {'; '.join(figures)}", console)
     for note in notes:
-        console.print(f"  Note: {note}", markup=False)
+        say(f"  Note: {note}", console)
 
 
 def _fitting(study: Study, console: Console) -> tuple[Table, list[str]]:

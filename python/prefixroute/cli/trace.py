@@ -10,8 +10,10 @@ from rich.table import Table
 
 from prefixroute.cli import console, options
 from prefixroute.cli.output import Output
+from prefixroute.cli.table import show_assumptions
 from prefixroute.report.table import facts
-from prefixroute.workload import TraceStatistics, measure
+from prefixroute.sim.sweep import assumptions_dict
+from prefixroute.workload import TraceStatistics, Workload, measure
 from prefixroute.workload.statistics import KEPT_S
 
 EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
@@ -20,37 +22,39 @@ CURVE_POINTS = 9
 """Sizes of cache that the table shows; the JSON has all."""
 
 
+@options.grouped
 def command(  # noqa: PLR0917
     workload: options.WorkloadName,
     seed: options.Seed = 1,
-    form: options.Format = None,
-    fields: options.Fields = None,
-    block_size: options.BlockSize = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
     png: options.PngFile = None,
+    quiet: options.Quiet = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Describe a workload: lengths, floor, reuse by time kept and by size of cache, prefixes in common."""
     output = Output(report, png)
-    opened = options.source(workload, form, fields, block_size)(seed)
-    found = measure(opened)
+    with console.progress(quiet=quiet) as told:
+        opened = reading.source(workload, told, check=False)(seed)
+        found = measure(opened)
     if as_json:
-        print(json.dumps({"schema": 1, **found.to_dict(), "notes": list(opened.notes)}, indent=2))
+        rests_on = {"assumptions": assumptions_dict(opened.assumptions), "notes": list(opened.notes)}
+        print(json.dumps({"schema": 1, **found.to_dict(), **rests_on}, indent=2))
     else:
-        _show(found, opened.notes)
+        _show(found, opened)
     if output:
         from prefixroute.report.traces import trace_charts, trace_page
 
         output.write(lambda: trace_page(found, opened.notes), f"{found.name}: what it shares", trace_charts(found))
 
 
-def _show(found: TraceStatistics, notes: Iterable[str]) -> None:
+def _show(found: TraceStatistics, opened: Workload) -> None:
     out = console.stdout()
     out.print(_table(("", ""), facts(found)))
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
-    for note in notes:
-        out.print(f"  Note: {note}", markup=False)
+    show_assumptions(opened.assumptions, opened.notes, out)
 
 
 def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from prefixroute.errors import ConfigError
@@ -69,6 +69,8 @@ class Scenario:
         warmup: requests served before counting begins: they warm caches and belief, and are in no number.
         label: what tables call the policy; empty = its name.
         tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
+        given: names of the settings that somebody chose, so that results mark the others ASSUMED; ``None`` = those that
+            are not what they are by default.
 
     Raises:
         ConfigError: a figure outside of what is allowed, or two settings that do not fit together.
@@ -89,6 +91,7 @@ class Scenario:
     warmup: int = 0
     label: str = ""
     tiers: tuple[Tier, ...] = ()
+    given: frozenset[str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Check each setting, then how they fit together."""
@@ -131,6 +134,12 @@ class Scenario:
         if self.label or isinstance(self.policy, str):
             return self.label or str(self.policy)
         return as_policy(self.policy).name
+
+    def is_given(self, setting: str) -> bool:
+        """Whether somebody chose this setting."""
+        if self.given is not None:
+            return setting in self.given
+        return bool(getattr(self, setting) != type(self).__dataclass_fields__[setting].default)
 
     def unlimited(self) -> Scenario:
         """Return the same scenario with caches that never evict."""

@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim.metrics import Row
-from prefixroute.sim.scenario import AnyPolicy, Scenario
+from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, open_source, run_tasks
 
 SCHEMA = 1
@@ -107,24 +107,39 @@ def assumptions_dict(assumptions: Sequence[Assumption]) -> dict[str, dict[str, A
     }
 
 
-def assumed(scenario: Scenario) -> tuple[Assumption, ...]:
-    """Return the figures that a scenario adds to a result's assumptions, marked where they are defaults."""
+def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
+    """Return the figures that a scenario adds to a result's assumptions, marked where nobody gave them.
 
-    def row(name: str, value: float | str, unit: str, source: str, *, default: bool) -> Assumption:
-        return Assumption(name, value, unit, source if default else "given by the user", default)
+    Args:
+        scenario: what was simulated.
+        also: further settings that the result rests on: ``replicas``, ``policy``.
+    """
 
-    same = scenario.capacity_tokens == Scenario().capacity_tokens
-    capacity = "unlimited" if scenario.capacity_tokens is None else scenario.capacity_tokens
-    article = "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16"
-    rows = [
-        row("capacity_tokens", capacity, "tokens a replica", article, default=same),
-        row("cache", scenario.cache, "", "vLLM's rules", default=scenario.cache == "blocks"),
-        row("observe", repr(scenario.observation), "", "path from truth to belief", default=scenario.observe is None),
-        row("load", scenario.load_signal, "", "signal that every policy balances", default=scenario.load is None),
-    ]
-    if scenario.engine is not None:
-        usual = {"chunk_tokens": 8_192, "max_running": 256}
-        for name, value in usual.items():
-            chosen = getattr(scenario.engine, name)
-            rows.append(row(name, chosen, "", "vLLM's default", default=chosen == value))
-    return tuple(rows)
+    def row(setting: str, value: float | str, unit: str, source: str) -> Assumption:
+        given = scenario.is_given(setting)
+        return Assumption(setting, value, unit, "given by the user" if given else source, not given)
+
+    capacity, article = scenario.capacity_tokens, ARTICLE_CAPACITY_TOKENS
+    left = "what the GPU's memory leaves beside the model"
+    rows = {
+        "policy": row("policy", scenario.policy_name, "", "the default"),
+        "replicas": row("replicas", scenario.replicas, "", "the default"),
+        "capacity_tokens": row(
+            "capacity_tokens",
+            "unlimited" if capacity is None else capacity,
+            "tokens a replica",
+            "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else left,
+        ),
+        "cache": row("cache", scenario.cache, "", "vLLM's rules"),
+        "observe": row("observe", repr(scenario.observation), "", "path from truth to belief"),
+        "load": row("load", scenario.load_signal, "", "signal that every policy balances"),
+    }
+    extra = {"policy", "replicas"} - set(also)
+    engine = scenario.engine
+    usual = {"chunk_tokens": 8_192, "max_running": 256} if engine is not None else {}
+    batching = []
+    for name, default in usual.items():
+        value = getattr(engine, name)
+        source = "vLLM's default" if value == default else "given by the user"
+        batching.append(Assumption(name, value, "", source, assumed=value == default))
+    return (*(item for name, item in rows.items() if name not in extra), *batching)

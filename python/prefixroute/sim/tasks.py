@@ -109,7 +109,7 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
     Args:
         tasks: in the order of the results.
         jobs: processes; more than one needs sources that can be pickled: a function of a module, or :class:`Trace`.
-        progress: told after each task, and within runs if ``jobs`` is one and the workload knows its length.
+        progress: told after each task, and within runs if ``jobs`` is one.
 
     Raises:
         ConfigError: ``jobs`` is below one, or cannot be had with these sources.
@@ -151,13 +151,12 @@ def _here(tasks: Sequence[RunTask | FloorTask], progress: Report | None) -> Iter
     total = len(tasks)
     for number, task in enumerate(tasks):
         length = task.workload.request_count
-        if progress is None or not length:
-            yield task.run()
-        else:
-            yield task.run(_within(progress, number, total, length, task.label))
+        yield task.run(None if progress is None else _within(progress, number, total, length, task.label))
         if progress is not None:
             progress((number + 1) / total, task.label)
 
 
-def _within(progress: Report, number: int, total: int, length: int, label: str) -> Callable[[int], None]:
+def _within(progress: Report, number: int, total: int, length: int | None, label: str) -> Callable[[int], None]:
+    if not length:
+        return lambda done: progress(number / total, f"{label}, {done:,} requests")
     return lambda done: progress((number + done / length) / total, label)

@@ -1,0 +1,89 @@
+"""Progress on stderr: a bar on a terminal, elsewhere a line each ten seconds with what is left; nothing if quiet."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefixroute.cli import console
+
+Prefixroute = Callable[..., Any]
+LONG = {
+    "simulate": ["--replicas", "2"],
+    "compare": ["--replicas", "2"],
+    "advise": ["--replicas", "2"],
+    "backtest": ["--policies", "session"],
+    "size": ["--slo", "ttft_p95=9s", "--policies", "session"],
+    "trace": [],
+}
+
+
+def test_lines_come_every_ten_seconds_and_say_what_is_left() -> None:
+    written: list[str] = []
+    times = iter((0.0, 4.0, 10.0, 19.9, 150.0, 7_400.0))
+    lines = console.Lines(written.append, clock=lambda: next(times))
+    for share in (0.1, 0.25, 0.5, 0.5, 0.9):
+        lines(share, "a run")
+    assert written == [
+        "25 % after 10 s, about 30 s left: a run",
+        "50 % after 2 min 30 s, about 2 min 30 s left: a run",
+        "90 % after 2 h 03 min, about 13 min 42 s left: a run",
+    ]
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_every_long_command_says_how_far_it_is_unless_quiet(
+    prefixroute: Prefixroute, log: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "EVERY_S", 0.0)
+    shown = prefixroute(command, log, *LONG[command])
+    assert shown.code == 0
+    lines = shown.err.splitlines()
+    assert any(f"reading {log.name}" in line for line in lines)
+    if command != "trace":
+        shares = [int(line.partition(" %")[0]) for line in lines if "reading" not in line]
+        assert len(shares) >= 2
+        assert shares == sorted(shares)
+        assert shares[-1] >= 75
+    quiet = prefixroute(command, log, *LONG[command], "--quiet")
+    assert (quiet.out, quiet.err) == (shown.out, "")
+
+
+def test_size_and_backtest_say_what_is_tried(
+    prefixroute: Prefixroute, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "EVERY_S", 0.0)
+    sized = prefixroute("size", log, "--slo", "ttft_p95=5ms", "--policies", "session", "--most", 4).err
+    assert "session: trying 1 replica\n" in sized
+    assert "session: trying 4 replicas\n" in sized
+    tested = prefixroute("backtest", log, "--replicas", 2, "--policies", "session").err
+    assert "cache-aware on 2 with 300,000 tokens" in tested
+    assert "session on 2 with unlimited caches" in tested
+
+
+@pytest.mark.parametrize("command", ["size", "backtest"])
+def test_a_terminal_gets_a_bar(log: Path, command: str) -> None:
+    """The same bar as everywhere: what is being run, the bar, the time gone and the time left."""
+    ours, theirs = pty.openpty()
+    arguments = [sys.executable, "-c", "from prefixroute.cli import main; main()", command, str(log), *LONG[command]]
+    done = subprocess.run(
+        [*arguments, "--json"],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert "session" in drawn
+    assert "0:00:00" in drawn
+    assert json.loads(done.stdout)["schema"] == 1
