@@ -6,9 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from prefixroute.costmodel import CostModel
 from prefixroute.report import palette
 from prefixroute.report.study import Study
-from prefixroute.workload import chat, measure
+from prefixroute.sim import EngineModel, Scenario, sweep
+from prefixroute.workload import Poisson, chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -63,8 +65,9 @@ def test_the_page_draws_each_measure_and_prints_every_row(study: Study) -> None:
 def test_the_page_of_a_measured_workload_draws_it_too(study: Study) -> None:
     text = page(study, measure(chat(seed=1, requests=300)))
     assert outline(text).tags.count("svg") == 7
-    for title in ("One cache of a given size", "Blocks kept for a given time", "Load over time"):
+    for title in ("One cache of a given size", "Blocks kept for a given time", "Arrivals over time"):
         assert f"<figcaption>{title}</figcaption>" in text
+    assert "unlimited: 3.71 %" in text  # the floor that the page names: of all seeds, not of the one that is drawn
 
 
 def test_runs_in_time_and_with_unlimited_caches_have_columns_of_their_own(study: Study) -> None:
@@ -129,3 +132,33 @@ def test_a_study_of_many_policies_gives_each_its_own_sign(study: Study) -> None:
     rows = tuple({**study.rows[0], "policy": f"policy-{number}"} for number in range(25))
     text = page(replace(study, rows=rows, ttft_s={}))
     assert all(f"policy-{number}" in text for number in range(25))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("replicas", [8, 64])
+def test_the_load_of_each_policy_is_drawn_for_the_largest_fleet(replicas: int, timed: bool) -> None:
+    scenario = Scenario(engine=EngineModel(CostModel()) if timed else None)
+    workload = chat(1, requests=960, arrivals=Poisson(20.0))
+    found = sweep(
+        workload, policies=("round-robin", "session"), replicas=(2, replicas), seeds=2, scenario=scenario, load_parts=12
+    )
+    study = Study.of(found)
+    title = f"Load over time, {replicas} replicas: band from least to most loaded, line = mean"
+    drawn = charts(study)[title].to_dict()
+    assert drawn["spec"]["layer"][0]["mark"]["type"] == "area"
+    values = next(iter(drawn["datasets"].values())) if "datasets" in drawn else drawn["data"]["values"]
+    assert [row["policy"] for row in values] == ["round-robin"] * 12 + ["session"] * 12
+    assert all(row["least"] <= row["mean"] <= row["most"] for row in values)
+    assert max(row["most"] - row["least"] for row in values[12:]) > max(
+        row["most"] - row["least"] for row in values[:12]
+    )
+    if not timed:
+        assert sum(row["mean"] * replicas for row in values[:12]) == pytest.approx(960)
+    picture_of = svg(charts(study)[title])
+    assert all(f">{text}</text>" in picture_of for text in ("round-robin", "session"))
+    assert ("seconds" if timed else "requests so far") in picture_of
+    assert (page(study), png("chat", charts(study))) == (page(study), png("chat", charts(study)))
+    assert '"load"' not in found.to_json().partition('"rows"')[2]
+    assert found.to_json() == sweep(
+        workload, policies=("round-robin", "session"), replicas=(2, replicas), seeds=2, scenario=scenario
+    ).to_json()  # fmt: skip

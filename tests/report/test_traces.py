@@ -25,7 +25,11 @@ def test_facts_are_those_of_the_statistics(trace: TraceStatistics) -> None:
 
 def test_the_page_draws_size_time_and_load(trace: TraceStatistics) -> None:
     text = trace_page(trace, ("a <note>",))
-    assert list(trace_charts(trace)) == ["One cache of a given size", "Blocks kept for a given time", "Load over time"]
+    assert list(trace_charts(trace)) == [
+        "One cache of a given size",
+        "Blocks kept for a given time",
+        "Arrivals over time",
+    ]
     assert text.count("<svg") == 3
     assert "a &lt;note&gt;" in text
     assert f"{100 * trace.floor:.1f} %" in text
@@ -39,4 +43,4 @@ def test_load_over_time_adds_up_to_all_tokens(trace: TraceStatistics) -> None:
 
 
 def test_without_a_span_there_is_no_load_over_time() -> None:
-    assert "Load over time" not in trace_charts(measure(chat(seed=1, requests=1)))
+    assert "Arrivals over time" not in trace_charts(measure(chat(seed=1, requests=1)))

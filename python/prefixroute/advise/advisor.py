@@ -20,6 +20,8 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.tasks import Report, Source, open_source
 from prefixroute.workload import Workload
 
+LOAD_PARTS = 60
+"""Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 13
 """Runs that a backtest takes, at most: of what is said, and of three policies at four capacities."""
 OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
@@ -101,6 +103,7 @@ def advise(
             cost=cost,
             jobs=jobs,
             progress=told,
+            load_parts=LOAD_PARTS if infinite else 0,
         )
 
     workload = open_source(source, 1)

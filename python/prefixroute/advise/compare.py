@@ -150,11 +150,13 @@ def compare_scenarios(
     cost: CostModel | None = None,
     jobs: int = 1,
     progress: Report | None = None,
+    load_parts: int = 0,
 ) -> Comparison:
     """Compare scenarios that may differ in anything but their cache kind; ``policy_name`` tells them apart.
 
     Arguments and errors as for :func:`compare`. A policy with other parameters needs a ``label`` of its own. The
-    reference is the best ``among`` the names given; none given means all.
+    reference is the best ``among`` the names given; none given means all. With ``load_parts``, rows keep the load of the
+    fleet in so many parts of the run, for pictures.
     """
     cost, chosen = cost or CostModel(), seeds_of(seeds)
     names = [one.policy_name for one in scenarios]
@@ -163,7 +165,11 @@ def compare_scenarios(
     if metric not in METRICS:
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     base = scenarios[0]
-    tasks = [RunTask(source, replace(one, seed=seed), cost, Measure(cost)) for one in scenarios for seed in chosen]
+    tasks = [
+        RunTask(source, replace(one, seed=seed), cost, Measure(cost, load_parts))
+        for one in scenarios
+        for seed in chosen
+    ]
     beyond = [RunTask(source, replace(one.unlimited(), seed=chosen[0]), cost, RATIO) for one in scenarios] * infinite
     floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
     results = list(run_tasks([*floors, *tasks, *beyond], jobs, progress))

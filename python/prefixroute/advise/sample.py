@@ -44,6 +44,7 @@ class Measure:
     """Makes a sample of a run; an object so that other processes can have it."""
 
     cost: CostModel
+    load_parts: int = 0
 
     def __call__(self, run: Run) -> Sample:
         """Make the sample."""
@@ -55,7 +56,7 @@ class Measure:
         plain = outcome.usd_per_million_requests
         uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0
         return Sample(
-            outcome=outcome,
+            outcome=run.outcome_with_load(self.load_parts) if self.load_parts else outcome,
             session=_by_first_request(log.column("session")[order].astype(np.int64)),
             day=(log.column("arrival")[order] // DAY_S).astype(np.int64),
             requests=np.ones(len(order)),

@@ -20,6 +20,8 @@ EXAMPLE = (
 )
 
 
+LOAD_PARTS = 60
+"""Parts of a run in the chart of the load."""
 ORDERED_NOTE = "Requests are served one after another, without a clock: TTFT is prefill time alone, without queueing."
 ENTRIES_NOTE = (
     "Cache `entries` is the seed article's model. It stores the shared system prompt once per conversation and so "
@@ -63,6 +65,7 @@ def command(  # noqa: PLR0917
             infinite=infinite,
             jobs=jobs,
             progress=told,
+            load_parts=LOAD_PARTS if output else 0,
         )
     found = replace(found, notes=(*found.notes, *_notes(timed=simulated.timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)

@@ -9,11 +9,16 @@ from prefixroute.report.palette import INK, colour, dash, shape
 from prefixroute.report.study import Study
 from prefixroute.sim.metrics import CURVE
 
+STRIP = 64
+"""Pixels of height of one policy's load."""
+SOONEST_MS = 0.1
+"""Where the logarithmic axis of times begins at the latest."""
 BAR = 26
 """Pixels from one bar to the next."""
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
 """The skew axis reaches at least here, so that a difference of a hundredth does not fill the chart."""
+LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
 LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
 
 
@@ -27,6 +32,10 @@ def charts(study: Study) -> dict[str, Chart]:
     }
     if study.ttft_s:
         drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = _ttft(study, most)
+    if any(replicas == most for _, replicas in study.load):
+        drawn[f"Load over time, {most} replica{'s' * (most > 1)}: band from least to most loaded, line = mean"] = _load(
+            study, most
+        )
     return drawn
 
 
@@ -37,7 +46,8 @@ def _measure(study: Study, field: str, title: str, factor: float) -> Chart:
     name = "even" if field == "skew" else f"floor {factor * (bound or 0.0):.3g} %"
     limits = [] if bound is None else [{"value": factor * bound, "name": name}]
     draw = _bars if len(study.replicas) == 1 else _lines
-    return draw(study, alt.InlineData(values=rows), alt.InlineData(values=limits), title)
+    named = "" if draw is _lines or bound is None else f" (dashed: {name})"
+    return draw(study, alt.InlineData(values=rows), alt.InlineData(values=limits), title + named)
 
 
 def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
@@ -76,7 +86,7 @@ def _bars(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str
 def _ttft(study: Study, replicas: int) -> Chart:
     """Draw the share of requests answered within a time, per policy."""
     values = [
-        {"policy": policy, "ms": 1e3 * seconds, "share": 100 * share}
+        {"policy": policy, "ms": max(SOONEST_MS, 1e3 * seconds), "share": 100 * share}
         for (policy, count), curve in study.ttft_s.items()
         if count == replicas
         for share, seconds in zip(CURVE, curve, strict=True)
@@ -85,7 +95,7 @@ def _ttft(study: Study, replicas: int) -> Chart:
         alt.Chart(alt.InlineData(values=values))
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("ms:Q", title="milliseconds", axis=alt.Axis(grid=False)),
+            x=alt.X("ms:Q", title="milliseconds", scale=alt.Scale(type="log", nice=False), axis=LOGARITHMIC),
             y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
             color=_colour(study),
             strokeDash=_dash(study),
@@ -96,9 +106,38 @@ def _ttft(study: Study, replicas: int) -> Chart:
     return chart
 
 
-def _colour(study: Study) -> alt.Color:
+def _load(study: Study, replicas: int) -> Chart:
+    """Draw the load of the fleet over a run: a strip for each policy, on common scales, so that any fleet is legible."""
+    curves = {policy: curve for (policy, count), curve in study.load.items() if count == replicas}
+    in_time = any(curve.in_time for curve in curves.values())
+    values = [
+        {"policy": policy, "x": middle, "least": least, "mean": mean, "most": most}
+        for policy, curve in curves.items()
+        for middle, least, mean, most in zip(curve.middles, curve.least, curve.mean, curve.most, strict=True)
+    ]
+    across = alt.X(
+        "x:Q",
+        title="seconds" if in_time else "requests so far",
+        scale=alt.Scale(nice=False),
+        axis=alt.Axis(grid=False, format="~s", tickCount=6),
+    )
+    up = alt.Axis(domain=False, ticks=False, tickCount=3, format="~s")
+    height = alt.Y("most:Q", title=None, axis=up)
+    colours = _colour(study, legend=None)  # the other charts have one, and not of a pale band
+    base = alt.Chart().encode(x=across, color=colours).properties(width=WIDTH, height=STRIP)
+    band = base.mark_area(opacity=0.35).encode(y=height, y2="least:Q")
+    line = base.mark_line(strokeWidth=1.5).encode(y=alt.Y("mean:Q", title=None, axis=up))
+    title = "requests in flight" if in_time else "requests received"
+    header = alt.Header(title=title, labelOrient="top", labelAnchor="start", labelPadding=2, titleOrient="left")
+    drawn: alt.FacetChart = alt.layer(band, line, data=alt.InlineData(values=values)).facet(
+        row=alt.Row("policy:N", sort=study.policies, header=header), spacing=10
+    )
+    return drawn
+
+
+def _colour(study: Study, legend: alt.Legend | None = LEGEND) -> alt.Color:
     scale = alt.Scale(domain=study.policies, range=[colour(i) for i in range(len(study.policies))])
-    return alt.Color("policy:N", scale=scale, sort=study.policies, legend=LEGEND)
+    return alt.Color("policy:N", scale=scale, sort=study.policies, legend=legend)
 
 
 def _shape(study: Study) -> alt.Shape:

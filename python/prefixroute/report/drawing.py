@@ -31,6 +31,13 @@ CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "labelLimit": 240,
     },
+    "header": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
     "legend": {
         "symbolStrokeWidth": 0,
         "labelColor": INK,

@@ -18,30 +18,30 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 74rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
 p, li { margin: .5rem 0; max-width: 50rem; }
 .soft { color: var(--soft); }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 1rem; }
-figure { margin: 0; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
+.charts { columns: 27rem 2; column-gap: 1rem; }
+figure { break-inside: avoid; margin: 0 0 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
 figcaption { font-weight: 600; margin-bottom: .75rem; }
 figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
 ol { padding-left: 1.5rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .35rem 1.25rem; list-style: none; padding: 0; margin: 1rem 0; }
 .legend li { margin: 0; }
 .legend span { display: inline-block; width: 1.2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--faint); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+.wide { overflow-x: auto; margin-top: .75rem; }
+table { border-collapse: collapse; width: 100%; font-size: .93rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; }
-td.prose { white-space: normal; }
+td.prose { white-space: normal; min-width: 16rem; }
 tr.first td { border-top: 2px solid var(--faint); }
 tr.floor td { color: var(--soft); font-style: italic; }
 .assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
   font-weight: 600; }
 th .assumed { display: table; margin-left: auto; }
-@media print { figure { break-inside: avoid; } }
+@media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; } }
 """
 
 DOCUMENT = Template("""<!DOCTYPE html>

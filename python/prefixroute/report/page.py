@@ -23,7 +23,7 @@ def page(study: Study, trace: TraceStatistics | None = None) -> str:
         html.figures(drawings),
         html.heading("Every run"),
         html.table(f"<tr>{''.join(_head(column, study) for column in columns(study.rows))}</tr>", _rows(study)),
-        *_workload(trace),
+        *_workload(trace, study),
         html.heading("What this rests on"),
         html.assumptions(study.assumptions),
         *(html.paragraph(note, soft=True) for note in study.notes),
@@ -47,7 +47,8 @@ def _rows(study: Study) -> Iterator[str]:
         yield f'<tr class="floor first"><td class="text" colspan="{len(shown)}">{line}</td></tr>'
 
 
-def _workload(trace: TraceStatistics | None) -> Iterator[str]:
+def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:
+    """Draw the workload of the first seed, beside the floor of all."""
     if trace is not None:
         yield html.heading("The workload")
-        yield html.figures({title: svg(chart) for title, chart in trace_charts(trace).items()})
+        yield html.figures({title: svg(chart) for title, chart in trace_charts(trace, study.floor).items()})

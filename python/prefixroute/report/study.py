@@ -9,6 +9,7 @@ from typing import Any
 from prefixroute.costmodel import Assumption
 from prefixroute.report.table import usd
 from prefixroute.sim import Row, Sweep
+from prefixroute.sim.metrics import LoadCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Study:
         rows: one mapping per policy and number of replicas, with the fields that ``simulate --json`` prints.
         assumptions: the figures behind the rows.
         notes: what a reader should know before believing the rows.
+        load: per ``(policy, replicas)`` the load of the fleet over the first run, where it was kept.
         ttft_s: per ``(policy, replicas)`` the TTFT in seconds at each share of :data:`prefixroute.sim.metrics.CURVE`.
     """
 
@@ -30,6 +32,7 @@ class Study:
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
     ttft_s: Mapping[tuple[str, int], Sequence[float]] = field(default_factory=dict, compare=False)
+    load: Mapping[tuple[str, int], LoadCurve] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, sweep: Sweep) -> Study:
@@ -43,7 +46,10 @@ class Study:
         """Return the study of rows that share their assumptions."""
         cache = next(str(item.value) for item in assumptions if item.name == "cache")
         curves = {(row.policy, row.replicas): row.ttft_curve_s for row in rows if row.ttft_curve_s}
-        return cls(workload, cache, tuple(row.as_dict() for row in rows), tuple(assumptions), tuple(notes), curves)
+        load = {(row.policy, row.replicas): row.load for row in rows if row.load is not None}
+        return cls(
+            workload, cache, tuple(row.as_dict() for row in rows), tuple(assumptions), tuple(notes), curves, load
+        )
 
     @property
     def policies(self) -> list[str]:

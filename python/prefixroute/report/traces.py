@@ -15,25 +15,26 @@ AGES_S = np.geomspace(1, 86_400, 60)
 """Seconds that a cache keeps a block after its last use."""
 
 BINS = 120
-"""Stretches of time in the chart of the load."""
+"""Stretches of time in the chart of arrivals."""
 AXIS = alt.Axis(grid=False, format="~s", tickCount=6)
 
 
-def trace_charts(trace: TraceStatistics) -> dict[str, Chart]:
-    """Return the charts by title."""
+def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str, Chart]:
+    """Return the charts by title. ``floor`` is the one that the page names elsewhere, if the trace is one of several."""
+    floor = trace.floor if floor is None else floor
     sizes, misses = trace.miss_ratio_curve()
     ages = AGES_S[max(60.0, 1.5 * trace.span_s) >= AGES_S]
     kept = [100 * trace.hit_ratio_if_kept(float(age)) for age in ages]
     drawn = {
         "One cache of a given size": _curve(
-            sizes, 100 * misses, ("tokens that the cache holds", "% of prompt tokens computed again"), 100 * trace.floor
+            sizes, 100 * misses, ("tokens that the cache holds", "% of prompt tokens computed again"), 100 * floor
         ),
         "Blocks kept for a given time": _curve(
-            ages, kept, ("seconds after a block's last use", "% of prompt tokens hit"), 100 * trace.ideal_hit_ratio
+            ages, kept, ("seconds after a block's last use", "% of prompt tokens hit"), 100 * (1 - floor)
         ),
     }
     if trace.span_s > 0:
-        drawn["Load over time"] = _load(trace)
+        drawn["Arrivals over time"] = _arrivals(trace)
     return drawn
 
 
@@ -67,7 +68,7 @@ def _curve(x: np.ndarray, y: np.ndarray | list[float], titles: tuple[str, str], 
     return drawn.properties(width=WIDTH, height=HEIGHT)
 
 
-def _load(trace: TraceStatistics) -> Chart:
+def _arrivals(trace: TraceStatistics) -> Chart:
     """Draw prompt tokens per second over the time of the trace."""
     starts, tokens = trace.load_over_time(BINS)
     values = [{"x": float(start), "y": float(rate)} for start, rate in zip(starts, tokens, strict=True)]
@@ -76,7 +77,7 @@ def _load(trace: TraceStatistics) -> Chart:
         .mark_line(strokeWidth=1.5, color=colour(0), interpolate="step-after")
         .encode(
             x=alt.X("x:Q", title="seconds", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("y:Q", title="prompt tokens per second", axis=alt.Axis(domain=False, ticks=False, format="~s")),
+            y=alt.Y("y:Q", title="prompt tokens per second", axis=alt.Axis(domain=False, ticks=False, format=",")),
         )
         .properties(width=WIDTH, height=HEIGHT)
     )

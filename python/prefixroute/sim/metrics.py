@@ -107,13 +107,35 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadCurve:
+    """Load of a fleet over a run, in equal parts of it: of its least loaded replica, the mean, and its most loaded.
+
+    In time: requests in flight (the mean over the part), and ``middles`` are seconds. In order: requests received in the
+    part, and ``middles`` count requests. Each has one value a part.
+    """
+
+    in_time: bool
+    middles: tuple[float, ...]
+    least: tuple[float, ...]
+    mean: tuple[float, ...]
+    most: tuple[float, ...]
+
+    @classmethod
+    def of(cls, edges: Floats, load: Floats, *, in_time: bool) -> LoadCurve:
+        """Summarise a load, shape ``[parts, replicas]``, between the ``edges`` of the parts, shape ``[parts + 1]``."""
+        middles = (edges[:-1] + edges[1:]) / 2
+        columns = (middles, load.min(axis=1), load.mean(axis=1), load.max(axis=1))
+        return cls(in_time, *(tuple(column.tolist()) for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one run gave, for one policy, one fleet and one seed.
 
     ``served`` counts requests per replica. ``usd_per_million_requests_busiest`` is what prefill costs if every replica
     is bought to carry what the busiest one carries: its prefill seconds x replicas. The last three are None in ordered mode, which has no clock:
     ``queue_mean_s`` seconds before prefill starts, ``requests_per_s`` finished over the span of the run, and
-    ``busy`` the share of replica time with work.
+    ``busy`` the share of replica time with work. ``load``, for pictures, is there where it was asked for.
     """
 
     policy: str
@@ -129,6 +151,7 @@ class Outcome:
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
     busy: float | None = None
+    load: LoadCurve | None = field(default=None, repr=False, compare=False)
 
     @property
     def recompute_ratio(self) -> float:
@@ -147,8 +170,8 @@ class Row:
 
     ``requests`` and the token counts are of one run (the mean over the seeds); ``recompute_ratio`` is of all runs
     together, its spread the largest minus the smallest run; the rest are means over the runs.
-    ``recompute_ratio_infinite`` is the same policy with caches that never evict. ``ttft_curve_s``, for pictures, is not
-    part of the JSON.
+    ``recompute_ratio_infinite`` is the same policy with caches that never evict. For pictures, and not part of the JSON:
+    ``ttft_curve_s``, and ``load``, which is that of the first run.
     """
 
     policy: str
@@ -172,6 +195,7 @@ class Row:
     requests_per_s: float | None = None
     busy: float | None = None
     ttft_curve_s: tuple[float, ...] = field(default=(), repr=False)
+    load: LoadCurve | None = field(default=None, repr=False)
 
     @classmethod
     def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> Row:
@@ -201,12 +225,13 @@ class Row:
             recompute_ratio_infinite=infinite,
             **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _CLOCKED},
             ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),
+            load=runs[0].load,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""
         fields = dataclasses.asdict(self)
-        del fields["ttft_curve_s"]
+        del fields["ttft_curve_s"], fields["load"]
         return {name: value for name, value in fields.items() if value is not None or name == "floor"}
 
 

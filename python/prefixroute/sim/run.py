@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import POLICIES, as_policy
-from prefixroute.sim.metrics import Outcome, RequestLog, Timings
+from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
 from prefixroute.sim.scenario import Scenario
 from prefixroute.sim.timed import TimedRun
@@ -61,6 +61,12 @@ class Run:
         edges = np.linspace(arrival.min(initial=0.0), log.column("finish").max(initial=1.0), buckets + 1)
         spent = [np.bincount(replica, np.clip(edge - arrival, 0.0, stay), replicas) for edge in edges]
         return edges, np.diff(spent, axis=0) / np.diff(edges)[:, None]
+
+    def outcome_with_load(self, parts: int) -> Outcome:
+        """Return the numbers of the run with its load in ``parts`` equal parts of it."""
+        edges, load = self.load(parts)
+        curve = LoadCurve.of(edges, load, in_time=self.scenario.engine is not None)
+        return replace(self.outcome, load=curve)
 
     def prefill_seconds(self, cost: CostModel) -> NDArray[np.float64]:
         """Return the seconds of prefill of each request alone on a replica, in the log's order."""
@@ -145,5 +151,6 @@ def _outcome(
         ttft=Timings.of(ttft),
         usd_per_million_requests=cost.usd(float(seconds.sum())) / count * MILLION if count else 0.0,
         usd_per_million_requests_busiest=cost.usd(busiest * len(names)) / count * MILLION if count else 0.0,
+        load=None,
         **clocked,
     )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product, repeat
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from prefixroute.costmodel import Assumption, CostModel
@@ -54,6 +54,7 @@ def sweep(
     infinite: bool = False,
     jobs: int = 1,
     progress: Report | None = None,
+    load_parts: int = 0,
 ) -> Sweep:
     """Run every policy on every fleet with every seed.
 
@@ -68,6 +69,7 @@ def sweep(
         infinite: run each policy with unlimited caches too, for ``recompute_ratio_infinite``.
         jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
         progress: told the share of the work that is done.
+        load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
         ConfigError: no policy, fleet or seed; or ``jobs`` is below one, or cannot be had with this source.
@@ -79,7 +81,7 @@ def sweep(
     limited = [replace(base, replicas=count, policy=policy) for count, policy in product(replicas, policies)]
     scenarios = limited + [one.unlimited() for one in limited] * infinite
     floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
-    measure = attrgetter("outcome")
+    measure = methodcaller("outcome_with_load", load_parts) if load_parts else attrgetter("outcome")
     runs = [RunTask(source, replace(one, seed=seed), cost, measure) for one in scenarios for seed in chosen]
     results = list(run_tasks([*floors, *runs], jobs, progress))
     recomputed, prompt = (sum(column) for column in zip(*results[: len(chosen)], strict=True))
