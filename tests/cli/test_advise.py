@@ -21,9 +21,9 @@ def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace
     shown = prefixroute(*options)
     assert (shown.code, shown.err) == (0, "")
     assert "session is best" in shown.out
-    assert shown.out.count("ASSUMED") == 6  # five columns, and the line that lists the figures
+    assert shown.out.count("ASSUMED") == 13  # four columns, eight of times, and the line that lists the figures
     known = ["--capacity", "200k", "--gpu", "H100", "--model", "Qwen3-8B", "--price", 4, "--tensor-parallel", 1]
-    assert prefixroute(*options, *known).out.count("ASSUMED") == 4  # utilisation and overhead stay assumed
+    assert prefixroute(*options, *known).out.count("ASSUMED") == 11  # utilisation and overhead stay assumed
     assert "floor " in shown.out
 
 
@@ -49,6 +49,14 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert text.count("<svg") >= 3
     assert "What would change this" in text
     assert document["advice"]["because"].split()[0] in text
+    expected = document["advice"]["expected"]["usd_per_million_requests_busiest"]
+    dollars = [line for line in shown.out.splitlines() if line.startswith(("Expected: ", "Against "))]
+    assert f"${expected:,.2f} of prefill per million requests (busiest replica" in dollars[0]
+    assert all("busiest replica" in line for line in dollars)
+    assert text.count("(busiest replica).") == len(dollars)
+    assert "Time to first token, ms more than" in shown.out
+    assert "Time to first token, milliseconds more than" in text
+    assert document["comparison"]["differences"][0].keys() >= {"ttft_p50_s", "ttft_p90_s", "ttft_p99_s"}
 
 
 def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, log: Path) -> None:

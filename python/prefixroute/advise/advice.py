@@ -16,7 +16,9 @@ from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 Severity = Literal["fix first", "warning", "note"]
 NO_ROUTER = "none"
 """Name of the advice to use no router at all."""
-VERDICT_BY = "verdicts and savings by $/M, busiest: prefill bought for every replica as for the busiest"
+BUSIEST = "busiest replica"
+"""The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
+VERDICT_BY = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
 """What decides an advice: recomputing least is not enough if one replica has to do most of it."""
 
 
@@ -134,7 +136,7 @@ class Advice:
         if self.findings:
             parts += ["", "Also found"]
             parts += [f"  [{finding.severity}] {finding.text}" for finding in self.findings]
-        parts += ["", f"Compared ({VERDICT_BY})", *_table(self.comparison)]
+        parts += ["", f"Compared ({VERDICT_BY})", *_table(self.comparison), "", *_times(self.comparison)]
         if self.sensitivity:
             parts += ["", "What would change this", *(_flip(flip) for flip in self.sensitivity)]
         assumed = [item for item in self.comparison.assumptions if item.assumed]
@@ -157,14 +159,15 @@ class Advice:
         lines.append(
             f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again (no routing can go below "
             f"{100 * (row.floor or 0):.1f} %), TTFT {_seconds(row.ttft_p50_s)} median and {_seconds(row.ttft_p99_s)} p99 "
-            f"({waiting}), ${row.usd_per_million_requests:,.2f} of prefill per million requests, busiest replica {row.skew:.2f} x the mean."
+            f"({waiting}), ${row.usd_per_million_requests_busiest:,.2f} of prefill per million requests ({BUSIEST}, "
+            f"with {row.skew:.2f} x the mean)."
         )
         if self.saving is not None:
             month = self.saving.usd_per_month
             monthly = "" if month is None else f", ${month:,.0f} a month at the trace's rate"
             lines.append(
                 f"Against {self.saving.against}: {100 * self.saving.share:.0f} % less prefill capacity, "
-                f"${self.saving.usd_per_million_requests:,.2f} per million requests{monthly}."
+                f"${self.saving.usd_per_million_requests:,.2f} per million requests{monthly} ({BUSIEST})."
             )
         return lines
 
@@ -192,6 +195,23 @@ def _table(comparison: Comparison) -> list[str]:
             f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{row.skew:>7.2f}{_seconds(row.ttft_p50_s):>10}"
             f"{_seconds(row.ttft_p99_s):>10}{row.usd_per_million_requests_busiest:>14,.2f}  {_VERDICTS[difference.verdict]}"
         )
+    return lines
+
+
+def _times(comparison: Comparison) -> list[str]:
+    """Return how far each policy's times to first token are from the reference's, with intervals."""
+    if len(comparison.rows) == 1:
+        return []
+    width = max(len(row.policy) for row in comparison.rows) + 2
+    shown = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
+    lines = [
+        f"Time to first token, ms more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
+        f"  {'policy':<{width}}{''.join(f'{name:>36}' for name in shown)}",
+    ]
+    for one in comparison.differences:
+        if one.policy != comparison.reference:
+            cells = "".join(f"{getattr(one, field).text(1e3):>36}" for field in shown.values())
+            lines.append(f"  {one.policy:<{width}}{cells}")
     return lines
 
 

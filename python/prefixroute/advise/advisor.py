@@ -11,15 +11,19 @@ from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Saving
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
 from prefixroute.advise.compare import Comparison, compare_scenarios
+from prefixroute.advise.fleet import in_time, smaller_fleet
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.sim.sweep import assumed
 from prefixroute.sim.tasks import Report, Source, open_source
 from prefixroute.workload import Workload
 
+SIZINGS = 6
+"""Runs that the search for a smaller fleet takes, about."""
 LOAD_PARTS = 60
 """Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 13
@@ -131,6 +135,13 @@ def advise(
     if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:
         fronts = compare(findings.both_fronts(scenario), work.runs(2 * asked.seeds))
         found.append(findings.fronts(fronts, base.routers))
+    if base.replicas > 1 and facts.span_s > 0:
+        today = ROUND_ROBIN if asked.current is None else asked.current
+        found.append(smaller_fleet(workload, scenario, today, cost=cost, progress=work.runs(SIZINGS)))
+        timed = assumed(in_time(base, cost), "replicas")
+        known = {item.name for item in comparison.assumptions}
+        more = tuple(item for item in timed if item.name not in known)
+        comparison = replace(comparison, assumptions=(*comparison.assumptions, *more))
 
     def decide(fleet: Scenario) -> tuple[str, Row]:
         if fleet is base:
@@ -171,7 +182,13 @@ def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> i
     """Return how many runs an answer takes, about: for whoever waits."""
     own = len(scenarios) * (asked.seeds + 1) + 2 * asked.seeds * (len(scenarios) > 1)
     fronts = 2 * asked.seeds * (asked.scenario.routers > 1)
-    return own + fronts + BACKTESTS * bool(facts.reported) + len(scenarios) * asked.seeds * asked.variants
+    return (
+        own
+        + fronts
+        + SIZINGS * (facts.span_s > 0)
+        + BACKTESTS * bool(facts.reported)
+        + len(scenarios) * asked.seeds * asked.variants
+    )
 
 
 def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) -> Backtest:

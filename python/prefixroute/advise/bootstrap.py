@@ -40,6 +40,14 @@ class Interval:
         """Return this value with the wider ends of the two."""
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
+    def text(self, factor: float = 1.0) -> str:
+        """Return ``+1.23 [+1.10, +1.36]`` in a unit ``factor`` times as small; empty where there is no difference."""
+        if self.value == self.low == self.high == 0:
+            return ""
+        known = math.isfinite(self.low) and math.isfinite(self.high)
+        ends = f"[{factor * self.low:+,.2f}, {factor * self.high:+,.2f}]" if known else "(interval not known)"
+        return f"{factor * self.value:+,.2f} {ends}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))
@@ -83,7 +91,7 @@ def ratio_intervals(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESA
         return [Interval(float(value), -math.inf, math.inf) for value in values]
     rng = np.random.default_rng([seed, 0x626F6F74])
     drawn = []
-    for weights in _weights(rng, clusters, resamples):
+    for weights in resampled(rng, clusters, resamples):
         run = rng.integers(runs, size=len(weights))
         drawn += [_divided(weights[run == at] @ tops[:, at].T, weights[run == at] @ below.T) for at in range(runs)]
     tail = (1.0 - LEVEL) / 2
@@ -95,9 +103,9 @@ def _divided(top: Floats, below: Floats) -> Floats:
     return np.divide(top, below, out=np.zeros_like(below), where=below > 0)
 
 
-def _weights(rng: np.random.Generator, clusters: int, resamples: int) -> Iterator[Floats]:
-    """Yield batches, shape ``[batch, clusters]``, of how often each cluster is drawn."""
-    batch = max(1, _CELLS // clusters)
+def resampled(rng: np.random.Generator, clusters: int, resamples: int, cells: int = 0) -> Iterator[Floats]:
+    """Yield batches, shape ``[batch, clusters]``, of how often each cluster is drawn; small where each costs ``cells``."""
+    batch = max(1, _CELLS // max(clusters, cells))
     for first in range(0, resamples, batch):
         size = min(batch, resamples - first)
         draws = rng.integers(clusters, size=(size, clusters))

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
-from prefixroute.advise.sample import COLUMNS, Measure, Sample, clusters, differences
+from prefixroute.advise.sample import COLUMNS, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Row, Scenario
@@ -18,7 +18,7 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
 
-METRICS = tuple(COLUMNS)
+METRICS = (*COLUMNS, *PERCENTILES)
 """What may decide a comparison; lower is better."""
 RATIO = attrgetter("outcome.recompute_ratio")
 
@@ -34,6 +34,9 @@ class Difference:
     verdict: str
     recompute_ratio: Interval
     ttft_mean_s: Interval
+    ttft_p50_s: Interval
+    ttft_p90_s: Interval
+    ttft_p99_s: Interval
     usd_per_million_requests: Interval
     usd_per_million_requests_busiest: Interval
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
+from prefixroute.advise.percentiles import Observed, percentile_differences
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
 
@@ -83,6 +84,8 @@ COLUMNS = {
     "usd_per_million_requests_busiest": ("usd_busiest", "requests"),
 }
 """What each metric is a ratio of."""
+PERCENTILES = {"ttft_p50_s": 50.0, "ttft_p90_s": 90.0, "ttft_p99_s": 99.0}
+"""Which percentile of TTFT each further metric is."""
 
 
 def differences(groups: list[list[Sample]], reference: int, *, fixed: bool) -> list[dict[str, Interval]]:
@@ -104,7 +107,21 @@ def differences(groups: list[list[Sample]], reference: int, *, fixed: bool) -> l
         by_unit.append(ratio_intervals(ratios, seed=0))
     joined = by_unit[0] if len(units) == 1 else [one | other for one, other in zip(*by_unit, strict=True)]
     per_group = [joined[first : first + len(COLUMNS)] for first in range(0, len(joined), len(COLUMNS))]
-    return [dict(zip(COLUMNS, intervals, strict=True)) for intervals in per_group]
+    percentiles = _percentiles(groups, reference, units, fixed=fixed)
+    return [
+        {**dict(zip(COLUMNS, ratios, strict=True)), **dict(zip(PERCENTILES, times, strict=True))}
+        for ratios, times in zip(per_group, percentiles, strict=True)
+    ]
+
+
+def _percentiles(groups: list[list[Sample]], reference: int, units: list[str], *, fixed: bool) -> list[list[Interval]]:
+    by_unit = []
+    for unit in units:
+        observed = [[Observed(sample.ttft_s, getattr(sample, unit)) for sample in group] for group in groups]
+        by_unit.append(percentile_differences(observed, reference, tuple(PERCENTILES.values()), fixed=fixed, seed=0))
+    if len(by_unit) == 1:
+        return by_unit[0]
+    return [[one | other for one, other in zip(*pair, strict=True)] for pair in zip(*by_unit, strict=True)]
 
 
 def clusters(group: list[Sample], *, fixed: bool) -> int:

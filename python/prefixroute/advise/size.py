@@ -57,7 +57,8 @@ class Slo:
 class Fleet:
     """The smallest fleet that keeps the promise under a policy; None where none up to the limit does.
 
-    ``ttft_s`` is the percentile in question at that size, ``ttft_one_less_s`` with one replica less (None at one).
+    ``ttft_s`` is the percentile in question at that size, ``ttft_one_less_s`` with one replica less (None at one),
+    ``ttft_one_s`` with a single one.
     """
 
     policy: str
@@ -68,6 +69,7 @@ class Fleet:
     ttft_one_less_s: float | None
     recompute_ratio: float | None
     busy: float | None
+    ttft_one_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Sizing:
         return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
 
 
-class _Told(NamedTuple):
+class Told(NamedTuple):
     """What a run, or the worst of several, tells about a promise."""
 
     ttft_s: float
@@ -105,16 +107,17 @@ class _Told(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """Reads a run; an object so that other processes can have it."""
+class Reading:
+    """Reads a percentile of a run; an object so that other processes can have it."""
 
     percentile: float
 
-    def __call__(self, run: Run) -> _Told:
+    def __call__(self, run: Run) -> Told:
+        """Read it."""
         log = run.log
         ttft = log.column("first_token") - log.column("arrival")
         value = float(np.percentile(ttft, self.percentile)) if len(ttft) else 0.0
-        return _Told(value, run.outcome.recompute_ratio, run.outcome.busy or 0.0)
+        return Told(value, run.outcome.recompute_ratio, run.outcome.busy or 0.0)
 
 
 def size(
@@ -153,15 +156,15 @@ def size(
         base = replace(base, engine=EngineModel(cost))
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
-    reading = _Reading(slo.percentile)
+    reading = Reading(slo.percentile)
     work = Stages(progress, len(policies))
     fleets = []
     for policy in policies:
         one = replace(base, policy=policy, label="")
 
-        def run(count: int, told: Report | None, one: Scenario = one) -> _Told:
+        def run(count: int, told: Report | None, one: Scenario = one) -> Told:
             tasks = [RunTask(source, replace(one, replicas=count, seed=seed), cost, reading) for seed in chosen]
-            results: list[_Told] = list(run_tasks(tasks, jobs, told))
+            results: list[Told] = list(run_tasks(tasks, jobs, told))
             return max(results)
 
         fleets.append(_smallest(_Tries(one.policy_name, run, work.runs(1.0)), slo, most, cost))
@@ -173,13 +176,13 @@ def size(
 class _Tries:
     """Fleets of one policy that were tried, each once, and how far the search for the smallest is."""
 
-    def __init__(self, policy: str, run: Callable[[int, Report | None], _Told], progress: Report | None) -> None:
+    def __init__(self, policy: str, run: Callable[[int, Report | None], Told], progress: Report | None) -> None:
         self.policy = policy
         self._run, self._progress = run, progress
-        self._told: dict[int, _Told] = {}
+        self._told: dict[int, Told] = {}
         self._share = 0.0
 
-    def at(self, count: int, *, left: int = 0) -> _Told:
+    def at(self, count: int, *, left: int = 0) -> Told:
         """Return what a fleet of ``count`` tells. ``left``: runs that will follow if it keeps the promise."""
         if count not in self._told:
             self._told[count] = self._run(count, self._reporting(count, 1 + left))
@@ -204,7 +207,7 @@ def _smallest(tries: _Tries, slo: Slo, most: int, cost: CostModel) -> Fleet:
     good = 1
     while tries.at(good, left=max(0, good.bit_length() - 2)).ttft_s > slo.seconds:
         if good == most:
-            return Fleet(tries.policy, None, None, None, None, tries.at(most).ttft_s, None, None)
+            return Fleet(tries.policy, None, None, None, tries.at(most).ttft_s, None, None, None, tries.at(1).ttft_s)
         good = min(2 * good, most)
     bad = good // 2
     while good - bad > 1:
@@ -215,4 +218,5 @@ def _smallest(tries: _Tries, slo: Slo, most: int, cost: CostModel) -> Fleet:
             good = middle
     found, less = tries.at(good), tries.at(good - 1).ttft_s if good > 1 else None
     gpus, month = good * cost.tensor_parallel, cost.usd_per_month(good)
-    return Fleet(tries.policy, good, gpus, month, found.ttft_s, less, found.recompute_ratio, found.busy)
+    one = tries.at(1).ttft_s
+    return Fleet(tries.policy, good, gpus, month, found.ttft_s, less, found.recompute_ratio, found.busy, one)

@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from prefixroute.advise import Comparison, Interval, compare
+from prefixroute.advise import Comparison, compare
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.table import show_assumptions
 from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defaults, usd
@@ -25,11 +25,12 @@ HEADS: dict[str, frozenset[str]] = {
     "difference, points": SHARES,
     "$ / 1M": MONEY,
     "difference, $": MONEY,
-    "TTFT ms": SECONDS,
     "skew": frozenset(),
     "verdict": frozenset(),
 }
 """Columns, and the assumptions that each rests on."""
+TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
+"""What is shown of the time to first token."""
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
 
@@ -39,7 +40,10 @@ def command(  # noqa: PLR0917
     replicas: options.Replicas = None,
     policies: options.Policies = EVERY_MECHANISM,
     metric: Annotated[
-        str, typer.Option(help="What decides: recompute_ratio, ttft_mean_s or usd_per_million_requests.")
+        str,
+        typer.Option(
+            help="What decides: recompute_ratio, ttft_mean_s, ttft_p99_s, usd_per_million_requests or another that it lists."
+        ),
     ] = "recompute_ratio",
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
@@ -77,6 +81,7 @@ def _show(found: Comparison) -> None:
     out = console.stdout()
     title = f"{found.workload} on {found.rows[0].replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
     out.print(_table(found, title))
+    out.print(_times(found))
     floor = found.rows[0].floor
     if floor is not None:
         console.say(f"  {floor_line(floor)}", out)
@@ -86,29 +91,36 @@ def _show(found: Comparison) -> None:
 
 
 def _table(found: Comparison, title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for head, rests_on in HEADS.items():
-        mark = "\nASSUMED" if on_defaults(rests_on, found.assumptions) else ""
-        side: Literal["left", "right"] = "left" if head in ("policy", "verdict") else "right"
-        table.add_column(head + mark, justify=side, no_wrap=head == "policy")
+    table = _headed(title, HEADS, found)
     for row, difference in zip(found.rows, found.differences, strict=True):
         infinite = row.recompute_ratio_infinite
         table.add_row(
             row.policy,
             f"{100 * row.recompute_ratio:.2f}",
             "" if infinite is None else f"{100 * infinite:.2f}",
-            _interval(difference.recompute_ratio, 100),
+            difference.recompute_ratio.text(100),
             usd(row.usd_per_million_requests),
-            _interval(difference.usd_per_million_requests, 1),
-            f"{1e3 * row.ttft_mean_s:,.1f}",
+            difference.usd_per_million_requests.text(),
             f"{row.skew:.3f}",
             VERDICTS[difference.verdict],
         )
     return table
 
 
-def _interval(interval: Interval, factor: float) -> str:
-    """Return ``+1.23 [+1.10, +1.36]``; nothing for the reference itself."""
-    if interval.value == interval.low == interval.high == 0:
-        return ""
-    return f"{factor * interval.value:+.2f} [{factor * interval.low:+.2f}, {factor * interval.high:+.2f}]"
+def _times(found: Comparison) -> Table:
+    """Return the table of the times to first token, each with its difference from the reference."""
+    heads = {"policy": frozenset[str](), **{head: SECONDS for name in TIMES for head in (name, f"{name} difference")}}
+    table = _headed("time to first token, ms", heads, found)
+    for row, difference in zip(found.rows, found.differences, strict=True):
+        pairs = ((getattr(row, field), getattr(difference, field)) for field in TIMES.values())
+        table.add_row(row.policy, *(cell for time, gap in pairs for cell in (f"{1e3 * time:,.1f}", gap.text(1e3))))
+    return table
+
+
+def _headed(title: str, heads: dict[str, frozenset[str]], found: Comparison) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for head, rests_on in heads.items():
+        mark = "\nASSUMED" if on_defaults(rests_on, found.assumptions) else ""
+        side: Literal["left", "right"] = "left" if head in ("policy", "verdict") else "right"
+        table.add_column(head.replace(" difference", "\ndifference") + mark, justify=side, no_wrap=head == "policy")
+    return table

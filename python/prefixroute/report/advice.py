@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from prefixroute.advise import Advice, Flip, Saving
-from prefixroute.advise.advice import NO_ROUTER, VERDICT_BY
+from prefixroute.advise import Advice, Comparison, Flip, Saving
+from prefixroute.advise.advice import BUSIEST, NO_ROUTER, VERDICT_BY
 from prefixroute.costmodel import Assumption
 from prefixroute.report import html
 from prefixroute.report.charts import charts
@@ -35,6 +35,7 @@ def advice_page(advice: Advice) -> str:
         html.legend(study.policies),
         html.figures(drawings),
         html.table(_heads(compared.assumptions), _rows(advice)),
+        *_times(compared),
         *_sensitivity(advice.sensitivity),
         html.heading("What this rests on"),
         html.assumptions(compared.assumptions),
@@ -55,7 +56,7 @@ def _money(advice: Advice) -> Iterator[str]:
         yield (
             f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again, time to first token "
             f"{row.ttft_p50_s:.2f} s for half of the requests and {row.ttft_p99_s:.2f} s for 99 %, "
-            f"${usd(row.usd_per_million_requests)} of prefill per million requests."
+            f"${usd(row.usd_per_million_requests_busiest)} of prefill per million requests ({BUSIEST})."
         )
     if saving is not None:
         yield _saving(saving)
@@ -65,8 +66,8 @@ def _saving(saving: Saving) -> str:
     month = saving.usd_per_month
     monthly = "" if month is None else f", ${usd(month)} a month at the rate of this trace"
     return (
-        f"Against {saving.against} it needs {100 * saving.share:.0f} % less prefill capacity, bought for the busiest "
-        f"replica: ${usd(saving.usd_per_million_requests)} per million requests{monthly}."
+        f"Against {saving.against} it needs {100 * saving.share:.0f} % less prefill capacity: "
+        f"${usd(saving.usd_per_million_requests)} per million requests{monthly} ({BUSIEST})."
     )
 
 
@@ -89,7 +90,7 @@ HEADS: dict[str, frozenset[str]] = {
     "skew": frozenset(),
     "TTFT p50 ms": SECONDS,
     "p99 ms": SECONDS,
-    "$ / 1M, for the busiest": MONEY,
+    "$ / 1M, busiest replica": MONEY,
 }
 """Columns of figures, and the assumptions that each rests on."""
 
@@ -117,6 +118,30 @@ def _rows(advice: Advice) -> Iterator[str]:
     floor = compared.rows[0].floor
     if floor is not None:
         yield f'<tr class="floor first"><td class="text" colspan="8">{escape(floor_line(floor))}</td></tr>'
+
+
+TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
+
+
+def _times(compared: Comparison) -> Iterator[str]:
+    """Yield how far each policy's times to first token are from the reference's, with intervals."""
+    if len(compared.rows) == 1:
+        return
+    yield html.heading(f"Time to first token, milliseconds more than {compared.reference}")
+    mark = f" {html.ASSUMED}" if on_defaults(SECONDS, compared.assumptions) else ""
+    heads = "".join(f'<th class="number">{name}{mark}</th>' for name in TIMES)
+    rows = (
+        f"<tr>{html.cell(one.policy, text_like=True)}"
+        f"{''.join(html.cell(getattr(one, field).text(1e3)) for field in TIMES.values())}</tr>"
+        for one in compared.differences
+        if one.policy != compared.reference
+    )
+    yield html.table(f'<tr><th class="text">policy</th>{heads}</tr>', rows)
+    yield html.paragraph(
+        f"In brackets the 95 % interval over {compared.clusters:,} sessions; one that holds 0 may be noise, and one that "
+        "rests on fewer than ten requests beyond the percentile is not known.",
+        soft=True,
+    )
 
 
 def _sensitivity(flips: tuple[Flip, ...]) -> Iterator[str]:

@@ -1,0 +1,114 @@
+"""Intervals of differences of percentiles: the same paired bootstrap over whole clusters as that of ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.advise.bootstrap import LEVEL, RESAMPLES, Floats, Interval, resampled
+
+FEWEST_BEYOND = 10
+"""Requests that must lie beyond a percentile: what rests on fewer has an interval that nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One value per request of a run, and the cluster of each, both of shape ``[requests]``."""
+
+    values: Floats
+    cluster: NDArray[np.int64]
+
+
+def percentile_differences(
+    groups: Sequence[Sequence[Observed]], reference: int, percentiles: Sequence[float], *, fixed: bool, seed: int
+) -> list[list[Interval]]:
+    """Return for each group and percentile how far it is from the group ``reference``, with an interval over clusters.
+
+    A group's percentile is the mean of its runs' percentiles. All groups see the same resamples. What rests on one
+    cluster, or on fewer than :data:`FEWEST_BEYOND` requests beyond the percentile, has an interval without ends.
+
+    Args:
+        groups: the runs of each policy, in the same order of seeds.
+        reference: the group that the others are compared with.
+        percentiles: between 0 and 100.
+        fixed: every run has the same clusters, and a resample looks at one run; else the clusters of each run are its own.
+        seed: of the resampling.
+    """
+    sizes = [int(run.cluster.max(initial=-1)) + 1 for run in groups[reference]]
+    if not all(sizes):
+        return [[Interval(0.0, -math.inf, math.inf) for _ in percentiles] for _ in groups]
+    points = np.array([[np.percentile(run.values, percentiles) for run in group] for group in groups]).mean(axis=1)
+    values = points - points[reference]  # [groups, percentiles]
+    if (sizes[0] if fixed else sum(sizes)) < 2:  # noqa: PLR2004
+        return [[Interval(float(value), -math.inf, math.inf) for value in row] for row in values]
+    rng = np.random.default_rng([seed, 0x70657263])
+    shares = np.array(percentiles) / 100
+    ordered = [[_Ordered.of(run, shares) for run in group] for group in groups]
+    drawn = _fixed_draws(ordered, sizes[0], rng) if fixed else _own_draws(ordered, sizes, rng)
+    drawn -= drawn[:, [reference]]
+    tail = (1.0 - LEVEL) / 2
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    fewest = min(len(run.values) for run in groups[reference])
+    known = fewest * (1 - shares) >= FEWEST_BEYOND
+    low, high = np.minimum(low, values), np.maximum(high, values)
+    differences = [
+        [
+            Interval(float(value), *((float(one), float(other)) if sure else (-math.inf, math.inf)))
+            for value, one, other, sure in zip(*row, known, strict=True)
+        ]
+        for row in zip(values, low, high, strict=True)
+    ]
+    differences[reference] = [Interval(0.0, 0.0, 0.0) for _ in percentiles]
+    return differences
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A run's values in ascending order, and the cluster of each."""
+
+    values: Floats
+    cluster: NDArray[np.int64]
+    shares: Floats
+
+    @classmethod
+    def of(cls, run: Observed, shares: Floats) -> _Ordered:
+        order = np.argsort(run.values, kind="stable")
+        return cls(run.values[order], run.cluster[order], shares)
+
+    def percentiles(self, weights: Floats) -> Floats:
+        """Return the percentiles under weights ``[batch, clusters]`` of the clusters: ``[batch, percentiles]``."""
+        reached = np.cumsum(weights[:, self.cluster], axis=1)
+        aims = reached[:, -1:] * self.shares
+        places = [np.minimum((reached < aim[:, None]).sum(axis=1), len(self.values) - 1) for aim in aims.T]
+        return np.stack([self.values[place] for place in places], axis=1)
+
+
+def _fixed_draws(groups: Sequence[Sequence[_Ordered]], clusters: int, rng: np.random.Generator) -> Floats:
+    """Return percentiles of every group in each resample, of one run each: ``[resamples, groups, percentiles]``."""
+    drawn = []
+    for weights in resampled(rng, clusters, RESAMPLES, cells=max(len(run.values) for run in groups[0])):
+        chosen = rng.integers(len(groups[0]), size=len(weights))
+        parts = [weights[chosen == at] for at in range(len(groups[0]))]
+        drawn += [
+            np.stack([group[at].percentiles(part) for group in groups], axis=1)
+            for at, part in enumerate(parts)
+            if len(part)
+        ]
+    return np.concatenate(drawn)
+
+
+def _own_draws(groups: Sequence[Sequence[_Ordered]], sizes: Sequence[int], rng: np.random.Generator) -> Floats:
+    """Return percentiles of every group in each resample, the mean over runs: ``[resamples, groups, percentiles]``."""
+    by_run = []
+    for at, size in enumerate(sizes):
+        cells = len(groups[0][at].values)
+        batches = resampled(rng, size, RESAMPLES, cells=cells)
+        by_run.append(
+            np.concatenate([np.stack([group[at].percentiles(part) for group in groups], axis=1) for part in batches])
+        )
+    mean: Floats = np.mean(by_run, axis=0)
+    return mean

@@ -1,0 +1,96 @@
+"""Intervals of percentiles: they cover the truth, pairs and sessions count, and what nobody can know has no ends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from prefixroute.advise import compare
+from prefixroute.advise.bootstrap import Floats, Interval
+from prefixroute.advise.percentiles import Observed, percentile_differences
+from prefixroute.sim import Scenario
+from prefixroute.workload import chat
+
+EACH = np.arange(2_000)
+
+
+def differences(first: Floats, second: Floats, clusters: np.ndarray = EACH, *, fixed: bool = True) -> list[Interval]:
+    groups = [[Observed(first, clusters)], [Observed(second, clusters)]]
+    return percentile_differences(groups, 1, (50.0, 90.0, 99.0), fixed=fixed, seed=0)[0]
+
+
+def test_the_value_is_the_difference_of_percentiles_and_the_reference_is_nothing() -> None:
+    rng = np.random.default_rng(1)
+    first, second = rng.exponential(1.3, 2_000), rng.exponential(1.0, 2_000)
+    for fixed in (True, False):
+        found = differences(first, second, fixed=fixed)
+        for interval, percentile in zip(found, (50, 90, 99), strict=True):
+            assert interval.value == pytest.approx(np.percentile(first, percentile) - np.percentile(second, percentile))
+            assert interval.low <= interval.value <= interval.high
+    groups = [[Observed(first, EACH)], [Observed(second, EACH)]]
+    assert percentile_differences(groups, 1, (50.0,), fixed=True, seed=0)[1] == [Interval(0.0, 0.0, 0.0)]
+
+
+def test_coverage_is_near_the_level() -> None:
+    rng = np.random.default_rng(2)
+    truth = np.log(2) * 0.5  # medians of exponentials of mean 1.5 and 1
+    covered = 0
+    for _ in range(60):
+        interval = differences(rng.exponential(1.5, 400), rng.exponential(1.0, 400), np.arange(400))[0]
+        covered += interval.low <= truth <= interval.high
+    assert 0.85 <= covered / 60 <= 1.0
+
+
+def test_a_pair_on_the_same_sessions_sees_a_small_shift_and_requests_of_a_session_widen_it() -> None:
+    rng = np.random.default_rng(3)
+    base = rng.exponential(1.0, 2_000)
+    moved = base + rng.normal(0.05, 0.02, 2_000)
+    assert differences(moved, base)[0].excludes_zero
+    assert not differences(moved, rng.permutation(base))[0].excludes_zero
+    shared = np.repeat(rng.exponential(1.0, 50), 40)
+    other = np.repeat(rng.exponential(1.0, 50), 40)
+    by_session, by_request = (differences(shared, other, ids)[0] for ids in (np.repeat(np.arange(50), 40), EACH))
+    assert by_session.high - by_session.low > 3 * (by_request.high - by_request.low)
+
+
+def test_what_rests_on_too_little_has_no_ends() -> None:
+    values = np.arange(999.0)
+    p50, p90, p99 = differences(values, values + 1, np.arange(999))
+    assert np.isfinite([p50.low, p50.high, p90.low, p90.high]).all()
+    assert (p99.low, p99.high) == (-np.inf, np.inf)  # fewer than ten requests are slower than it
+    assert p99.as_dict() == {"value": -1.0, "low": None, "high": None}
+    assert "interval not known" in p99.text()
+    one_session = differences(values, values + 1, np.zeros(999, np.int64))
+    assert not any(interval.excludes_zero for interval in one_session)
+    nothing = differences(np.empty(0), np.empty(0), np.empty(0, np.int64))
+    assert {(one.value, one.low) for one in nothing} == {(0.0, -np.inf)}
+
+
+def test_compare_gives_every_percentile_an_interval_that_may_decide() -> None:
+    found = compare(
+        chat(1, requests=3_000), ["round-robin", "session", "random"], scenario=Scenario(), seeds=2, metric="ttft_p90_s"
+    )
+    assert found.reference == "session"
+    assert found.difference("round-robin").verdict == "worse"
+    for row, difference in zip(found.rows, found.differences, strict=True):
+        for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s"):
+            gap = getattr(row, name) - getattr(found.row("session"), name)
+            assert getattr(difference, name).value == pytest.approx(gap)
+            assert difference.as_dict()[name]["low"] is not None
+    spread = [found.difference("random").ttft_p50_s, found.difference("random").ttft_p99_s]
+    assert all(low.low <= low.value <= low.high for low in spread)
+
+
+def test_days_widen_intervals_where_a_trace_has_enough_of_them() -> None:
+    workload = chat(1, requests=1_500)
+    span = max(request.arrival_s for request in workload.requests())
+    hour, week = (workload.scaled(span / seconds) for seconds in (3_600.0, 6.5 * 86_400.0))
+    widths = []
+    for one in (hour, week):
+        gap = (
+            compare(one, ["round-robin", "session"], scenario=Scenario(), seeds=1).difference("round-robin").ttft_p90_s
+        )
+        widths.append(gap.high - gap.low)
+    assert all(narrow <= wide for narrow, wide in pairwise(widths))
