@@ -14,6 +14,7 @@ __all__ = [
     "BlockHashes",
     "hash_blocks",
     "PrefixIndex",
+    "capped_hits",
     "EventQueue",
     "ReplicaEngine",
     "IndexStats",
@@ -342,6 +343,7 @@ class EntryCache:
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
+def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]: ...
 @final
 class EventQueue:
     def __new__(cls) -> EventQueue: ...

@@ -89,23 +89,32 @@ class CacheAware(Policy):
                 at = other
         if loads[at] == low or self.spill == "never":
             return view.slots[at], "match"
-        return self._spill(view, hits, loads, at)
-
-    def _spill(self, view: View, hits: Sequence[int], loads: Sequence[float], at: int) -> Pick:
-        """Return where the request goes if the holder at position ``at`` of the offer may be too busy."""
-        slots = view.slots
         if self.spill == "candidate":
-            other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
-            over = loads[at] > self._bound(view.loads[other])
-            return (other, "spill") if over else (slots[at], "match")
-        if self.spill == "least":
-            bound = self._bound(min(loads))
-        else:
-            mean = sum(loads) / len(loads)
-            bound = self._bound(mean) if self.spill == "mean" else mean + self.spill_ratio * pstdev(loads)
+            return self._candidate(view, at)
+        bound = self._bound(low) if self.spill == "least" else self._limit(loads)
         if loads[at] <= bound:
-            return slots[at], "match"
-        floor = max(1, self.min_match_tokens) if self.shorter else hits[at]
+            return view.slots[at], "match"
+        return self._next(view, hits, loads, bound)
+
+    def _candidate(self, view: View, at: int) -> Pick:
+        """Return the holder at position ``at`` of the offer, or a power-of-two pick among the others."""
+        slots = view.slots
+        other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
+        over = view.loads[slots[at]] > self._bound(view.loads[other])
+        return (other, "spill") if over else (slots[at], "match")
+
+    def _limit(self, loads: Sequence[float]) -> float:
+        """Return the load up to which a holder is kept in a fleet with these loads."""
+        mean = sum(loads) / len(loads)
+        return self._bound(mean) if self.spill == "mean" else mean + self.spill_ratio * pstdev(loads)
+
+    def _next(self, view: View, hits: Sequence[int], loads: Sequence[float], bound: float) -> Pick:
+        """Return another holder that is not over the bound, of the longest match first, or else the least loaded."""
+        slots, floor = view.slots, max(hits)
+        if self.shorter:
+            floor = max(1, self.min_match_tokens)
+        elif hits.count(floor) == 1:
+            return least(view, view.loads, 4), "spill"
         holders = [at for at, hit in enumerate(hits) if hit >= floor and loads[at] <= bound]
         if not holders:
             return least(view, view.loads, 4), "spill"

@@ -36,10 +36,21 @@ def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
 class Decision:
     """The answer of :meth:`Router.choose`. Immutable; changes nothing until it is committed.
 
-    ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+    ``best_hit_tokens`` is the most that any replica on offer is believed to hold of the prompt. ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
     """
 
-    __slots__ = ("_blocks", "_detour", "_limits", "_policy", "_prompt", "_version", "reason", "slot", "view")
+    __slots__ = (
+        "_blocks",
+        "_detour",
+        "_limits",
+        "_policy",
+        "_prompt",
+        "_version",
+        "best_hit_tokens",
+        "reason",
+        "slot",
+        "view",
+    )
 
     def __init__(
         self,
@@ -47,11 +58,11 @@ class Decision:
         slot: int,
         reason: str,
         policy: Policy,
-        source: tuple[object, Blocks, Limits, int, bool],
+        source: tuple[int, object, Blocks, Limits, int, bool],
     ) -> None:
-        """Bind a policy's answer to its view. ``source``: prompt, its blocks, candidates and exclude, fleet version, detour."""
+        """Bind a policy's answer to its view. ``source``: best hit, prompt, its blocks, limits, fleet version, detour."""
         self.view, self.slot, self.reason, self._policy = view, slot, reason, policy
-        self._prompt, self._blocks, self._limits, self._version, self._detour = source
+        self.best_hit_tokens, self._prompt, self._blocks, self._limits, self._version, self._detour = source
 
     @property
     def replica(self) -> str:
@@ -62,11 +73,6 @@ class Decision:
     def hit_tokens(self) -> int:
         """Leading prompt tokens that the chosen replica is believed to hold."""
         return self.view.hits[self.slot]
-
-    @property
-    def best_hit_tokens(self) -> int:
-        """The same of the best holder among the replicas on offer."""
-        return max(self.view.offered(self.view.hits))
 
     @property
     def prompt_tokens(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.index import capped_hits
 from prefixroute.policies import Policy, Request, View, as_policy
 from prefixroute.policies.base import settle
 from prefixroute.policies.scored import COST
@@ -237,7 +238,7 @@ class Router(Membership):
         fleet, policy = self._fleet, self._policy
         version = fleet.version
         slots, binding, detour = self._offer(request, limits, tried, now)
-        blocks, hits, length = self._match(prompt, request.namespace)
+        blocks, hits, length, best = self._match(prompt, request.namespace)
         loads = self._signal(self._book, now, fleet.slots)
         if not fleet.even:
             loads = fleet.scaled(loads, now)
@@ -253,7 +254,9 @@ class Router(Membership):
             slot, reason = settle(choice, view, policy.name)
         if self._keeps:
             prompt = self._prompts.keep(prompt)
-        decision = Decision(view, slot, reason, policy, (prompt, blocks, limits, version, detour))
+        if len(slots) != len(hits):
+            best = max(view.offered(hits))
+        decision = Decision(view, slot, reason, policy, (best, prompt, blocks, limits, version, detour))
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
             self._write(decision, now)
         if timer is not None:
@@ -280,25 +283,23 @@ class Router(Membership):
             slots = self._only(binding, slots, request.session)
         return slots, binding, binding is not None and binding >= 0 and binding not in slots
 
-    def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int]:
-        """Hash a prompt and match it: blocks, hit tokens by slot (the last token is always computed), length."""
+    def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int, int]:
+        """Hash a prompt and match it: blocks, hit tokens by slot (the last is always computed), length, largest hit."""
         out, prompts = self._out, self._prompts
         blocks = self._index.hash_and_match(prompts.prepare(prompt), out, namespace)
-        hits: list[int] = out.tolist()
         length = blocks.token_count
         limit = (length - 1) // self._block_size * self._block_size if length else 0
-        if hits and (most := max(hits)) > limit:
-            if hits.count(most) == 1:  # nearly always one holder: a pass over all would cost more
-                hits[hits.index(most)] = limit
-            else:
-                hits = [hit if hit < limit else limit for hit in hits]  # noqa: FURB136  # twice as fast as min()
-        if self._credited is not None and any(hits):
+        hits, most = capped_hits(out, limit)
+        if self._credited is not None and most:
             hits = np.minimum(self._credited(blocks), limit).astype(np.int64).tolist()
-        for slot in self._trust.distrusted:
-            hits[slot] = 0
-        if prompts.scale != 1.0:
-            length, hits = round(length * prompts.scale), [int(hit * prompts.scale) for hit in hits]
-        return blocks, hits, length
+            most = max(hits)
+        if self._trust.distrusted:
+            hits = [0 if slot in self._trust.distrusted else hit for slot, hit in enumerate(hits)]
+            most = max(hits, default=0)
+        scale = prompts.scale
+        if scale != 1.0:
+            length, hits, most = round(length * scale), [int(hit * scale) for hit in hits], int(most * scale)
+        return blocks, hits, length, most
 
     def _bound(
         self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[str], now: float
@@ -379,7 +380,7 @@ class Router(Membership):
                 counters.hit_tokens[entry.name, medium] += tokens
         else:
             counters.hit_tokens[entry.name, MEDIA[0]] += entry.hit
-        counters.best_hit_tokens += max(view.offered(view.hits))
+        counters.best_hit_tokens += entry.decision.best_hit_tokens
 
     def _by_medium(self, entry: Entry, slot: int) -> Iterable[tuple[str, int]]:
         """Split the hit tokens of a request over the media that hold them, fastest first."""

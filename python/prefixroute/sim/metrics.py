@@ -1,14 +1,13 @@
 """What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
 
-Columns are machine arrays that grow in place (some 60 bytes a request in time mode) and are read as numpy arrays
-without a copy. Every mean is over requests unless a name says otherwise; ratios are token-weighted.
+A line is a record of fixed size (72 bytes in time mode, 40 in order); columns are read as numpy arrays without a copy. Every mean is over requests unless a name says otherwise; ratios are token-weighted.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from array import array
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,48 +27,46 @@ CURVE = tuple(share / 100 for share in range(101))
 """Shares of requests at which the distribution of TTFT is kept."""
 
 
+_CODES = {"i4": "i", "i8": "q", "f8": "d"}
+_SERVED = {"replica": "i4", "session": "i4", "number": "i8", "prompt": "i8", "hit": "i8", "arrival": "f8"}
+_TIMED = {"start": "f8", "first_token": "f8", "finish": "f8", "output": "i8"}
+
+
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
-    ``number`` counts requests as the workload gives them, from 0. Ordered mode knows no times but arrivals. A request
-    without a session counts as a session of its own, so that a bootstrap over sessions never joins strangers.
+    ``number`` counts requests as the workload gives them, from 0. Times are seconds; ordered mode knows none but arrivals,
+    and has no column ``output``. A request without a session counts as a session of its own, so that a bootstrap over
+    sessions never joins strangers.
     """
 
-    __slots__ = (
-        "_names", "arrival", "finish", "first_token", "hit", "number", "output", "prompt", "replica", "session", "start",
-    )  # fmt: skip
+    __slots__ = ("_line", "_lines", "_names", "_pack")
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, *, timed: bool) -> None:
+        """Start empty. ``timed``: with the columns of time mode."""
+        columns = _SERVED | _TIMED if timed else _SERVED
         self._names: dict[str, int] = {}
-        self.replica, self.session, self.number = array("i"), array("i"), array("q")
-        self.prompt, self.hit, self.output = array("q"), array("q"), array("q")
-        self.arrival, self.start, self.first_token, self.finish = array("d"), array("d"), array("d"), array("d")
+        self._lines = bytearray()
+        self._line = np.dtype(list(columns.items()))
+        self._pack = Struct("=" + "".join(_CODES[kind] for kind in columns.values())).pack
 
     def __len__(self) -> int:
         """Return the number of requests logged."""
-        return len(self.replica)
+        return len(self._lines) // self._line.itemsize
 
-    def served(self, number: int, replica: int, request: Request, hit_tokens: int) -> None:
-        """Log one request: which replica (a number), and how many of its prompt tokens were cached there."""
-        self.number.append(number)
-        self.replica.append(replica)
+    def served(self, number: int, replica: int, request: Request, hit_tokens: int, *times: float) -> None:
+        """Log one request: which replica (a number), and how many of its prompt tokens were cached there.
+
+        ``times``, in time mode: start, first token and finish in seconds, and the output's tokens.
+        """
         names, session = self._names, request.session
-        self.session.append(names.setdefault(f"\0{number}" if session is None else session, len(names)))
-        self.arrival.append(request.arrival_s)
-        self.prompt.append(request.prompt_tokens)
-        self.hit.append(hit_tokens)
-
-    def timed(self, start: float, first_token: float, finish: float, output_tokens: int) -> None:
-        """Log the times, in seconds, of the request just :meth:`served`."""
-        self.start.append(start)
-        self.first_token.append(first_token)
-        self.finish.append(finish)
-        self.output.append(output_tokens)
+        session_number = names.setdefault(f"\0{number}" if session is None else session, len(names))
+        prompt, arrival = request.prompt_tokens, request.arrival_s
+        self._lines += self._pack(replica, session_number, number, prompt, hit_tokens, arrival, *times)
 
     def column(self, name: str) -> Floats | Integers:
         """Return one column as a read-only numpy view of what was logged; the log must not grow while it is held."""
-        view = np.frombuffer(getattr(self, name), dtype=getattr(self, name).typecode)
+        view: Floats | Integers = np.frombuffer(self._lines, dtype=self._line)[name]
         view.flags.writeable = False
         return view
 

@@ -19,7 +19,7 @@ class OrderedRun:
     def __init__(self, scenario: Scenario, block_size: int) -> None:
         """Set up empty replicas and the routers before them."""
         self.fleet = Fleet(scenario, block_size)
-        self.log = RequestLog()
+        self.log = RequestLog(timed=False)
         self._now = 0.0
         self._warmup = scenario.warmup
         self._front = Front(scenario, block_size, self.fleet.stores, lambda: self._now, _later)

@@ -44,8 +44,8 @@ class TimedReplica:
         self._front.observed(self.name, self.store, self.events.now)
         if job.number < self._warmup:
             return
-        self._log.served(job.number, self.number, request, job.hit)
-        self._log.timed(job.started, job.first_token, job.finished, request.output_tokens)
+        times = (job.started, job.first_token, job.finished, request.output_tokens)
+        self._log.served(job.number, self.number, request, job.hit, *times)
 
 
 class TimedRun:
@@ -56,7 +56,7 @@ class TimedRun:
         self._model, self.warmup = model, scenario.warmup
         self.events = EventQueue()
         self.fleet = Fleet(scenario, block_size)
-        self.log = RequestLog()
+        self.log = RequestLog(timed=True)
         self.front = Front(scenario, block_size, self.fleet.stores, self.events.time, self.events.schedule)
         self._replicas = {name: TimedReplica(self, name, model) for name in self.fleet.names}
         self._progress: Progress | None = None

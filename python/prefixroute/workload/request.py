@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,8 +27,7 @@ class Entry(NamedTuple):
     shared_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request: when it arrives, what its prompt shares with others, and what is cached once it is served.
 
     ``context`` always begins with ``prompt``. Where a trace does not say what the answer was, the two are the same
@@ -61,4 +59,4 @@ class Request:
     model: str | None = None
     entry: Entry | None = None
     reported_hit_tokens: int | None = None
-    attrs: Mapping[str, str] = field(default_factory=lambda: NO_ATTRS)
+    attrs: Mapping[str, str] = NO_ATTRS

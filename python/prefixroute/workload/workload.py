@@ -83,7 +83,7 @@ class Workload:
             raise ConfigError(f"speed must be a finite number above 0, got {speed}")
 
         def requests() -> Iterator[Request]:
-            return (replace(request, arrival_s=request.arrival_s / speed) for request in self.source())
+            return (request._replace(arrival_s=request.arrival_s / speed) for request in self.source())
 
         return replace(
             self,

@@ -30,6 +30,8 @@ mod _core {
     #[pymodule_export]
     use super::index::PrefixIndex;
     #[pymodule_export]
+    use super::out::capped_hits;
+    #[pymodule_export]
     use super::outcomes::{IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
     use super::sim::{EventQueue, ReplicaEngine};
