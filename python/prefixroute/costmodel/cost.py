@@ -54,7 +54,7 @@ class CostModel:
     """
 
     __slots__ = (
-        "_arguments", "_attention_s", "_byte_s", "_linear_s", "_weights", "bandwidth_utilisation", "gpu",
+        "_active_weights", "_arguments", "_attention_s", "_byte_s", "_kv_bytes", "_linear_s", "_weights", "bandwidth_utilisation", "gpu",
         "memory_share", "model", "overhead_s", "tensor_parallel", "usd_per_gpu_hour", "utilisation",
     )  # fmt: skip
 
@@ -98,6 +98,8 @@ class CostModel:
         self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
         self._byte_s = 1 / (self.bandwidth_utilisation * self.gpu.bandwidth * self.tensor_parallel)
         self._weights = self.model.parameters * self.model.weight_bytes
+        self._active_weights = self.model.active_parameters * self.model.weight_bytes
+        self._kv_bytes = self.model.kv_bytes_per_token
 
     def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
         """Return the operations to compute ``new_tokens`` behind ``cached_tokens``."""
@@ -149,16 +151,14 @@ class CostModel:
         if not new:
             return 0.0
         compute = self._linear_s * new + self._attention_s * pairs
-        return max(compute, self._byte_s * (self._weights_read(new) + read * self.model.kv_bytes_per_token))
+        weights = self._active_weights * new  # few tokens pass through few experts
+        weights = min(weights, self._weights)
+        memory = self._byte_s * (weights + read * self._kv_bytes)
+        return max(compute, memory)
 
     def decode_seconds(self, sequences: int, context_tokens: int) -> float:
         """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together."""
         return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
-
-    def _weights_read(self, tokens: int) -> float:
-        """Bytes of weights that a step reads: few tokens pass through few experts."""
-        active = self.model.active_parameters * self.model.weight_bytes
-        return min(self._weights, active * tokens)
 
     @property
     def capacity_tokens(self) -> int:
@@ -177,7 +177,7 @@ class CostModel:
                 f"{self.gpu.memory_bytes * self.memory_share / 1e9:.1f} usable GB: raise tensor_parallel"
             )
         shards = min(self.tensor_parallel, self.model.kv_shards)
-        return math.floor(room * shards / self.model.kv_bytes_per_token)
+        return math.floor(room * shards / self._kv_bytes)
 
     @overload
     def usd(self, seconds: float) -> float: ...

@@ -72,7 +72,10 @@ class CacheAware(Policy):
 
     def decide(self, view: View) -> Pick:
         """Return the holder to follow, or the replica to spill to."""
-        hits, loads = view.offered(view.hits), view.offered(view.loads)
+        hits: Sequence[int] = view.hits
+        loads = view.loads
+        if len(view.slots) != len(hits):
+            hits, loads = view.offered(hits), view.offered(loads)
         low = min(loads)
         if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
             return least(view, view.loads, 4), "imbalanced"

@@ -151,7 +151,8 @@ class Ledger:
         if not entry.open:
             self.counts["first_token_late"] += 1
             return False
-        self._renew(entry, now)
+        entry.progress = now
+        self.entries.move_to_end(entry.ident)
         if entry.started:
             return True
         entry.started = True
@@ -161,7 +162,8 @@ class Ledger:
             self.book.learn(entry.slot, entry.ahead, now - entry.begun)
             entry.decoding = context
         entry.queued = 0
-        self._win(entry, now)
+        if entry.group is not None:
+            self._win(entry, entry.group, now)
         return True
 
     def finish(self, entry: Entry, context: Any, now: float, epoch: int) -> bool:
@@ -174,7 +176,8 @@ class Ledger:
         if alive and entry.epoch == epoch:
             namespace = None if context is None else entry.decision.view.request.namespace
             self.belief.insert(entry.name, entry.decision._blocks if context is None else context, namespace, now)
-        self._win(entry, now)
+        if entry.group is not None:
+            self._win(entry, entry.group, now)
         self._close(entry, "finished")
         self.counts["finished"] += 1
         return True
@@ -213,15 +216,8 @@ class Ledger:
         for attempt in group:
             attempt.group = group
 
-    def _renew(self, entry: Entry, now: float) -> None:
-        entry.progress = now
-        self.entries.move_to_end(entry.ident)
-
-    def _win(self, entry: Entry, now: float) -> None:
+    def _win(self, entry: Entry, group: list[Entry], now: float) -> None:
         """Decide a hedge: the others are refunded, the winner takes the session."""
-        group = entry.group
-        if group is None:
-            return
         for other in group:
             other.group = None
             if other is not entry and other.open:

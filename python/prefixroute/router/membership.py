@@ -200,6 +200,8 @@ class Membership:
     def _time(self, now: float | None) -> float:
         """Return a time that can be compared with any other: that given, else the clock's."""
         now = self._clock() if now is None else now
+        if type(now) is float and now - now == 0.0:  # neither infinite nor NaN; the hot path
+            return now
         try:
             finite = isfinite(now)
         except (TypeError, OverflowError):

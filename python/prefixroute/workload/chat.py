@@ -86,7 +86,9 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     picks = _picks(stream(seed, "chat.slots"), shape.slots, count)
     times = arrivals.times(stream(seed, "chat.arrivals"))
     system = chain(chain_key(seed, "chat.system"), 0, shape.system_tokens // block_size)
-    whole = shape.prompt_tokens(shape.turns - 1) + shape.answer_tokens
+    prompts = [shape.prompt_tokens(turn) for turn in range(shape.turns)]
+    answer = shape.answer_tokens
+    whole = prompts[-1] + answer
     finished = _Slot("", BlockHashes(system, token_count=len(system) * block_size, block_size=block_size), shape.turns)
     slots = [finished] * shape.slots
     opened = 0
@@ -97,15 +99,15 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             text = BlockHashes(np.concatenate([system, own]), token_count=whole, block_size=block_size)
             slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", text, 0)
             opened += 1
-        prompt = shape.prompt_tokens(slot.turn)
-        context = prompt + shape.answer_tokens
+        prompt = prompts[slot.turn]
+        context = prompt + answer
         slot.turn += 1
         yield Request(
             time,
             slot.text.head(prompt // block_size, prompt),
             slot.text.head(context // block_size, context),
             prompt,
-            shape.answer_tokens,
+            answer,
             session=slot.name,
             entry=Entry(slot.name, context, shape.system_tokens),
         )
