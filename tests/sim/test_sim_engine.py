@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twin_engine import Asked, serve
 
+from prefixroute.costmodel import CostModel, models
 from prefixroute.errors import ConfigError
 from prefixroute.sim.clock import EventQueue
 from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
@@ -176,6 +177,30 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
         assert (job.started, job.first_token, job.finished) == pytest.approx(
             (ask.started, ask.first_token, ask.finished)
         )
+
+
+class Asking(CostModel):
+    """The same prices by a formula of its own, which the engine has to call."""
+
+    __slots__ = ()
+
+    def step_seconds(self, *chunks: object, **decodes: int) -> float:
+        return super().step_seconds(*chunks, **decodes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("gpu", ["H100", "L40S"])
+@pytest.mark.parametrize("model", sorted(models()))
+def test_the_compiled_roofline_is_the_cost_models_to_the_last_bit(model: str, gpu: str) -> None:
+    rng = np.random.default_rng(3)
+    times = []
+    asks = [
+        (at, Ask(*map(int, sizes)))
+        for at, sizes in zip(poisson(9.0, 300, 4), rng.integers(1, 5_000, (300, 2)), strict=True)
+    ]
+    for cost in (CostModel, Asking):
+        fleet = Fleet(cost(gpu, model, tensor_parallel=8), chunk_tokens=700)  # type: ignore[arg-type]
+        times.append([(job.started, job.first_token, job.finished) for job in fleet.run(asks)])
+    assert times[0] == times[1]
 
 
 def test_littles_law() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,26 @@ HOURS_PER_MONTH = 730
 _SECONDS_PER_HOUR = 3600
 _ARTICLE = "seed article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
+
+
+class Roofline(NamedTuple):
+    """The six figures that :meth:`CostModel.step_seconds` is made of, for those who price many steps.
+
+    Attributes:
+        linear_s: seconds for each token computed.
+        attention_s: seconds for each pair of a token and one that it attends to.
+        byte_s: seconds for each byte read.
+        weight_bytes: bytes of all weights.
+        active_weight_bytes: bytes of the weights that one token passes through.
+        kv_bytes: bytes of one token's keys and values.
+    """
+
+    linear_s: float
+    attention_s: float
+    byte_s: float
+    weight_bytes: float
+    active_weight_bytes: float
+    kv_bytes: float
 
 
 class CostModel:
@@ -155,6 +175,13 @@ class CostModel:
         weights = min(weights, self._weights)
         memory = self._byte_s * (weights + read * self._kv_bytes)
         return max(compute, memory)
+
+    @property
+    def roofline(self) -> Roofline:
+        """The figures of :meth:`step_seconds`."""
+        return Roofline(
+            self._linear_s, self._attention_s, self._byte_s, self._weights, self._active_weights, self._kv_bytes
+        )
 
     def decode_seconds(self, sequences: int, context_tokens: int) -> float:
         """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together."""

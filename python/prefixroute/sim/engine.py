@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import ReplicaEngine
+from prefixroute.costmodel import CostModel, Roofline
 from prefixroute.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class EngineModel:
     cost: StepCost
     chunk_tokens: int = 8_192
     max_running: int = 256
+
+    @property
+    def roofline(self) -> Roofline | None:
+        """The figures of the cost model's steps; None if it has a formula of its own, which is then called."""
+        known = isinstance(self.cost, CostModel) and type(self.cost).step_seconds is CostModel.step_seconds
+        return self.cost.roofline if known else None  # type: ignore[attr-defined]  # a CostModel, as just checked
 
     def __post_init__(self) -> None:
         """Check the counts."""

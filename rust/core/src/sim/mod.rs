@@ -2,6 +2,8 @@
 
 mod clock;
 mod engine;
+mod roofline;
 
 pub use clock::{EventQueue, NotInOrder};
 pub use engine::{Chunk, Ended, Engine, Host, Limits, MAX_TOKENS, RequestId, Started, Wake};
+pub use roofline::Roofline;

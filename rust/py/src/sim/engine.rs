@@ -61,6 +61,8 @@ impl Jobs {
 
 struct Surroundings {
     cost: Py<PyAny>,
+    /// The steps of `cost` as figures, if it has no formula of its own.
+    roofline: Option<core::Roofline>,
     store: Py<PyAny>,
 }
 
@@ -91,6 +93,9 @@ impl core::Host for Moment<'_, '_> {
     }
 
     fn step_seconds(&mut self, chunks: &[core::Chunk], decodes: usize, context_tokens: i128) -> PyResult<f64> {
+        if let Some(roofline) = &self.host.roofline {
+            return Ok(roofline.step_seconds(chunks, decodes, context_tokens));
+        }
         let py = self.py;
         let options = PyDict::new(py);
         options.set_item(intern!(py, "decodes"), decodes)?;
@@ -158,7 +163,9 @@ impl ReplicaEngine {
             max_running: model.getattr(intern!(py, "max_running"))?.extract()?,
         };
         let cost = model.getattr(intern!(py, "cost"))?.unbind();
-        let host = Surroundings { cost, store };
+        let roofline = model.getattr(intern!(py, "roofline"))?;
+        let roofline = if roofline.is_none() { None } else { Some(figures(&roofline)?) };
+        let host = Surroundings { cost, roofline, store };
         Ok(Self { engine: core::Engine::new(limits), jobs: Jobs::default(), host, events, listener })
     }
 
@@ -214,6 +221,11 @@ impl ReplicaEngine {
     fn __repr__(&self) -> String {
         format!("<ReplicaEngine running={} waiting={}>", self.engine.running(), self.engine.waiting())
     }
+}
+
+fn figures(roofline: &Bound<'_, PyAny>) -> PyResult<core::Roofline> {
+    let [linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes] = roofline.extract()?;
+    Ok(core::Roofline { linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes })
 }
 
 fn tokens(count: &Bound<'_, PyAny>, least: u64) -> PyResult<u64> {
