@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.workload import Poisson, Request, Workload, chat, documents
+from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
 
 CHAT = partial(chat, requests=2_500)
 
@@ -226,3 +227,53 @@ def test_an_empty_trace_gets_an_answer() -> None:
 def test_what_cannot_be_varied_is_refused() -> None:
     with pytest.raises(ConfigError, match="sensitivity must be one of capacity, price, replicas, got 'weather'"):
         Question(vary=("weather",))
+
+
+def test_round_robin_is_not_advised_where_the_order_of_turns_alone_makes_it_good() -> None:
+    def prompts() -> Iterator[tuple[str, list[int]]]:
+        for turn in range(10):
+            for session in range(60):  # a multiple of 4 replicas: each turn comes back to where the last one was
+                yield f"s{session}", [1_000 * session + step for step in range(20 * turn + 20)]
+
+    advice = advise(made(prompts()), ask(scenario=Scenario(replicas=4), seeds=1))
+    row = advice.comparison.row("round-robin")
+    assert row.recompute_ratio == pytest.approx(advice.profile.floor)
+    assert kinds(advice)["coincidence"] == "warning"
+    assert advice.policy in ("session", "cache-aware")
+    assert advice.saving is None or "% more" in advice.saving.less or advice.saving.share >= 0
+
+
+@pytest.mark.parametrize(("size", "severity"), [(128, "warning"), (16, None)])
+def test_a_shared_head_shorter_than_a_block_is_named(tmp_path: Path, size: int, severity: str | None) -> None:
+    """100 tokens of system prompt are nothing to an engine with blocks of 128."""
+    system = {"role": "system", "content": "You help. " * 40}
+    rows = [{"timestamp": at, "messages": [system, {"role": "user", "content": f"{at} " * 300}]} for at in range(60)]
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    workload = read_trace(tmp_path / "log.jsonl", Options(block_size=size))
+    assert workload.head_tokens == pytest.approx(103, abs=4)
+    found = kinds(advise(workload, ask(scenario=Scenario(replicas=2), seeds=1)))
+    assert found.get("head-shorter-than-a-block") == severity
+
+
+def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
+    rows = []
+    for turn in range(4):
+        for chat_of in range(20):
+            system = {
+                "role": "system",
+                "content": f"Now: 2026-11-29T10:{turn:02}:{chat_of:02}Z. " + "Answer politely. " * 80,
+            }
+            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
+            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": [system, *asked]})
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    found = kinds(advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1)))
+    assert found["volatile-head"] == "fix first"
+    assert "broken-prefix" not in found
+
+
+def test_what_was_inferred_is_said_in_the_report(tmp_path: Path) -> None:
+    rows = [{"timestamp": at, "messages": [{"role": "user", "content": f"{at} " * 300}]} for at in range(30)]
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    text = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1)).text()
+    assert "\nNotes\n" in text
+    assert "no session key: sessions are inferred" in text

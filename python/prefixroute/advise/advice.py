@@ -65,6 +65,11 @@ class Saving:
     share: float
     usd_per_month: float | None
 
+    @property
+    def less(self) -> str:
+        """The share as people say it: ``8 % less``, ``2 % more``."""
+        return f"{100 * abs(self.share):.0f} % {'more' if self.share < 0 else 'less'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -139,6 +144,8 @@ class Advice:
         parts += ["", f"Compared ({VERDICT_BY})", *_table(self.comparison), "", *_times(self.comparison)]
         if self.sensitivity:
             parts += ["", "What would change this", *(_flip(flip) for flip in self.sensitivity)]
+        if self.comparison.notes:
+            parts += ["", "Notes", *(f"  {note}" for note in self.comparison.notes)]
         assumed = [item for item in self.comparison.assumptions if item.assumed]
         parts += ["", "Assumed (nobody gave these)", *(f"  {item}" for item in assumed)]
         return "\n".join(parts) + "\n"
@@ -164,10 +171,10 @@ class Advice:
         )
         if self.saving is not None:
             month = self.saving.usd_per_month
-            monthly = "" if month is None else f", ${month:,.0f} a month at the trace's rate"
+            monthly = "" if month is None else f", ${abs(month):,.0f} a month at the trace's rate"
             lines.append(
-                f"Against {self.saving.against}: {100 * self.saving.share:.0f} % less prefill capacity, "
-                f"${self.saving.usd_per_million_requests:,.2f} per million requests{monthly} ({BUSIEST})."
+                f"Against {self.saving.against}: {self.saving.less} prefill capacity, "
+                f"${abs(self.saving.usd_per_million_requests):,.2f} per million requests{monthly} ({BUSIEST})."
             )
         return lines
 

@@ -122,7 +122,8 @@ def advise(
     tested = _tested(workload, asked, cost, work) if facts.reported else None
     policy = chosen if base.replicas > 1 else NO_ROUTER
     found = [
-        *findings.facts(facts),
+        *findings.facts(facts, workload),
+        *findings.coincidence(comparison),
         *findings.volatile(workload, facts),
         *findings.measured(comparison.row(chosen), scenario),
         *findings.keys(facts, policy, inferred=inferred),

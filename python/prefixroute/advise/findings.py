@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
 from prefixroute.advise.backtest import Backtest
+from prefixroute.advise.choice import by_coincidence
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
@@ -18,15 +19,17 @@ NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
 WAITING = 0.5
 """Share of the mean TTFT that is waiting above which a fleet has no reserve."""
+LEAST_HEAD = 4
+"""Tokens that prompts must have in common to be worth a line: fewer are the name of a role."""
 SOONER = 0.1
 """Share of the mean TTFT by which another policy must be faster, noise included, to be worth a line."""
 UNEVEN = 1.25
 """Skew from which a busiest replica is worth a line."""
 
 
-def facts(profile: Profile) -> Iterator[Finding]:
+def facts(profile: Profile, workload: Workload) -> Iterator[Finding]:
     """Yield what the workload alone tells."""
-    if profile.broken is not None:
+    if profile.broken is not None and not _is_volatile(workload, profile.broken.tokens, profile.block_size):
         broken = profile.broken
         yield Finding(
             "broken-prefix",
@@ -50,6 +53,21 @@ def facts(profile: Profile) -> Iterator[Finding]:
             f"nothing of them is ever cached.",
             {"share": profile.short, "block_size": profile.block_size},
         )
+    head, size = workload.head_tokens or 0, profile.block_size
+    if LEAST_HEAD <= head < size and not profile.head_tokens:
+        share = head * profile.requests / max(1, profile.prompt_tokens)
+        yield Finding(
+            "head-shorter-than-a-block",
+            "warning" if share > NOTABLE else "note",
+            f"Prompts begin with about {head:,} tokens in common, {100 * share:.0f} % of them, which is less than one block of "
+            f"{size}: engines cache whole blocks, so nothing of it is shared, whatever the routing.",
+            {"head_tokens": head, "block_size": size, "share": share},
+        )
+
+
+def _is_volatile(workload: Workload, tokens: int, block_size: int) -> bool:
+    """Return whether a break in the block after ``tokens`` is the date or id that the text shows there."""
+    return workload.volatile is not None and abs(workload.volatile.tokens - tokens) <= 2 * block_size
 
 
 def volatile(workload: Workload, profile: Profile) -> Iterator[Finding]:
@@ -162,6 +180,20 @@ def minimum_match(profile: Profile, comparison: Comparison, other: str, *, bette
     )
 
 
+def coincidence(comparison: Comparison) -> Iterator[Finding]:
+    """Yield a warning where round robin keeps sessions together only because they come in turns."""
+    if by_coincidence(comparison):
+        spread, other = comparison.row("round-robin"), comparison.row("least-loaded")
+        yield Finding(
+            "coincidence",
+            "warning",
+            f"Round robin recomputes {100 * spread.recompute_ratio:.1f} % and least-loaded, which knows as little, "
+            f"{100 * other.recompute_ratio:.1f} %: sessions come in turns that happen to fit the number of replicas. "
+            "Another number, or one request more, would end that.",
+            {"round_robin": spread.recompute_ratio, "least_loaded": other.recompute_ratio},
+        )
+
+
 def noise(comparison: Comparison) -> Iterator[Finding]:
     """Yield a warning where the traffic is too little to tell any two policies apart."""
     if len(comparison.rows) > 1 and len(comparison.leaders) == len(comparison.rows):
@@ -210,7 +242,13 @@ def elsewhere(comparison: Comparison) -> Iterator[Finding]:
 def agreement(tested: Backtest | None) -> Iterator[Finding]:
     """Yield a warning where the simulation does not explain the log."""
     if tested is not None and tested.verdict == "disagrees":
-        yield Finding("backtest", "warning", tested.text(), {"difference": tested.difference.value})
+        yield Finding(
+            "backtest",
+            "warning",
+            f"The simulation does not explain the log: {100 * tested.simulated:.1f} % of prompt tokens hit instead of "
+            f"{100 * tested.reported:.1f} %. The rest is as good as policy, replicas and capacity are those of the log.",
+            {"difference": tested.difference.value, "simulated": tested.simulated, "reported": tested.reported},
+        )
 
 
 def both_fronts(scenario: Scenario) -> list[Scenario]:

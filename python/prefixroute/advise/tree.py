@@ -31,12 +31,13 @@ def walk(profile: Profile, comparison: Comparison, chosen: str, replicas: int) -
 def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Step:
     spread, row = comparison.row(ROUND_ROBIN), comparison.row(chosen)
     answer = "Yes, or routing cannot use the rest" if chosen in LOAD_ONLY else "No"
+    measured = "" if chosen == ROUND_ROBIN else f"{chosen} {percent(row.recompute_ratio)}, "
     return Step(
         "Is a system prompt the only shared prefix?",
         f"{answer}. Of the prompt tokens {percent(profile.shared_head)} lie in a common head of {profile.head_tokens:,} "
         f"tokens; beyond it {percent(profile.shared_session)} are shared with the own session and "
         f"{percent(profile.shared_others)} with others. Round robin recomputes {percent(spread.recompute_ratio)}, "
-        f"{chosen} {percent(row.recompute_ratio)}, the floor is {percent(profile.floor)}.",
+        f"{measured}the floor is {percent(profile.floor)}.",
         {
             "head_tokens": profile.head_tokens,
             "shared_head": profile.shared_head,

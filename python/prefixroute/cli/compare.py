@@ -16,8 +16,8 @@ from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defa
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
 
-EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware"
-"""One policy of each kind, where none is named."""
+EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware,sglang-balanced,smg-2026-08,dynamo"
+"""One policy of each kind and three other routers by their presets, where none is named."""
 HEADS: dict[str, frozenset[str]] = {
     "policy": frozenset(),
     "recomputed %": SHARES,

@@ -23,10 +23,10 @@ def advice_page(advice: Advice) -> str:
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
     drawings = {title: svg(chart) for title, chart in charts(study).items()}
     parts = [
+        *([] if advice.backtest is None else map(html.paragraph, advice.backtest.text().splitlines())),
         html.paragraph(advice.because),
         *(html.paragraph(line) for line in _money(advice)),
         html.paragraph(advice.margin, soft=True),
-        *([] if advice.backtest is None else [html.paragraph(advice.backtest.text())]),
         html.heading("Why"),
         html.ordered(f"{step.question} {step.answer}" for step in advice.steps),
         *_findings(advice),
@@ -64,10 +64,10 @@ def _money(advice: Advice) -> Iterator[str]:
 
 def _saving(saving: Saving) -> str:
     month = saving.usd_per_month
-    monthly = "" if month is None else f", ${usd(month)} a month at the rate of this trace"
+    monthly = "" if month is None else f", ${usd(abs(month))} a month at the rate of this trace"
     return (
-        f"Against {saving.against} it needs {100 * saving.share:.0f} % less prefill capacity: "
-        f"${usd(saving.usd_per_million_requests)} per million requests{monthly} ({BUSIEST})."
+        f"Against {saving.against} it needs {saving.less} prefill capacity: "
+        f"${usd(abs(saving.usd_per_million_requests))} per million requests{monthly} ({BUSIEST})."
     )
 
 

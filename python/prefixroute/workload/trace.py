@@ -126,7 +126,8 @@ def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: C
             files = ((path, records(path, reading)) for path in paths)
             return requests_of(in_order(files, window_s, reading), SessionFinder() if infer else None)
 
-        return Workload(name, opened.block_size, source, None, opened.assumptions, _notes(opened, window_s, infer))
+        notes = _notes(opened, window_s, infer)
+        return Workload(name, opened.block_size, source, None, opened.assumptions, notes, opened.head_tokens)
 
     workload = workload_of(opened.records)
     if opened.masked is None or opened.span is None:

@@ -43,6 +43,7 @@ class Workload:
         request_count: how many requests there are, or None where nobody has counted.
         assumptions: the figures the workload rests on.
         notes: what a reader had to infer or change (sessions inferred, rows put in order).
+        head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens only.
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
     """
@@ -53,6 +54,7 @@ class Workload:
     request_count: int | None = None
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    head_tokens: int | None = None
     skipped: Skipped | None = None
     volatile: Volatile | None = field(default=None, repr=False, compare=False)
 

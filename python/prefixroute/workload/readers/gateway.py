@@ -20,6 +20,7 @@ from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.messages import MEDIA_TOKENS
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
+from prefixroute.workload.readers.heads import Heads
 from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
@@ -58,7 +59,8 @@ def open_file(sample: Sample, options: Options) -> Opened:
     assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     masked = partial(records, masked=True) if survey.span else None
-    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span)
+    head = round(survey.head / per_token) if survey.text else survey.head
+    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span, head)
 
 
 class _Survey(NamedTuple):
@@ -69,16 +71,21 @@ class _Survey(NamedTuple):
     sessions: bool
     bytes_per_token: float | None
     span: Span | None
+    head: int
+    """Characters, or tokens where prompts are token ids, that prompts begin with in common."""
 
 
 def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
     text = media = sessions = False
     bytes_seen = tokens_seen = 0
-    spans = Spans()
+    spans, heads = Spans(), Heads()
     rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
     for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
-        sessions = sessions or reader.finder.find("session") is not None
+        session = reader.finder.find("session")
+        sessions = sessions or session is not None
+        if prompt is not None:
+            heads.add(reading.lines if session is None else str(session), prompt)
         if not isinstance(prompt, str):
             continue
         text = True
@@ -88,7 +95,7 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
-    return _Survey(text, media, sessions, per_token, spans.result())
+    return _Survey(text, media, sessions, per_token, spans.result(), heads.result())
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:

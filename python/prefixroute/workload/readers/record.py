@@ -82,6 +82,7 @@ class Opened:
         notes: what was inferred or left out.
         masked: the records with dates, times and ids in the heads of prompts masked, where prompts are text.
         span: the first of these in most prompts, if they have one that changes.
+        head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
     """
 
     block_size: int
@@ -92,6 +93,7 @@ class Opened:
     notes: tuple[str, ...] = ()
     masked: Callable[[Path, Reading], Iterator[Record]] | None = None
     span: Span | None = None
+    head_tokens: int | None = None
 
 
 class Format(Protocol):

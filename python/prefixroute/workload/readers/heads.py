@@ -1,0 +1,36 @@
+"""The head that prompts have in common, in characters or tokens: it may be shorter than a block, and then is not shared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+MOST_UNITS = 16_384
+"""Characters, or tokens, of a prompt that are looked at."""
+
+
+class Heads:
+    """Collects the first prompt of each session, as text or as token ids."""
+
+    def __init__(self) -> None:
+        """Start with no prompt."""
+        self._firsts: dict[Hashable, str | tuple[int, ...]] = {}
+
+    def add(self, session: Hashable, prompt: str | list[int]) -> None:
+        """Look at one more prompt; only the first of a session counts."""
+        if session not in self._firsts:
+            head = prompt[:MOST_UNITS]
+            self._firsts[session] = head if isinstance(head, str) else tuple(head)
+
+    def result(self) -> int:
+        """Return the length of the longest head that at least half of the sessions begin with; one alone has none."""
+        prompts = list(self._firsts.values())
+        low, high = 0, max(map(len, prompts), default=0) if len(prompts) > 1 else 0
+        while low < high:  # the share that agrees falls with length
+            length = (low + high + 1) // 2
+            _, most = Counter(prompt[:length] for prompt in prompts if len(prompt) >= length).most_common(1)[0]
+            if 2 * most >= len(prompts):
+                low = length
+            else:
+                high = length - 1
+        return low
