@@ -184,7 +184,7 @@ def test_a_log_with_reports_is_tested_first() -> None:
     hits = log.in_order(log.column("hit")).tolist()
 
     def source() -> Iterator[Request]:
-        return (replace(one, reported_hit_tokens=hits[at]) for at, one in enumerate(workload.requests()))
+        return (one._replace(reported_hit_tokens=hits[at]) for at, one in enumerate(workload.requests()))
 
     logged = replace(workload, source=source)
     right = advise(logged, ask(scenario=Scenario(replicas=4), current="cache-aware", seeds=1))

@@ -24,7 +24,7 @@ def logged(every: int = 1) -> Workload:
 
     def source() -> Iterator[Request]:
         for number, request in enumerate(workload.requests()):
-            yield replace(request, reported_hit_tokens=None if number % every else hits[number])
+            yield request._replace(reported_hit_tokens=None if number % every else hits[number])
 
     return replace(workload, source=source)
 

@@ -100,7 +100,7 @@ class _Writer:
             "block_size": self._workload.block_size,
             "window": WINDOW,
             "hash": "siphash-2-4",
-            "notes": list(self._workload.notes),
+            "notes": [*self._workload.notes, *(str(item) for item in self._workload.assumptions if item.assumed)],
         }
         self._stream.write(_encode(header).encode() + b"\n")
 
