@@ -398,7 +398,7 @@ def test_placement_is_the_same_for_ever() -> None:
     """Routers of different versions must agree without talking: these values are pinned."""
     names = [f"http://10.0.0.{i}:8000" for i in range(1, 6)]
     hashes = tuple(text_hash(name) for name in names)
-    placed = [rendezvous_order(view([0] * 5, hashes=hashes), mix64(text_hash(f"chat-{i}"))) for i in range(4)]
+    placed = [list(rendezvous_order(view([0] * 5, hashes=hashes), mix64(text_hash(f"chat-{i}")))) for i in range(4)]
     assert text_hash("http://10.0.0.1:8000") == 0xF53A780B6CF36C46
     assert placed == [[2, 3, 0, 4, 1], [1, 0, 4, 3, 2], [0, 1, 2, 3, 4], [2, 0, 4, 1, 3]]
 

@@ -108,9 +108,13 @@ def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
         raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}")
     if choice[2] > 0.0:
         return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
+    if type(values) is not list:
+        values = list(values)
     high = max(values)
+    if values.count(high) == 1:
+        return slots[values.index(high)], choice[1]
     ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
-    return ties[0] if len(ties) == 1 else ties[int(view.draw(TIE) * len(ties))], choice[1]
+    return ties[int(view.draw(TIE) * len(ties))], choice[1]
 
 
 def _are_numbers(values: Sequence[float]) -> bool:

@@ -41,13 +41,20 @@ def _first(key: int, slots: tuple[int, ...], hashes: tuple[int, ...]) -> int:
     return max(slots, key=lambda slot: _weight(key, hashes[slot]))
 
 
-def rendezvous_order(view: View, key: int) -> list[int]:
+def rendezvous_order(view: View, key: int) -> tuple[int, ...]:
     """Return the slots on offer from first to last choice of ``key``; a replica of weight 2 is first twice as often."""
-    hashes, weights = view.hashes, view.weights
+    return _order(key, view.slots, view.hashes, view.weights)
+
+
+@lru_cache(maxsize=4_096)
+def _order(
+    key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None
+) -> tuple[int, ...]:
+    """Return the replicas from first to last choice; remembered, since keys that overflow come again."""
     if weights is None:
-        return sorted(view.slots, key=lambda slot: _weight(key, hashes[slot]), reverse=True)
-    return sorted(
-        view.slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True
+        return tuple(sorted(slots, key=lambda slot: _weight(key, hashes[slot]), reverse=True))
+    return tuple(
+        sorted(slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, TypeAlias
 
 from prefixroute.costmodel import CostModel
@@ -70,21 +71,29 @@ class LinearCost(Policy):
         return Scores([-cost for cost in costs], "least_cost", self.temperature)
 
     def _tokens(self, view: View) -> list[float]:
-        queued, decoding, hits, prompt = view.queued or (), view.decoding or (), view.hits, view.prompt_tokens
+        prompt, rows = view.prompt_tokens, self._rows(view)
         prefill, credit, queue, decode = self.prefill, self.credit, self.queue, self.decode
         return [
-            prefill * max(queue * queued[s] + prompt - credit * hits[s], 0.0) + decode * (decoding[s] + prompt)
-            for s in view.slots
+            (prefill * cost if (cost := queue * queued + prompt - credit * hit) > 0.0 else 0.0)
+            + decode * (decoding + prompt)
+            for queued, decoding, hit in rows
         ]
 
+    @staticmethod
+    def _rows(view: View) -> Iterable[tuple[int, int, int]]:
+        """Tokens queued, in decode and hit of each slot on offer."""
+        offered = view.offered
+        return zip(offered(view.queued or ()), offered(view.decoding or ()), offered(view.hits), strict=True)
+
     def _seconds(self, view: View) -> list[float]:
-        queued, decoding, hits, prompt = view.queued or (), view.decoding or (), view.hits, view.prompt_tokens
-        prices = prefill_prices(self.cost, prompt, [round(self.credit * hit) for hit in hits])
+        prompt, rows, credit = view.prompt_tokens, self._rows(view), self.credit
+        prices = {
+            hit: self.cost.prefill_seconds(prompt - round(credit * hit), round(credit * hit)) for hit in set(view.hits)
+        }
         each, step = self.queue * queue_seconds(self.cost, 1), self.cost.decode_seconds
         return [
-            self.prefill * (each * queued[s] + prices[round(self.credit * hits[s])])
-            + self.decode * step(1, decoding[s] + prompt)
-            for s in view.slots
+            self.prefill * (each * queued + prices[hit]) + self.decode * step(1, decoding + prompt)
+            for queued, decoding, hit in rows
         ]
 
 
@@ -112,9 +121,10 @@ class LMetric(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated products."""
-        queued, hits, prompt = view.queued or (), view.hits, view.prompt_tokens
-        batch = (view.in_flight if self.batch == "requests" else view.decoding) or ()
-        return Scores([-(queued[s] + prompt - hits[s]) * (batch[s] + 1) for s in view.slots], "least_product")
+        prompt, offered = view.prompt_tokens, view.offered
+        batch = offered((view.in_flight if self.batch == "requests" else view.decoding) or ())
+        rows = zip(offered(view.queued or ()), offered(view.hits), batch, strict=True)
+        return Scores([-(queued + prompt - hit) * (size + 1) for queued, hit, size in rows], "least_product")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +146,12 @@ class PrebleE2(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs; a replica that is no holder is out of an exploit."""
-        window, hits, prompt = view.window_s or (), view.hits, view.prompt_tokens
-        best = max(hits[s] for s in view.slots)
+        window, hits, prompt = view.offered(view.window_s or ()), view.offered(view.hits), view.prompt_tokens
+        best = max(hits)
         if best > self.share * prompt:
-            return Scores([-window[s] if hits[s] == best else float("-inf") for s in view.slots], "exploit")
+            return Scores([-s if hit == best else -inf for s, hit in zip(window, hits, strict=True)], "exploit")
         prices = prefill_prices(self.cost, prompt, hits)
-        return Scores([-(window[s] + prices[hits[s]]) for s in view.slots], "explore")
+        return Scores([-(s + prices[hit]) for s, hit in zip(window, hits, strict=True)], "explore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +190,20 @@ class MinTtft(Policy):
 
     def predict(self, view: View) -> list[float]:
         """Return the predicted time to first token at each slot on offer, in seconds."""
-        queued, hits = view.queued or (), view.offered(view.hits)
-        best, slowness = max(hits), self._slowness(view)
+        queued, hits = view.offered(view.queued or ()), view.offered(view.hits)
         prices = prefill_prices(self.cost, view.prompt_tokens, hits)
         each, speed = queue_seconds(self.cost, 1), self.transfer_tokens_per_s
-        times = []
-        for slot, hit, slow in zip(view.slots, hits, slowness, strict=True):
-            if speed > 0.0 and best > self.balancing_threshold * hit:
-                times.append((best - hit) / speed + slow * (each * queued[slot] + prices[best]))
-            else:
-                times.append(slow * (each * queued[slot] + prices[hit]))
-        return times
+        rows = zip(queued, hits, self._slowness(view), strict=True)
+        if speed <= 0.0:
+            return [slow * (each * tokens + prices[hit]) for tokens, hit, slow in rows]
+        best, threshold = max(hits), self.balancing_threshold
+        fetched = prices[best]
+        return [
+            (best - hit) / speed + slow * (each * tokens + fetched)
+            if best > threshold * hit
+            else slow * (each * tokens + prices[hit])
+            for tokens, hit, slow in rows
+        ]
 
     def _slowness(self, view: View) -> list[float]:
         """Return how many times longer than by the cost model each replica takes; the mean where it is not known."""
@@ -198,11 +211,12 @@ class MinTtft(Policy):
         if not self.learn or rates is None:
             return [1.0] * len(view.slots)
         model_rate = 1.0 / queue_seconds(self.cost, 1)
-        known = [model_rate / rate for slot in view.slots if (rate := rates[slot]) is not None]
-        if not known:
-            return [1.0] * len(view.slots)
+        offered = view.offered(rates)
+        known = [model_rate / rate for rate in offered if rate is not None]
+        if len(known) in {0, len(offered)}:
+            return known or [1.0] * len(offered)
         mean = sum(known) / len(known)
-        return [mean if (rate := rates[slot]) is None else model_rate / rate for slot in view.slots]
+        return [mean if rate is None else model_rate / rate for rate in offered]
 
 
 Scorer: TypeAlias = Callable[[View], Sequence[float]]
@@ -212,7 +226,7 @@ Scorer: TypeAlias = Callable[[View], Sequence[float]]
 def _prefix(view: View) -> list[float]:
     """Share of the prompt held."""
     length = view.prompt_tokens or 1
-    return [view.hits[s] / length for s in view.slots]
+    return [hit / length for hit in view.offered(view.hits)]
 
 
 LONG_MATCH = 8_192
@@ -220,7 +234,7 @@ LONG_MATCH = 8_192
 
 def _length(view: View) -> list[float]:
     """Square of the tokens held over 8,192, at most 1: long matches count out of proportion (Higress)."""
-    return [min(view.hits[s] / LONG_MATCH, 1.0) ** 2 for s in view.slots]
+    return [min(hit / LONG_MATCH, 1.0) ** 2 for hit in view.offered(view.hits)]
 
 
 def _lowest_is_best(values: Sequence[float]) -> list[float]:
@@ -249,6 +263,8 @@ def _tokens(view: View) -> list[float]:
 def _kv_use(view: View) -> list[float]:
     """Free share of the KV cache; one that does not report counts as the mean of those that do, or a half."""
     reports = view.reports or ()
+    if not any(reports):
+        return [0.5] * len(view.slots)
     free = {s: 1.0 - r.kv_use for s in view.slots if (r := reports[s]) is not None and r.kv_use is not None}
     unknown = sum(free.values()) / len(free) if free else 0.5
     return [free.get(s, unknown) for s in view.slots]
@@ -261,7 +277,7 @@ def _session(view: View) -> list[float]:
 
 def _no_hit_lru(view: View) -> list[float]:
     """For a prompt that nobody holds: from 1 at the replica that has waited longest for one to 0; else a half."""
-    if any(view.hits[s] for s in view.slots):
+    if any(view.offered(view.hits)):
         return [0.5] * len(view.slots)
     return _lowest_is_best(view.offered(view.last_miss or ()))
 
@@ -319,8 +335,10 @@ class Weighted(Policy):
         """Return the weighted sums."""
         sums = [0.0] * len(view.slots)
         for scorer, weight in self.scorers:
-            score = scorer if callable(scorer) else SCORERS[scorer][0]
-            sums = [total + weight * value for total, value in zip(sums, score(view), strict=True)]
+            values = (scorer if callable(scorer) else SCORERS[scorer][0])(view)
+            if len(values) != len(sums):
+                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {len(sums)} slots on offer")
+            sums = [total + weight * value for total, value in zip(sums, values, strict=True)]
         if self.affinity > 0.0:
             floor = self.affinity * view.prompt_tokens
             near = [view.hits[s] >= floor for s in view.slots]
