@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from prefixroute.bounds import number, whole
 from prefixroute.errors import ConfigError
 
 EMPTY_ATTRS: Mapping[str, object] = MappingProxyType({})
@@ -54,14 +55,14 @@ class Replica:
 
     def __post_init__(self) -> None:
         """Refuse a weight or a capacity that no replica can have; accept any collection of models."""
-        if not 0.0 < self.weight < float("inf"):
-            raise ConfigError(f"weight must be a positive number, got {self.weight}")
-        if self.capacity_tokens is not None and self.capacity_tokens < 1:
-            raise ConfigError(f"capacity_tokens must be at least 1, got {self.capacity_tokens}")
-        if isinstance(self.models, str):
-            raise ConfigError(f"models must be a collection of names, got the string {self.models!r}")
-        if self.models is not None:
-            object.__setattr__(self, "models", frozenset(self.models))
+        number("weight", self.weight, 0, above=True)
+        if self.capacity_tokens is not None:
+            whole("capacity_tokens", self.capacity_tokens, 1)
+        if self.models is None:
+            return
+        if isinstance(self.models, str) or not isinstance(self.models, Iterable):
+            raise ConfigError(f"models must be a collection of names, got {self.models!r}")
+        object.__setattr__(self, "models", frozenset(self.models))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,11 @@ class Caps:
     def __post_init__(self) -> None:
         """Refuse caps that would admit nothing by mistake."""
         for name in ("in_flight", "uncached_tokens", "waiting", "running"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"cap {name} must be at least 1, got {value}")
-        if self.kv_use is not None and not 0.0 < self.kv_use <= 1.0:
-            raise ConfigError(f"cap kv_use must be above 0 and at most 1, got {self.kv_use}")
+            if getattr(self, name) is not None:
+                whole(f"cap {name}", getattr(self, name), 1)
+        if self.kv_use is not None:
+            number("cap kv_use", self.kv_use, 0, 1, above=True)
+        number("retry_after_s", self.retry_after_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,8 @@ class Timing:
     def __post_init__(self) -> None:
         """Refuse spans that are not positive (slow start may be 0: off)."""
         for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s"):
-            if not getattr(self, name) > 0.0:
-                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
-        if not self.slow_start_s >= 0.0:
-            raise ConfigError(f"slow_start_s must be at least 0, got {self.slow_start_s}")
+            number(name, getattr(self, name), 0, above=True, endless=True)
+        number("slow_start_s", self.slow_start_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +141,13 @@ class Report:
     waiting_tokens: int | None = None
     kv_use: float | None = None
     tokens_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse loads that no replica can have."""
+        for name in ("waiting", "running", "waiting_tokens"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), 0)
+        if self.kv_use is not None:
+            number("kv_use", self.kv_use, 0, 1)
+        if self.tokens_per_s is not None:
+            number("tokens_per_s", self.tokens_per_s, 0)

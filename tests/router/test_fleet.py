@@ -304,9 +304,9 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Replica(weight=0.0), "weight must be a positive number, got 0.0"),
+        (lambda: Replica(weight=0.0), "weight must be above 0, got 0.0"),
         (lambda: Replica(capacity_tokens=0), "capacity_tokens must be at least 1, got 0"),
-        (lambda: Replica(models="base"), "got the string 'base'"),  # type: ignore[arg-type]
+        (lambda: Replica(models="base"), "models must be a collection of names, got 'base'"),  # type: ignore[arg-type]
         (lambda: Caps(in_flight=0), "cap in_flight must be at least 1, got 0"),
         (lambda: Caps(kv_use=1.5), "cap kv_use must be above 0 and at most 1, got 1.5"),
         (lambda: Timing(ticket_s=0.0), "ticket_s must be above 0, got 0.0"),
@@ -315,7 +315,7 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
         (lambda: Router(recent_window=0), "recent_window must be at least 1, got 0"),
         (lambda: Router(session_capacity=0), "session_capacity must be at least 1, got 0"),
         (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),
-        (lambda: Router(block_size=0), "block size must be 1..=1024, got 0"),
+        (lambda: Router(block_size=0), "block size must be at least 1 and at most 1024, got 0"),
         (lambda: Router("ab"), "got the string 'ab'"),
         (lambda: Router(["a", "b", "a"]), "replicas must have a name each, got 'a' twice"),
         (lambda: Router(["a"]).add_replica("a"), "replica 'a' exists already"),

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prefixroute.errors import ConfigError, TokensError
+from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
-from prefixroute.types import Replica
+from prefixroute.types import Caps, Replica, Report, Timing
 
 Make = Callable[..., Router]
 TOKENS = list(range(200))
@@ -94,8 +94,8 @@ def test_retry_after_abort_is_not_late(make_router: Make) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["half an emoji \ud83d"], ["x" * 20_000], [f"r{i}" for i in range(1_025)], {"b": Replica(capacity_tokens=True)},
-        {"b": Replica(capacity_tokens=1.5)}, {"b": Replica(capacity_tokens=1 << 64)},  # type: ignore[arg-type]
+        ["half an emoji \ud83d"], ["x" * 20_000], [f"r{i}" for i in range(1_025)], {"b": 5},
+        {"b": Replica(capacity_tokens=1 << 64)},
     ],
 )  # fmt: skip
 def test_a_fleet_that_the_index_would_refuse_changes_nothing(make_router: Make, wrong: Any) -> None:
@@ -112,3 +112,64 @@ def test_a_capacity_is_a_count_of_tokens(make_router: Make, capacity: Any) -> No
     for each in (capacity, {"a": capacity}):
         with pytest.raises(ConfigError, match="capacity"):
             make_router(["a"], capacity_tokens=each)
+
+
+WRONG = [None, "x", -1, 1.5, float("nan"), float("inf"), True, [], {}, object(), 1 << 70, b"q", "\ud800", 1j]
+OPTIONS = (
+    "policy", "block_size", "capacity_tokens", "prompt_kind", "seed", "clock", "load", "recent_window", "index", "ttl_s",
+    "max_bytes", "tier_credits", "caps", "timing", "session_capacity", "render", "tokenizer", "cost", "record", "timer",
+)  # fmt: skip
+
+
+def is_refused(call: Callable[[], object]) -> bool:
+    """Return whether a call was refused; fail if by an error that is not ours."""
+    try:
+        call()
+    except PrefixRouteError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_of_any_type_is_taken_or_refused_when_the_router_is_made(option: str) -> None:
+    kind = "text" if option in {"render", "tokenizer"} else "tokens"
+    refused = []
+    for wrong in WRONG:
+        made: list[Router] = []
+        refused.append(is_refused(lambda: made.append(Router(["a"], **{"prompt_kind": kind, option: wrong}))))  # noqa: B023
+        for router in made if kind == "tokens" else []:
+            router.route(TOKENS).finish()
+    assert any(refused)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["session", "key", "namespace", "candidates", "exclude", "affinity", "slo_ttft_s", "attrs", "now"],
+)
+@pytest.mark.parametrize("policy", ["document", "min-ttft"])
+def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argument: str, policy: str) -> None:
+    router = Router(["a", "b"], policy=policy)
+    refused = [is_refused(lambda: router.route(TOKENS, **{argument: wrong}).finish()) for wrong in WRONG]  # noqa: B023
+    assert any(refused)
+    assert loads(router) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(Report, 0.0)])
+def test_values_of_any_type_are_taken_or_refused_by_an_error_of_ours(kind: Any) -> None:
+    cls = kind.func if isinstance(kind, partial) else kind
+    passed_through = {"incarnation", "address", "rank", "events", "at"}
+    for field in set(cls.__dataclass_fields__) - passed_through:
+        refused = [is_refused(lambda: kind(**{field: wrong})) for wrong in WRONG]  # noqa: B023
+        assert refused[1], f"{field} = 'x'"
+
+
+@pytest.mark.parametrize("name", ["reported_hit_tokens", "reported_prompt_tokens"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, float("nan"), "5", True, [], 1j])
+def test_a_report_that_is_no_count_ends_the_request_and_teaches_nothing(name: str, wrong: Any) -> None:
+    router = Router(["a"], prompt_kind="text")
+    ticket = router.route("a" * 4_000)
+    with pytest.raises(ConfigError, match=f"{name} must be "):
+        ticket.finish(**{name: wrong})
+    stats = router.stats()
+    assert not ticket.open
+    assert (stats["counts"]["finished"], stats["reported_requests"], stats["tokens_per_estimate"]) == (1, 0, 1.0)

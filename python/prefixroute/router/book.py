@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from prefixroute.errors import ConfigError
+from prefixroute.bounds import whole
 
 if TYPE_CHECKING:
     from prefixroute.types import Report
@@ -24,8 +24,7 @@ class LoadBook:
 
     def __init__(self, window: int, fresh_s: float, span_s: float) -> None:
         """Start empty. ``fresh_s``: age at which a report is stale; ``span_s``: length of the prefill window."""
-        if window < 1:
-            raise ConfigError(f"recent_window must be at least 1, got {window}")
+        whole("recent_window", window, 1)
         self.fresh_s, self.span_s = fresh_s, span_s
         self.in_flight: list[int] = []
         self.queued: list[int] = []

@@ -22,7 +22,7 @@ def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, a
     """Return the caller's limits, kept for a retry; refuse a bare string and an unknown affinity."""
     if candidates is None and exclude is None and affinity == "soft":
         return NO_LIMITS
-    if affinity not in {"soft", "hard"}:
+    if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
         raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
     return _names("candidates", candidates), _names("exclude", exclude), affinity == "hard"
 
@@ -30,6 +30,8 @@ def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, a
 def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(names, str):
         raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
+    if names is not None and not isinstance(names, Iterable):
+        raise ConfigError(f"{what} must be a collection of replica names, got {names!r}")
     return None if names is None else tuple(names)
 
 

@@ -34,7 +34,7 @@ class Membership:
     def __init__(  # noqa: PLR0917  # one caller
         self, index: Belief, capacity: Capacity, load: str, window: int, timing: Timing, clock: Callable[[], float]
     ) -> None:
-        if load not in LOADS:
+        if not isinstance(load, str) or load not in LOADS:
             raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {load!r}")
         self._index, self._capacity, self._timing, self._clock = index, capacity, timing, clock
         self._signal, self._load_name = LOADS[load], load
@@ -281,6 +281,8 @@ def named(replicas: Mapping[str, Replica | None] | Iterable[str]) -> Mapping[str
     """Return replicas by name, whichever way they were given; refuse a bare string and a name given twice."""
     if isinstance(replicas, str):
         raise ConfigError(f"replicas must be a collection of names, got the string {replicas!r}")
+    if not isinstance(replicas, Iterable):
+        raise ConfigError(f"replicas must be a collection of names, got {replicas!r}")
     if isinstance(replicas, Mapping):
         return replicas
     known: dict[str, Replica | None] = {}

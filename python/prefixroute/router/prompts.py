@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prefixroute.bounds import function
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.messages import canonical, segment
@@ -43,10 +44,12 @@ class Prompts:
         tokenizer: Any = None,
     ) -> None:
         """Check the kind and what goes with it."""
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if kind == "tokens" and (render is not None or tokenizer is not None):
             raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
+        if render is not None:
+            function("render", render)
         self.kind, self.block_size, self._render = kind, block_size, render
         self._encode = encoder(tokenizer)
         self._bytes = self._tokens = 0

@@ -26,9 +26,10 @@ from prefixroute.router.metrics import Counters
 from prefixroute.router.prompts import Prompts
 from prefixroute.router.record import Sink, to_record, write_record
 from prefixroute.router.sessions import Bindings
-from prefixroute.router.settings import apply_preset, credited, new_index
+from prefixroute.router.settings import apply_preset, check_options, check_request, credited, new_index
 from prefixroute.router.shadow import Follow, Regret, Shadow, Shadows
 from prefixroute.router.tickets import Ticket
+from prefixroute.router.trust import wrong_report
 from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ class Router(Membership):
         timer: Callable[[], float] | None = time.perf_counter,
     ) -> None:
         if index is not None:
+            if not hasattr(index, "hash_and_match"):
+                raise ConfigError(f"index must be a PrefixIndex or a belief with its methods, got {index!r}")
             block_size = index.block_size
+        check_options(seed, clock, timer, record, caps, timing, cost)
         settings, self._notes = apply_preset(policy, block_size, capacity_tokens, ttl_s, given=index is not None)
         self._settings, self._block_size = settings, settings.block_size
         index = new_index(settings, max_bytes) if index is None else index
@@ -181,6 +185,8 @@ class Router(Membership):
             OverloadedError: all that may are over their admission caps.
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
         """
+        if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
+            check_request(slo_ttft_s, attrs)
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
@@ -217,6 +223,8 @@ class Router(Membership):
         now: float | None = None,
     ) -> Ticket:
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
+        if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
+            check_request(slo_ttft_s, attrs)
         request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
@@ -452,12 +460,17 @@ class Router(Membership):
 
     def _finish(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float | None) -> None:
         now = self._time(now)
+        wrong = wrong_report(reported)
+        if wrong is not None:
+            reported = (None, None)
         try:
             self._end(entry, output, reported, now)
         except Exception:
             if entry.open:  # the output cannot be hashed: not believed, but the request is over all the same
                 self._end(entry, None, reported, now)
             raise
+        if wrong is not None:
+            raise wrong
 
     def _end(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float) -> None:
         decision = entry.decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from prefixroute.errors import ConfigError
+from prefixroute.bounds import whole
 
 
 class Binding(NamedTuple):
@@ -24,8 +24,7 @@ class Bindings:
 
     def __init__(self, idle_s: float, capacity: int) -> None:
         """Start without sessions."""
-        if capacity < 1:
-            raise ConfigError(f"session_capacity must be at least 1, got {capacity}")
+        whole("session_capacity", capacity, 1)
         self.idle_s, self.capacity = idle_s, capacity
         self.moves: Counter[str] = Counter()
         self._map: OrderedDict[str, Binding] = OrderedDict()

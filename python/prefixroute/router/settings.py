@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from prefixroute.bounds import function, instance, number, whole
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import presets
 from prefixroute.router.fleet import MEDIA
+from prefixroute.types import Caps, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -29,10 +33,39 @@ class Settings(NamedTuple):
     ttl_s: float | None
 
 
+def check_options(  # noqa: PLR0917  # one caller
+    seed: Any, clock: Any, timer: Any, record: Any, caps: Any, timing: Any, cost: Any
+) -> None:
+    """Raise :class:`ConfigError` for an option of the router that nobody looks at before its first request."""
+    whole("seed", seed)
+    function("clock", clock)
+    if timer is not None:
+        function("timer", timer)
+    if record is not None and not callable(record) and not hasattr(record, "write"):
+        raise ConfigError(f"record must be a function or a text file, got {record!r}")
+    instance("caps", caps, Caps)
+    instance("timing", timing, Timing)
+    if not hasattr(cost, "prefill_seconds"):
+        raise ConfigError(f"cost must be a CostModel, got {cost!r}")
+
+
+def check_request(slo_ttft_s: Any, attrs: Any) -> None:
+    """Raise :class:`ConfigError` for what a caller says about a request and policies would stumble over."""
+    if slo_ttft_s is not None:
+        number("slo_ttft_s", slo_ttft_s, 0, endless=True)
+    instance("attrs", attrs, Mapping)
+
+
+def _is_share(credit: Any) -> bool:
+    real = isinstance(credit, Real)
+    return real and 0.0 <= credit <= 1.0
+
+
 def apply_preset(
     policy: Any, block_size: int, capacity_tokens: int | Mapping[str, int], ttl_s: float | None, *, given: bool
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings, and in words what a preset changed. ``given``: the caller brings an index of their own."""
+    whole("block size", block_size, 1, MAX_BLOCK)
     own = Settings(block_size, capacity_tokens, ttl_s)
     preset = presets().get(policy) if isinstance(policy, str) else None
     if preset is None:
@@ -54,14 +87,16 @@ def apply_preset(
 
 def new_index(settings: Settings, max_bytes: int | None) -> Belief:
     """Return a new index; raise :class:`ConfigError` for a block size that none can have."""
-    if not 1 <= settings.block_size <= MAX_BLOCK:
-        raise ConfigError(f"block size must be 1..={MAX_BLOCK}, got {settings.block_size}")
     return PrefixIndex(block_size=settings.block_size, max_bytes=max_bytes, ttl_s=settings.ttl_s)
 
 
 def credited(index: Any, tier_credits: Sequence[float]) -> Callable[[Any], NDArray[np.float64]] | None:
     """Return a function from blocks to credited tokens by slot, or ``None`` if every tier counts in full."""
-    if len(tier_credits) != len(MEDIA) or not all(0.0 <= credit <= 1.0 for credit in tier_credits):
+    if (
+        not isinstance(tier_credits, Sequence)
+        or len(tier_credits) != len(MEDIA)
+        or not all(map(_is_share, tier_credits))
+    ):
         raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {tier_credits!r}")
     if all(credit == 1.0 for credit in tier_credits):
         return None

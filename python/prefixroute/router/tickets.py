@@ -77,6 +77,7 @@ class Ticket:
             now: time on the router's clock.
 
         Raises:
+            ConfigError: a reported count is no count; it is then not learned from.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
         self._router._finish(self._entry, output, (reported_hit_tokens, reported_prompt_tokens), now)

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
+
+from prefixroute.bounds import whole
+from prefixroute.errors import ConfigError
 
 _LOG = logging.getLogger("prefixroute")
 ZERO_STREAK = 20
 """Reports of no cached token in a row, against a predicted hit, after which a replica's belief counts for nothing."""
+
+
+def wrong_report(reported: tuple[Any, Any]) -> ConfigError | None:
+    """Return what is wrong with (cached tokens, prompt tokens) as an engine reports them, ``None`` where it does not."""
+    for name, tokens in zip(("reported_hit_tokens", "reported_prompt_tokens"), reported, strict=True):
+        if tokens is not None and not (type(tokens) is int and tokens >= 0):
+            try:
+                whole(name, tokens, 0)
+            except ConfigError as error:
+                return error
+    return None
 
 
 class Record:

@@ -1,0 +1,53 @@
+"""Bounds of what users give: one wording whatever the argument, and an error of ours whatever the type."""
+
+from __future__ import annotations
+
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+from prefixroute.errors import ConfigError
+
+
+def whole(name: str, value: Any, low: float = -inf, high: float = inf) -> None:
+    """Raise ConfigError unless ``value`` is an integer, of any class but ``bool``, within the bounds."""
+    integer = isinstance(value, Integral)
+    if not integer or isinstance(value, bool):
+        raise ConfigError(f"{name} must be an int, got {value!r}")
+    if not low <= value <= high:
+        raise ConfigError(f"{name} must be {_range(low, high)}, got {value!r}")
+
+
+def number(name: str, value: Any, low: float, high: float = inf, *, above: bool = False, endless: bool = False) -> None:
+    """Raise ConfigError unless ``value`` is a number within the bounds.
+
+    Args:
+        name: what the error calls it.
+        value: what was given.
+        low: the least.
+        high: the most.
+        above: ``low`` itself is too little.
+        endless: infinity will do.
+    """
+    real = isinstance(value, Real)
+    if not real or isinstance(value, bool) or (value == inf and not endless):
+        raise ConfigError(f"{name} must be a {'' if endless else 'finite '}number, got {value!r}")
+    if not low <= value <= high or (above and value == low):
+        raise ConfigError(f"{name} must be {_range(low, high, above=above)}, got {value!r}")
+
+
+def function(name: str, value: Any) -> None:
+    """Raise ConfigError unless ``value`` can be called."""
+    if not callable(value):
+        raise ConfigError(f"{name} must be a function, got {value!r}")
+
+
+def instance(name: str, value: Any, kind: type) -> None:
+    """Raise ConfigError unless ``value`` is of a class."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def _range(low: float, high: float, *, above: bool = False) -> str:
+    least = f"above {low:g}" if above else f"at least {low:g}"
+    return least if high == inf else f"{least} and at most {high:g}"
