@@ -96,8 +96,8 @@ class Answer:
             for choice in choices:
                 self._read_choice(choice)
             if usage:
-                self.prompt_tokens = usage.get("prompt_tokens")
-                self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+                self.prompt_tokens = _count(usage.get("prompt_tokens"))
+                self.cached_tokens = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return False
         return bool(usage) and not choices
@@ -112,3 +112,8 @@ class Answer:
         if not self._plain or call.path != CHAT:
             return None
         return "".join(self._texts).encode(errors="replace").decode()  # JSON may carry half of a surrogate pair
+
+
+def _count(tokens: object) -> int | None:
+    """Return a count as an engine reports it; what is no count is not reported."""
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None

@@ -92,6 +92,21 @@ def test_without_streaming_both_bodies_pass_untouched(
     assert finished == [{"output": None, "reported_hit_tokens": None, "reported_prompt_tokens": 1}]
 
 
+@pytest.mark.parametrize("count", [b"-1", b"1.5", b'"7"', b"true", b"NaN", b"[]", b"1e400"])
+def test_a_usage_that_is_no_count_is_relayed_and_not_learned_from(
+    make_scripted: Callable[..., Scripted],
+    make_proxy: Callable[..., Proxy],
+    finished: list[dict[str, Any]],
+    count: bytes,
+) -> None:
+    details = b'"prompt_tokens_details": {"cached_tokens": %b}' % count
+    answer = b'{"choices": [{"text": "w"}], "usage": {"prompt_tokens": %b, %b}}' % (count, details)
+    engine = make_scripted([http(answer, "application/json")])
+    proxy = make_proxy([engine.url])
+    assert proxy.client.post("/v1/completions", content=b'{"prompt": "hello"}').content == answer
+    assert finished == [{"output": None, "reported_hit_tokens": None, "reported_prompt_tokens": None}]
+
+
 def test_tool_calls_and_several_choices_are_relayed_and_not_taken_for_the_next_prompt(
     make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], finished: list[dict[str, Any]]
 ) -> None:
