@@ -135,7 +135,7 @@ def test_policies_never_see_the_output_length() -> None:
         one = busy_chat(requests=40, rate=1e6)
 
         def source() -> Iterator[Request]:
-            return (replace(request, output_tokens=tokens, context=request.prompt) for request in one.requests())
+            return (request._replace(output_tokens=tokens, context=request.prompt) for request in one.requests())
 
         return replace(one, source=source)
 
