@@ -124,3 +124,11 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     assert told[-1] > 0.98
     arrivals(workload)
     assert told[-1] <= 1.0
+
+
+def test_token_ids_that_are_none_are_an_error_of_their_line(tmp_path: Path) -> None:
+    rows = [{"timestamp": at, "prompt_token_ids": [1, 2, {"x": []} if at == 3 else 3] * 8} for at in range(12)]
+    path = write(tmp_path / "ids.jsonl", [json.dumps(row) for row in rows])
+    with pytest.raises(TraceError, match=r"ids\.jsonl:4: "):
+        read_trace(path)
+    assert read_trace(path, SKIP).request_count == 11

@@ -107,3 +107,10 @@ def test_wrong_settings_are_refused(text: str, message: str) -> None:
 def test_yes_or_no() -> None:
     with pytest.raises(ConfigError, match="share_system must be yes or no, got 'perhaps'"):
         Spec.parse("day.jsonl,share_system=perhaps").options(Options())
+
+
+def test_a_size_that_is_given_is_not_assumed_though_it_is_the_default() -> None:
+    given = {item.name: item for item in Spec.parse("chat,turns=12,slots=100")(1).assumptions}
+    assert (given["chat_turns"].value, given["chat_turns"].assumed) == (12, False)
+    assert (given["chat_slots"].value, given["chat_slots"].source) == (100, "given by the user")
+    assert given["chat_user_tokens"].assumed

@@ -62,9 +62,7 @@ def _fitting(study: Study, console: Console) -> tuple[Table, list[str]]:
 
 def _table(study: Study, shown: Sequence[Column]) -> Table:
     seeds = study.rows[0]["seeds"]
-    title = (
-        f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
-    )
+    title = f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in shown:
         # One word a line: the heads must not be what makes the table wide.

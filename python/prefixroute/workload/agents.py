@@ -9,19 +9,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
 from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsShape:
+class AgentsShape(Shape):
     """Sizes of the agents workload. Planning figures: measure your own with a trace.
 
     Attributes:
@@ -38,6 +38,9 @@ class AgentsShape:
         zipf: exponent of the popularity of the groups.
     """
 
+    KIND: ClassVar[str] = "agents"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"system_tokens", "group_tokens", "own_tokens", "answer_tokens"})
+
     system_tokens: int = 4_000
     groups: int = 8
     group_tokens: int = 6_000
@@ -52,14 +55,9 @@ class AgentsShape:
 
     def __post_init__(self) -> None:
         """Check that every size can be used."""
-        check_sizes("agents", self, may_be_zero={"system_tokens", "group_tokens", "own_tokens", "answer_tokens"})
+        Shape.__post_init__(self)
         if self.spawn > 1:
             raise ConfigError(f"agents spawn must be a chance, 0 to 1, got {self.spawn}")
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of("agents", self, "planning figure, 2026-11")
 
 
 @dataclass(slots=True)

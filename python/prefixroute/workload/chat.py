@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import assumptions_of, check_sizes
+from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
 
@@ -19,11 +19,15 @@ _BATCH = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class ChatShape:
+class ChatShape(Shape):
     """Sizes of the chat workload in tokens. The defaults are the article's.
 
     Prompt of turn k = system + user + (user + answer) * (k - 1). ``slots`` conversations are open at any time.
     """
+
+    KIND: ClassVar[str] = "chat"
+    SOURCE: ClassVar[str] = "seed article's chat scenario, 2026-11"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"system_tokens", "answer_tokens"})
 
     system_tokens: int = 2_000
     user_tokens: int = 200
@@ -31,18 +35,9 @@ class ChatShape:
     turns: int = 12
     slots: int = 200
 
-    def __post_init__(self) -> None:
-        """Check that every size can be used."""
-        check_sizes("chat", self, may_be_zero={"system_tokens", "answer_tokens"})
-
     def prompt_tokens(self, turn: int) -> int:
         """Return the prompt's length at the given turn, counted from 0."""
         return self.system_tokens + self.user_tokens + turn * (self.user_tokens + self.answer_tokens)
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of("chat", self, "seed article's chat scenario, 2026-11")
 
 
 @dataclass(slots=True)

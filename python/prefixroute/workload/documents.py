@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain, chain_key, stream
 from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentsShape:
+class DocumentsShape(Shape):
     """Sizes of the document workload. The defaults are the article's, but for the answer, of which it says nothing.
 
     Attributes:
@@ -28,26 +28,18 @@ class DocumentsShape:
         zipf: exponent of the popularity: the document of rank r is asked about in proportion to ``r ** -zipf``.
     """
 
+    KIND: ClassVar[str] = "documents"
+    SOURCE: ClassVar[str] = "seed article's document scenario, 2026-11"
+    OTHER_SOURCES: ClassVar[Mapping[str, str]] = {
+        "answer_tokens": "not in the article; of no effect on a cache of kind entries",
+    }
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"answer_tokens"})
+
     documents: int = 300
     document_tokens: int = 16_000
     question_tokens: int = 100
     answer_tokens: int = 200
     zipf: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check that every size can be used."""
-        check_sizes("documents", self, may_be_zero={"answer_tokens"})
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of(
-            "documents",
-            self,
-            "seed article's document scenario, 2026-11",
-            other="not in the article; of no effect on a cache of kind entries",
-            of_other={"answer_tokens"},
-        )
 
 
 def documents(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import assumptions_of, check_sizes
+from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
 from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class FanOutShape:
+class FanOutShape(Shape):
     """Sizes of the fan-out workload. Planning figures.
 
     Attributes:
@@ -25,19 +25,13 @@ class FanOutShape:
         answer_tokens: tokens of each answer; answers differ.
     """
 
+    KIND: ClassVar[str] = "fan_out"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"shared_tokens", "answer_tokens"})
+
     copies: int = 8
     shared_tokens: int = 1_000
     prompt_tokens: int = 3_000
     answer_tokens: int = 500
-
-    def __post_init__(self) -> None:
-        """Check that every size can be used."""
-        check_sizes("fan_out", self, may_be_zero={"shared_tokens", "answer_tokens"})
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of("fan_out", self, "planning figure, 2026-11")
 
 
 def fan_out(

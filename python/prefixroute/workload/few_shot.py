@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
 from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class FewShotShape:
+class FewShotShape(Shape):
     """Sizes of the few-shot workload. Planning figures.
 
     Attributes:
@@ -29,6 +29,9 @@ class FewShotShape:
         zipf: exponent of the popularity of branches.
     """
 
+    KIND: ClassVar[str] = "few_shot"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"instruction_tokens", "answer_tokens"})
+
     instruction_tokens: int = 1_000
     tasks: int = 20
     variants: int = 4
@@ -37,15 +40,6 @@ class FewShotShape:
     question_tokens: int = 150
     answer_tokens: int = 50
     zipf: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check that every size can be used."""
-        check_sizes("few_shot", self, may_be_zero={"instruction_tokens", "answer_tokens"})
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of("few_shot", self, "planning figure, 2026-11")
 
 
 def few_shot(

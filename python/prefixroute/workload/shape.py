@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,50 +13,50 @@ from numpy.typing import NDArray
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 
-
-class Shape(Protocol):
-    """A frozen dataclass of sizes, each with a default."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+GIVEN = "given by the user"
 
 
-def check_sizes(kind: str, shape: Shape, *, may_be_zero: Collection[str] = ()) -> None:
-    """Check that whole numbers are 1 or more (0 where that means "none of it") and other numbers 0 or more.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a generator, each with a default. Whole numbers are 1 or more, and other numbers 0 or more.
 
     Raises:
         ConfigError: naming the size, what it is and what it may be.
     """
-    for size in fields(shape):
-        value = getattr(shape, size.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        least = 1 if isinstance(size.default, int) and size.name not in may_be_zero else 0
-        if isinstance(size.default, int) and not isinstance(value, int):
-            raise ConfigError(f"{kind} {size.name} must be a whole number, got {value}")
-        if not least <= value < math.inf:
-            raise ConfigError(f"{kind} {size.name} must be {least} or more, got {value}")
 
+    KIND: ClassVar[str]
+    """The generator's name, as assumptions and errors have it."""
+    SOURCE: ClassVar[str] = "planning figure, 2026-11"
+    """Where the defaults are from."""
+    OTHER_SOURCES: ClassVar[Mapping[str, str]] = {}
+    """Where those are from that are from elsewhere, by the size's name."""
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset()
+    """Whole numbers that may be 0, where that means "none of it"."""
 
-def assumptions_of(
-    kind: str, shape: Shape, source: str, *, other: str = "", of_other: Collection[str] = ()
-) -> tuple[Assumption, ...]:
-    """Return each size as an assumption, assumed where it is the default.
+    def __post_init__(self) -> None:
+        """Check that every size can be used."""
+        for size in fields(self):
+            value = getattr(self, size.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            least = 1 if isinstance(size.default, int) and size.name not in self.MAY_BE_ZERO else 0
+            if isinstance(size.default, int) and not isinstance(value, int):
+                raise ConfigError(f"{self.KIND} {size.name} must be a whole number, got {value}")
+            if not least <= value < math.inf:
+                raise ConfigError(f"{self.KIND} {size.name} must be {least} or more, got {value}")
 
-    Args:
-        kind: the generator's name, put before each size's.
-        shape: the sizes.
-        source: where the defaults are from.
-        other: where the defaults of the sizes in ``of_other`` are from.
-        of_other: names of sizes.
-    """
-    rows = []
-    for size in fields(shape):
-        value = getattr(shape, size.name)
-        unit = "tokens" if size.name.endswith("tokens") else ""
-        shown = value if isinstance(value, int | float | str) else str(value)
-        origin = other if size.name in of_other else source
-        rows.append(Assumption(f"{kind}_{size.name}", shown, unit, origin, value == size.default))
-    return tuple(rows)
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The sizes, for the assumptions of a result: assumed where they are the default."""
+        rows = []
+        for size in fields(self):
+            value = getattr(self, size.name)
+            unit = "tokens" if size.name.endswith("tokens") else ""
+            shown = value if isinstance(value, int | float | str) else str(value)
+            default = value == size.default
+            source = self.OTHER_SOURCES.get(size.name, self.SOURCE) if default else GIVEN
+            rows.append(Assumption(f"{self.KIND}_{size.name}", shown, unit, source, default))
+        return tuple(rows)
 
 
 def zipf_shares(count: int, exponent: float) -> NDArray[np.float64]:

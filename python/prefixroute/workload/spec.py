@@ -19,6 +19,7 @@ from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.readers.record import Options
+from prefixroute.workload.shape import GIVEN, Shape
 from prefixroute.workload.tenants import TenantsShape, tenants
 from prefixroute.workload.trace import read_arrivals
 from prefixroute.workload.workload import Workload
@@ -33,7 +34,7 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
 }
 """Generators by name. Each takes a seed and ``requests=``, ``block_size=``, ``arrivals=``, ``shape=``."""
 
-_SHAPES: dict[str, type[Any]] = {
+_SHAPES: dict[str, type[Shape]] = {
     "chat": ChatShape,
     "documents": DocumentsShape,
     "agents": AgentsShape,
@@ -114,7 +115,13 @@ class Spec:
         }
         if "arrivals" in settings:
             more["arrivals"] = arrivals(settings["arrivals"])
-        return self.change(made(seed, shape=_SHAPES[self.name](**sizes), **more))
+        shape = _SHAPES[self.name]
+        workload = made(seed, shape=shape(**sizes), **more)
+        given = {f"{shape.KIND}_{size}" for size in sizes}  # though they may be what they are by default
+        assumptions = tuple(
+            replace(item, source=GIVEN, assumed=False) if item.name in given else item for item in workload.assumptions
+        )
+        return self.change(replace(workload, assumptions=assumptions))
 
     def options(self, options: Options) -> Options:
         """Return how to read the file: what ``options`` say, and the settings.

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.readers.lines import read_table
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.request import Entry, Request
-from prefixroute.workload.shape import Popularity, assumptions_of, check_sizes, zipf_shares
+from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
 from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class TenantsShape:
+class TenantsShape(Shape):
     """Sizes of the tenants workload. Planning figures.
 
     Attributes:
@@ -35,6 +35,9 @@ class TenantsShape:
         slots: conversations open at a time, over all tenants; each tenant has one at least.
     """
 
+    KIND: ClassVar[str] = "tenants"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"system_tokens", "answer_tokens"})
+
     tenants: int = 50
     zipf: float = 1.0
     shares: tuple[float, ...] = ()
@@ -46,15 +49,10 @@ class TenantsShape:
 
     def __post_init__(self) -> None:
         """Check that every size can be used."""
-        check_sizes("tenants", self, may_be_zero={"system_tokens", "answer_tokens"})
+        Shape.__post_init__(self)
         shares = np.asarray(self.shares)
         if len(shares) and not ((shares >= 0).all() and 0 < shares.sum() < np.inf):
             raise ConfigError(f"tenants shares must be 0 or more, finite, and not all 0, got {self.shares}")
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The sizes, for the assumptions of a result."""
-        return assumptions_of("tenants", self, "planning figure, 2026-11")
 
 
 @dataclass(slots=True)

@@ -17,10 +17,14 @@ class Heads:
         self._firsts: dict[Hashable, str | tuple[int, ...]] = {}
 
     def add(self, session: Hashable, prompt: str | list[int]) -> None:
-        """Look at one more prompt; only the first of a session counts."""
-        if session not in self._firsts:
-            head = prompt[:MOST_UNITS]
-            self._firsts[session] = head if isinstance(head, str) else tuple(head)
+        """Look at one more prompt; only the first of a session counts. What is no list of ids is some other line's error."""
+        if session in self._firsts:
+            return
+        head = prompt[:MOST_UNITS]
+        if isinstance(head, str):
+            self._firsts[session] = head
+        elif all(type(token) is int for token in head):
+            self._firsts[session] = tuple(head)
 
     def result(self) -> int:
         """Return the length of the longest head that at least half of the sessions begin with; one alone has none."""
