@@ -123,7 +123,9 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
         (lambda i: i.match([1, -1]), TokensError, "position 1"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids, got 15"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="TAPE"), EventError, 'got "TAPE"'),
+        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="\ud800"), ConfigError, "valid Unicode"),
         (lambda i: i.apply_stored("a", [2**64], token_ids=PROMPT[:16]), ConfigError, "64 bits"),
+        (lambda i: i.apply_stored("a", [True], token_ids=PROMPT[:16]), ConfigError, "an int or bytes, got bool"),
     ],
 )
 def test_mistakes_are_refused_and_change_nothing(

@@ -11,7 +11,7 @@ use prefixroute_core::BlockHash;
 use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
 use prefixroute_core::replica_cache::Sequence;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
 
 use crate::errors;
 use crate::ints::hash_of;
@@ -276,7 +276,7 @@ fn odd_hash_value(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u64> {
             errors::config(format!("a hash must have at least 8 bytes, got {given} at position {position}"))
         });
     }
-    if !item.hasattr("__index__")? {
+    if item.is_instance_of::<PyBool>() || !item.hasattr("__index__")? {
         let class = type_name(item);
         return Err(errors::config(format!("a hash must be an int or bytes, got {class} at position {position}")));
     }

@@ -419,8 +419,9 @@ impl PrefixIndex {
         self.at(&name, |slot| self.index.unpin(slot, hashes.get().blocks()))
     }
 
-    /// An engine stored these blocks: its own hashes, one after the other behind parent, with their token ids.
-    #[pyo3(signature = (name, block_hashes, *, parent=None, token_ids, namespace=None, medium="GPU", now=0.0))]
+    /// An engine stored these blocks: its own hashes, one after the other behind parent, with their token ids. No medium
+    /// means GPU.
+    #[pyo3(signature = (name, block_hashes, *, parent=None, token_ids, namespace=None, medium=None, now=0.0))]
     #[expect(clippy::too_many_arguments, reason = "the fields of an engine's event")]
     fn apply_stored(
         &self,
@@ -430,7 +431,7 @@ impl PrefixIndex {
         parent: Option<&Bound<'_, PyAny>>,
         token_ids: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
-        medium: Option<&str>,
+        medium: Option<Text<'_>>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Stored> {
         let names = hash_values(block_hashes)?;
@@ -442,22 +443,22 @@ impl PrefixIndex {
             parent,
             contents: &contents,
             seed: namespace.seed,
-            medium: medium_of(medium)?,
+            medium: medium_of(medium.as_deref())?,
         };
         let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
         detached_if_long(py, contents.len() * EVENT_COST, work).map(Stored::from)
     }
 
     /// An engine removed one copy of each of these blocks from a medium.
-    #[pyo3(signature = (name, block_hashes, *, medium="GPU"))]
+    #[pyo3(signature = (name, block_hashes, *, medium=None))]
     fn apply_removed(
         &self,
         py: Python<'_>,
         name: Text<'_>,
         block_hashes: &Bound<'_, PyAny>,
-        medium: Option<&str>,
+        medium: Option<Text<'_>>,
     ) -> PyResult<Removed> {
-        let (names, medium) = (hash_values(block_hashes)?, medium_of(medium)?);
+        let (names, medium) = (hash_values(block_hashes)?, medium_of(medium.as_deref())?);
         let work = || self.at(&name, |slot| self.index.removed(slot, engine_hashes(&names), medium));
         detached_if_long(py, names.len() * EVENT_COST, work).map(Removed::from)
     }
