@@ -54,6 +54,7 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert f"${expected:,.2f} of prefill per million requests (busiest replica" in dollars[0]
     assert all("busiest replica" in line for line in dollars)
     assert text.count("(busiest replica).") == len(dollars)
+    assert "<figcaption>Prefill cost, busiest replica</figcaption>" in text
     assert "Time to first token, ms more than" in shown.out
     assert "Time to first token, milliseconds more than" in text
     assert document["comparison"]["differences"][0].keys() >= {"ttft_p50_s", "ttft_p90_s", "ttft_p99_s"}

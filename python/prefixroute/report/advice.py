@@ -21,7 +21,7 @@ def advice_page(advice: Advice) -> str:
     """Return the whole page. Equal advice gives equal bytes."""
     compared = advice.comparison
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
-    drawings = {title: svg(chart) for title, chart in charts(study).items()}
+    drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
     parts = [
         *([] if advice.backtest is None else map(html.paragraph, advice.backtest.text().splitlines())),
         html.paragraph(advice.because),

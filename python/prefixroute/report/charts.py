@@ -1,4 +1,4 @@
-"""The four charts of a study."""
+"""The charts of a study."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
 LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
 
 
-def charts(study: Study) -> dict[str, Chart]:
-    """Return the charts by title."""
+def charts(study: Study, *, busiest: bool = False) -> dict[str, Chart]:
+    """Return the charts by title. ``busiest``: dollars are those of prefill bought for every replica as for the busiest."""
+    title, dollars = ("Prefill cost, busiest replica", "_busiest") if busiest else ("Prefill cost", "")
     most = max(study.replicas)
     drawn = {
         "Prompt tokens computed again": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
-        "Prefill cost": _measure(study, "usd_per_million_requests", "$ per million requests", 1.0),
+        title: _measure(study, f"usd_per_million_requests{dollars}", "$ per million requests", 1.0),
         "Skew": _measure(study, "skew", SKEW, 1.0),
     }
     if study.ttft_s:

@@ -41,7 +41,8 @@ tr.floor td { color: var(--soft); font-style: italic; }
 .assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
   font-weight: 600; }
 th .assumed { display: table; margin-left: auto; }
-@media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; } }
+@media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
+  td, th { white-space: normal; } }
 """
 
 DOCUMENT = Template("""<!DOCTYPE html>

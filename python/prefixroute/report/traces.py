@@ -77,7 +77,7 @@ def _arrivals(trace: TraceStatistics) -> Chart:
         .mark_line(strokeWidth=1.5, color=colour(0), interpolate="step-after")
         .encode(
             x=alt.X("x:Q", title="seconds", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("y:Q", title="prompt tokens per second", axis=alt.Axis(domain=False, ticks=False, format=",")),
+            y=alt.Y("y:Q", title="prompt tokens per second", axis=alt.Axis(domain=False, ticks=False, format=",~r")),
         )
         .properties(width=WIDTH, height=HEIGHT)
     )
