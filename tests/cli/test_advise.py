@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("rich", reason="the extra `cli` is not installed")
+
+from rich.console import Console
+
+from prefixroute.advise import compare
+from prefixroute.cli.compare import show
+from prefixroute.workload import read_trace
 
 Prefixroute = Callable[..., Any]
 
@@ -100,3 +109,15 @@ def test_simulate_in_time_has_queues_and_no_note_on_order(prefixroute: Prefixrou
     row = json.loads(prefixroute(*options, "--json").out)["rows"][0]
     assert row["queue_mean_s"] >= 0
     assert "without a clock" not in prefixroute(*options).out
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_a_narrow_terminal_loses_times_and_no_figures(width: int, trace: Path) -> None:
+    found = compare(read_trace(trace), ["round-robin", "session"], seeds=1)
+    out = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    show(found, out)
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert ("too narrow for mean" in text) == (width < 200)
+    assert "p99" in text

@@ -41,12 +41,18 @@ class Interval:
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
     def text(self, factor: float = 1.0) -> str:
-        """Return ``+1.23 [+1.10, +1.36]`` in a unit ``factor`` times as small; empty where there is no difference."""
+        """Return ``+1.23 [+1.10, +1.36]`` in a unit ``factor`` times as small; empty where there is no difference.
+
+        Three digits matter: large numbers have no decimals.
+        """
         if self.value == self.low == self.high == 0:
             return ""
-        known = math.isfinite(self.low) and math.isfinite(self.high)
-        ends = f"[{factor * self.low:+,.2f}, {factor * self.high:+,.2f}]" if known else "(interval not known)"
-        return f"{factor * self.value:+,.2f} {ends}"
+        value, low, high = (factor * end for end in (self.value, self.low, self.high))
+        known = math.isfinite(low) and math.isfinite(high)
+        largest = max(abs(value), abs(low), abs(high)) if known else abs(value)
+        digits = 0 if largest >= 100 else 1 if largest >= 10 else 2  # noqa: PLR2004
+        ends = f"[{low:+,.{digits}f}, {high:+,.{digits}f}]" if known else "(interval not known)"
+        return f"{value:+,.{digits}f} {ends}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""

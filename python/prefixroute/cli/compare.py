@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
 from prefixroute.advise import Comparison, compare
@@ -31,6 +33,8 @@ HEADS: dict[str, frozenset[str]] = {
 """Columns, and the assumptions that each rests on."""
 TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
 """What is shown of the time to first token."""
+DISPENSABLE = ("mean", "p90", "p50")
+"""Times that a narrow terminal does without, the first first."""
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
 
@@ -74,14 +78,17 @@ def command(  # noqa: PLR0917
     if as_json:
         sys.stdout.write(found.to_json())
     else:
-        _show(found)
+        show(found, console.stdout())
 
 
-def _show(found: Comparison) -> None:
-    out = console.stdout()
+def show(found: Comparison, out: Console) -> None:
+    """Print the tables of a comparison with its floor, its verdict, assumptions and notes."""
     title = f"{found.workload} on {found.rows[0].replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
     out.print(_table(found, title))
-    out.print(_times(found))
+    times, left_out = _fitting(found, out)
+    out.print(times)
+    if left_out:
+        console.say(f"  The terminal is too narrow for {', '.join(left_out)}.", out)
     floor = found.rows[0].floor
     if floor is not None:
         console.say(f"  {floor_line(floor)}", out)
@@ -107,12 +114,26 @@ def _table(found: Comparison, title: str) -> Table:
     return table
 
 
-def _times(found: Comparison) -> Table:
-    """Return the table of the times to first token, each with its difference from the reference."""
-    heads = {"policy": frozenset[str](), **{head: SECONDS for name in TIMES for head in (name, f"{name} difference")}}
+def _fitting(found: Comparison, out: Console) -> tuple[Table, list[str]]:
+    """Return the table of as many times as the console is wide enough for, and those that are left out for it."""
+    shown, left_out = dict(TIMES), []
+    table = _times(found, shown)
+    unbound = out.options.update(max_width=10 * out.width)
+    for name in DISPENSABLE:
+        if out.measure(table, options=unbound).maximum <= out.width:
+            break
+        left_out.append(name)
+        del shown[name]
+        table = _times(found, shown)
+    return table, left_out
+
+
+def _times(found: Comparison, times: Mapping[str, str]) -> Table:
+    """Return the table of times to first token, each with its difference from the reference."""
+    heads = {"policy": frozenset[str](), **{head: SECONDS for name in times for head in (name, f"{name} difference")}}
     table = _headed("time to first token, ms", heads, found)
     for row, difference in zip(found.rows, found.differences, strict=True):
-        pairs = ((getattr(row, field), getattr(difference, field)) for field in TIMES.values())
+        pairs = ((getattr(row, field), getattr(difference, field)) for field in times.values())
         table.add_row(row.policy, *(cell for time, gap in pairs for cell in (f"{1e3 * time:,.1f}", gap.text(1e3))))
     return table
 
