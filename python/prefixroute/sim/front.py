@@ -57,6 +57,7 @@ class Front:
                 load=scenario.load_signal,
                 recent_window=scenario.window,
                 index=belief,
+                timer=None,
             )
             for number, belief in enumerate(beliefs)
         ]
