@@ -253,6 +253,11 @@ def test_stopping_gives_back_every_job_and_nothing_runs_on() -> None:
     assert fleet.engine.busy_s == 15.0
 
 
+def test_a_limit_beyond_the_machine_is_none() -> None:
+    (job,) = Fleet(Linear(), chunk_tokens=1 << 70, max_running=1 << 70).run([(0.0, Ask(1_000))])
+    assert job.finished == 1_000.0
+
+
 @pytest.mark.parametrize("field_name", ["chunk_tokens", "max_running"])
 def test_counts_below_one_are_refused(field_name: str) -> None:
     with pytest.raises(ConfigError, match=f"{field_name} must be at least 1, got 0"):

@@ -198,7 +198,7 @@ def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message:
     [
         ({"replicas": 0}, "replicas must be at least 1, got 0"),
         ({"routers": 0}, "routers must be at least 1, got 0"),
-        ({"capacity_tokens": 0}, "capacity_tokens must be at least 1"),
+        ({"capacity_tokens": 0}, r"capacity_tokens \(None: unlimited\) must be at least 1"),
         ({"cache": "paper"}, "cache must be"),
         ({"front": "bent"}, "front must be"),
     ],
@@ -211,3 +211,10 @@ def test_a_scenario_that_cannot_be_is_refused(settings: dict[str, object], messa
 def test_entries_need_a_workload_of_entries() -> None:
     with pytest.raises(ConfigError, match="use cache 'blocks'"):
         simulate(growing_chat([10]), Scenario(cache="entries"))
+
+
+@pytest.mark.parametrize("wrong", ["8", 1.5, float("nan"), True, [], 1j])
+@pytest.mark.parametrize("setting", ["replicas", "routers", "warmup", "recent_window", "capacity_tokens"])
+def test_a_setting_of_another_type_is_refused(setting: str, wrong: object) -> None:
+    with pytest.raises(ConfigError, match="must be an int, got "):
+        Scenario(**{setting: wrong})  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import ReplicaEngine
+from prefixroute.bounds import whole
 from prefixroute.costmodel import CostModel, Roofline
-from prefixroute.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,8 +65,7 @@ class EngineModel:
     def __post_init__(self) -> None:
         """Check the counts."""
         for name in ("chunk_tokens", "max_running"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+            whole(name, getattr(self, name), 1)
 
 
 class Job:

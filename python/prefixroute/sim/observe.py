@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.errors import ConfigError
+from prefixroute.bounds import number
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.stores import BlockStore, Store
 from prefixroute.types import Namespace
@@ -40,10 +40,8 @@ class Events:
 
     def __post_init__(self) -> None:
         """Check delay and loss."""
-        if not 0 <= self.delay_s < float("inf"):
-            raise ConfigError(f"event delay must be a finite number of seconds, 0 or more, got {self.delay_s}")
-        if not 0 <= self.loss <= 1:
-            raise ConfigError(f"event loss must be a share between 0 and 1, got {self.loss}")
+        number("delay_s of events", self.delay_s, 0)
+        number("loss of events", self.loss, 0, 1)
 
 
 Observation: TypeAlias = History | Perfect | Events

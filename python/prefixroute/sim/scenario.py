@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from prefixroute.bounds import number, whole
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
 from prefixroute.sim.engine import EngineModel
@@ -43,8 +44,7 @@ class FleetChange:
 
     def __post_init__(self) -> None:
         """Check time and action."""
-        if not self.at >= 0:
-            raise ConfigError(f"a change of the fleet must be at 0 or later, got {self.at}")
+        number("the time of a change of the fleet", self.at, 0)
         if self.action not in ("die", "return", "add", "drain"):
             raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {self.action!r}")
 
@@ -96,14 +96,12 @@ class Scenario:
     def __post_init__(self) -> None:
         """Check each setting, then how they fit together."""
         for name in ("replicas", "routers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.warmup < 0:
-            raise ConfigError(f"warmup must be at least 0 requests, got {self.warmup}")
-        if self.recent_window is not None and self.recent_window < 1:
-            raise ConfigError(f"recent_window must be at least 1, got {self.recent_window}")
-        if self.capacity_tokens is not None and self.capacity_tokens < 1:
-            raise ConfigError(f"capacity_tokens must be at least 1, or None for unlimited, got {self.capacity_tokens}")
+            whole(name, getattr(self, name), 1)
+        whole("warmup", self.warmup, 0)
+        if self.recent_window is not None:
+            whole("recent_window", self.recent_window, 1)
+        if self.capacity_tokens is not None:
+            whole("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
         if self.cache not in ("blocks", "entries"):
             raise ConfigError(f"cache must be 'blocks' or 'entries', got {self.cache!r}")
         if self.front not in ("round-robin", "sticky"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from prefixroute.bounds import number, whole
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import Job
 from prefixroute.sim.replica import Admitted, EntryCache, ReplicaCache
@@ -31,10 +32,8 @@ class Tier:
 
     def __post_init__(self) -> None:
         """Check the figures."""
-        if self.capacity_tokens < 1:
-            raise ConfigError(f"capacity_tokens of tier {self.medium} must be at least 1, got {self.capacity_tokens}")
-        if not self.load_s_per_token >= 0:
-            raise ConfigError(f"load_s_per_token of tier {self.medium} must be at least 0, got {self.load_s_per_token}")
+        whole(f"capacity_tokens of tier {self.medium}", self.capacity_tokens, 1)
+        number(f"load_s_per_token of tier {self.medium}", self.load_s_per_token, 0)
 
 
 class Store(Protocol):

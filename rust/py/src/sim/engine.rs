@@ -159,8 +159,9 @@ impl ReplicaEngine {
     fn new(model: &Bound<'_, PyAny>, store: Py<PyAny>, events: Py<EventQueue>, listener: Py<PyAny>) -> PyResult<Self> {
         let py = model.py();
         let limits = core::Limits {
-            chunk_tokens: model.getattr(intern!(py, "chunk_tokens"))?.extract()?,
-            max_running: model.getattr(intern!(py, "max_running"))?.extract()?,
+            // What is too large for the machine is no limit.
+            chunk_tokens: model.getattr(intern!(py, "chunk_tokens"))?.extract().unwrap_or(u64::MAX),
+            max_running: model.getattr(intern!(py, "max_running"))?.extract().unwrap_or(usize::MAX),
         };
         let cost = model.getattr(intern!(py, "cost"))?.unbind();
         let roofline = model.getattr(intern!(py, "roofline"))?;
