@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefixroute.advise.backtest import Backtest
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 
@@ -176,7 +177,14 @@ class Advice:
                 f"Against {self.saving.against}: {self.saving.less} prefill capacity, "
                 f"${abs(self.saving.usd_per_million_requests):,.2f} per million requests{monthly} ({BUSIEST})."
             )
+        lines += assumed_behind(self.comparison.assumptions)
         return lines
+
+
+def assumed_behind(assumptions: Sequence[Assumption]) -> list[str]:
+    """Return a line that names the defaults which dollars, seconds and shares rest on; none where all were given."""
+    names = [item.name for item in assumptions if item.assumed and item.name in MONEY]
+    return [f"ASSUMED behind these figures: {', '.join(names)}."] if names else []
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -194,12 +202,19 @@ def _steps(steps: tuple[Step, ...]) -> list[str]:
 
 def _table(comparison: Comparison) -> list[str]:
     width = max(len(row.policy) for row in comparison.rows) + 2
+    share, time, money = (
+        "ASSUMED" if on_defaults(names, comparison.assumptions) else "" for names in (SHARES, SECONDS, MONEY)
+    )
     lines = [
-        f"  {'policy':<{width}}{'recompute':>10}{'skew':>7}{'TTFT p50':>10}{'TTFT p99':>10}{'$/M, busiest':>14}  verdict"
+        f"  {'policy':<{width}}{'recompute':>10}{'unlimited':>11}{'skew':>7}{'TTFT p50':>10}{'TTFT p99':>10}{'$/M, busiest':>14}  verdict"
     ]
+    if money:
+        lines.append(f"  {'':<{width}}{share:>10}{'':>18}{time:>10}{time:>10}{money:>14}")
     for row, difference in zip(comparison.rows, comparison.differences, strict=True):
+        infinite = row.recompute_ratio_infinite
+        unlimited = "" if infinite is None else f"{100 * infinite:.1f}%"
         lines.append(
-            f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{row.skew:>7.2f}{_seconds(row.ttft_p50_s):>10}"
+            f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{unlimited:>11}{row.skew:>7.2f}{_seconds(row.ttft_p50_s):>10}"
             f"{_seconds(row.ttft_p99_s):>10}{row.usd_per_million_requests_busiest:>14,.2f}  {_VERDICTS[difference.verdict]}"
         )
     return lines

@@ -13,7 +13,8 @@ from prefixroute.advise import Question, Sizing, Slo, advise, backtest, size
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
-from prefixroute.report.table import MONEY, on_defaults, usd
+from prefixroute.costmodel.assumption import MONEY, on_defaults
+from prefixroute.report.table import usd
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"

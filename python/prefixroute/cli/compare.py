@@ -14,7 +14,8 @@ from rich.table import Table
 from prefixroute.advise import Comparison, compare
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.table import show_assumptions
-from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defaults, usd
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
+from prefixroute.report.table import floor_line, usd
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+SHARES = frozenset({"capacity_tokens"})
+SECONDS = SHARES | {"gpu", "model", "utilisation", "tensor_parallel", "overhead_s"}
+MONEY = SECONDS | {"usd_per_gpu_hour"}
+"""Names of the assumptions that figures of each kind rest on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +34,8 @@ class Assumption:
         unit = f" {self.unit}" if self.unit else ""
         value = f"{self.value:.6g}" if isinstance(self.value, float) else self.value
         return f"{self.name} = {value}{unit} ({'ASSUMED, ' if self.assumed else ''}{self.source})"
+
+
+def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> bool:
+    """Return whether one of the named figures is a default, so that what rests on it is marked ASSUMED."""
+    return any(item.assumed and item.name in names for item in assumptions)

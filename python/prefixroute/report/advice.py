@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from html import escape
 
 from prefixroute.advise import Advice, Comparison, Flip, Saving
-from prefixroute.advise.advice import BUSIEST, NO_ROUTER, VERDICT_BY
+from prefixroute.advise.advice import BUSIEST, NO_ROUTER, VERDICT_BY, assumed_behind
 from prefixroute.costmodel import Assumption
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
 from prefixroute.report import html
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import MONEY, SECONDS, SHARES, floor_line, on_defaults, usd
+from prefixroute.report.table import floor_line, usd
 
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
@@ -60,6 +61,8 @@ def _money(advice: Advice) -> Iterator[str]:
         )
     if saving is not None:
         yield _saving(saving)
+    if row is not None:
+        yield from assumed_behind(advice.comparison.assumptions)
 
 
 def _saving(saving: Saving) -> str:

@@ -6,15 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefixroute.costmodel import Assumption
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
 from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
-
-SHARES = frozenset({"capacity_tokens"})
-SECONDS = SHARES | {"gpu", "model", "utilisation", "tensor_parallel", "overhead_s"}
-MONEY = SECONDS | {"usd_per_gpu_hour"}
-"""Names of the assumptions that figures of each kind rest on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +24,6 @@ class Column:
     def assumed(self, assumptions: Sequence[Assumption]) -> bool:
         """Return whether a default stands behind these figures."""
         return on_defaults(self.rests_on, assumptions)
-
-
-def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> bool:
-    """Return whether one of the named figures is a default, so that what rests on it is marked ASSUMED."""
-    return any(item.assumed and item.name in names for item in assumptions)
 
 
 def _milliseconds(field: str) -> Callable[[Row], str]:
