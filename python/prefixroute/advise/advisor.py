@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -93,82 +93,115 @@ def advise(
         ConfigError: what the parts refuse.
         TraceError: a bad line of a trace that was not checked when it was opened.
     """
-    asked, cost = question or Question(), cost or CostModel()
-    base = asked.scenario
+    inquiry = _Inquiry(source, question or Question(), cost or CostModel(), jobs, progress)
+    return inquiry.advice()
 
-    def compare(scenarios: list[Scenario], told: Report | None = None, *, infinite: bool = False) -> Comparison:
+
+class _Inquiry:
+    """A question under way: the traffic's facts, the policies that were run on it, and the one that is taken."""
+
+    def __init__(self, source: Source, asked: Question, cost: CostModel, jobs: int, progress: Report | None) -> None:
+        self.source, self.asked, self.cost, self.jobs = source, asked, cost, jobs
+        self.base = base = asked.scenario
+        self.workload = open_source(source, 1)
+        self.facts = profile(self.workload)
+        self.inferred = any("inferred" in note for note in self.workload.notes)
+        match = findings.other_match(self.facts) if base.replicas > 1 else None
+        self.scenarios = candidates(self.facts, base, asked.further, match)
+        self.work = Stages(progress, _length(asked, self.facts, self.scenarios))
+        self.comparison = self.compare(self.scenarios, len(self.scenarios) * (asked.seeds + 1), infinite=True)
+        self.chosen = choose(self.comparison, keys=not self.inferred)
+        self.scenario = next(one for one in self.scenarios if one.policy_name == self.chosen)
+
+    def compare(self, scenarios: list[Scenario], runs: int, *, infinite: bool = False) -> Comparison:
+        """Run scenarios; ``runs`` is about how many that takes."""
         return compare_scenarios(
-            source,
+            self.source,
             scenarios,
-            seeds=asked.seeds,
+            seeds=self.asked.seeds,
             metric=METRIC,
             among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
             infinite=infinite,
-            cost=cost,
-            jobs=jobs,
-            progress=told,
+            cost=self.cost,
+            jobs=self.jobs,
+            progress=self.work.runs(runs),
             load_parts=LOAD_PARTS if infinite else 0,
         )
 
-    workload = open_source(source, 1)
-    facts = profile(workload)
-    match = findings.other_match(facts) if base.replicas > 1 else None
-    scenarios = candidates(facts, base, asked.further, match)
-    work = Stages(progress, _length(asked, facts, scenarios))
-    comparison = compare(scenarios, work.runs(len(scenarios) * (asked.seeds + 1)), infinite=True)
-    inferred = any("inferred" in note for note in workload.notes)
-    chosen = choose(comparison, keys=not inferred)
-    scenario = next(one for one in scenarios if one.policy_name == chosen)
-    tested = _tested(workload, asked, cost, work) if facts.reported else None
-    policy = chosen if base.replicas > 1 else NO_ROUTER
-    found = [
-        *findings.facts(facts, workload),
-        *findings.coincidence(comparison),
-        *findings.volatile(workload, facts),
-        *findings.measured(comparison.row(chosen), scenario),
-        *findings.keys(facts, policy, inferred=inferred),
-        *_matches(facts, comparison, scenarios, lambda pair: compare(pair, work.runs(2 * asked.seeds))),
-        *findings.faster(comparison, chosen),
-        *findings.noise(comparison),
-        *findings.elsewhere(comparison),
-        *findings.agreement(tested),
-    ]
-    if base.routers > 1 and base.replicas > 1 and facts.keyless < 1.0:
-        fronts = compare(findings.both_fronts(scenario), work.runs(2 * asked.seeds))
-        found.append(findings.fronts(fronts, base.routers))
-    if base.replicas > 1 and facts.span_s > 0:
-        today = ROUND_ROBIN if asked.current is None else asked.current
-        found.append(smaller_fleet(workload, scenario, today, cost=cost, progress=work.runs(SIZINGS)))
-        timed = assumed(in_time(base, cost), "replicas")
-        known = {item.name for item in comparison.assumptions}
-        more = tuple(item for item in timed if item.name not in known)
-        comparison = replace(comparison, assumptions=(*comparison.assumptions, *more))
+    def advice(self) -> Advice:
+        """Look for what else there is to say, and join it all."""
+        asked, base, facts, chosen = self.asked, self.base, self.facts, self.chosen
+        tested = _tested(self.workload, asked, self.cost, self.work) if facts.reported else None
+        policy = chosen if base.replicas > 1 else NO_ROUTER
+        found = [*self._findings(policy), *findings.agreement(tested), *self._fronts(), *self._fleet()]
+        comparison = self.comparison
+        return Advice(
+            workload=self.workload.name,
+            replicas=base.replicas,
+            policy=policy,
+            parameters=_parameters(self.scenario.policy),
+            because=tree.because(comparison, chosen, base.replicas),
+            margin=tree.margin(comparison, chosen),
+            row=comparison.row(chosen),
+            saving=_saving(facts, comparison, chosen, asked),
+            steps=tuple(tree.walk(facts, comparison, chosen, base.replicas)),
+            findings=tuple(sorted(found, key=lambda finding: _URGENCY[finding.severity])),
+            profile=facts,
+            comparison=comparison,
+            backtest=tested,
+            sensitivity=tuple(sensitivity.vary(asked.vary, base, self.cost.usd_per_gpu_hour, self._decide)),
+        )
 
-    def decide(fleet: Scenario) -> tuple[str, Row]:
-        if fleet is base:
-            compared = comparison
-        else:
-            others = candidates(facts, fleet, asked.further)
-            compared = compare(others, work.runs(len(others) * asked.seeds))
-        best = choose(compared, keys=not inferred)
+    def _findings(self, policy: str) -> Iterator[Finding]:
+        """Yield what the facts and the comparison tell."""
+        facts, comparison, chosen = self.facts, self.comparison, self.chosen
+        yield from findings.facts(facts, self.workload)
+        yield from findings.coincidence(comparison)
+        yield from findings.volatile(self.workload, facts)
+        yield from findings.measured(comparison.row(chosen), self.scenario)
+        yield from findings.keys(facts, policy, inferred=self.inferred)
+        yield from self._matches()
+        yield from findings.faster(comparison, chosen)
+        yield from findings.noise(comparison)
+        yield from findings.elsewhere(comparison)
+
+    def _matches(self) -> Iterator[Finding]:
+        """Judge the other minimum match, where one was tried: it must be cheaper, materially and beyond the noise."""
+        names = ((one, one.policy_name) for one in self.scenarios)
+        pair = [one for one, name in names if name == AWARE or name.startswith(f"{AWARE}, ")]
+        if len(pair) < 2:  # noqa: PLR2004
+            return
+        rows = (self.comparison.row(one.policy_name) for one in pair)
+        default, other = (row.usd_per_million_requests_busiest for row in rows)
+        name = pair[1].policy_name
+        better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.seeds).winner == name
+        yield findings.minimum_match(self.facts, self.comparison, name, better=better)
+
+    def _fronts(self) -> Iterator[Finding]:
+        """Try several routers behind either front."""
+        if self.base.routers > 1 and self.base.replicas > 1 and self.facts.keyless < 1.0:
+            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.seeds)
+            yield findings.fronts(compared, self.base.routers)
+
+    def _fleet(self) -> Iterator[Finding]:
+        """Look for a smaller fleet, in time; what that rests on joins the assumptions."""
+        if self.base.replicas == 1 or self.facts.span_s <= 0:
+            return
+        today = ROUND_ROBIN if self.asked.current is None else self.asked.current
+        told = self.work.runs(SIZINGS)
+        yield smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
+        known = {item.name for item in self.comparison.assumptions}
+        more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
+        self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, *more))
+
+    def _decide(self, fleet: Scenario) -> tuple[str, Row]:
+        """Return what would be advised for another fleet."""
+        compared = self.comparison
+        if fleet is not self.base:
+            others = candidates(self.facts, fleet, self.asked.further)
+            compared = self.compare(others, len(others) * self.asked.seeds)
+        best = choose(compared, keys=not self.inferred)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
-
-    return Advice(
-        workload=workload.name,
-        replicas=base.replicas,
-        policy=policy,
-        parameters=_parameters(scenario.policy),
-        because=tree.because(comparison, chosen, base.replicas),
-        margin=tree.margin(comparison, chosen),
-        row=comparison.row(chosen),
-        saving=_saving(facts, comparison, chosen, asked),
-        steps=tuple(tree.walk(facts, comparison, chosen, base.replicas)),
-        findings=tuple(sorted(found, key=lambda finding: _URGENCY[finding.severity])),
-        profile=facts,
-        comparison=comparison,
-        backtest=tested,
-        sensitivity=tuple(sensitivity.vary(asked.vary, base, cost.usd_per_gpu_hour, decide)),
-    )
 
 
 def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
@@ -200,19 +233,6 @@ def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) 
         given |= {"policy"}
     scenario = replace(asked.scenario, policy=asked.current or ROUND_ROBIN, label="", given=given)
     return backtest(workload, scenario, search=search, cost=cost, progress=work.runs(BACKTESTS))
-
-
-def _matches(
-    facts: Profile, comparison: Comparison, scenarios: list[Scenario], compare: Callable[[list[Scenario]], Comparison]
-) -> Iterator[Finding]:
-    """Judge the other minimum match, where one was tried: it must be cheaper, materially and beyond the noise."""
-    pair = [one for one in scenarios if one.policy_name == AWARE or one.policy_name.startswith(f"{AWARE}, ")]
-    if len(pair) < 2:  # noqa: PLR2004
-        return
-    default, other = (comparison.row(one.policy_name).usd_per_million_requests_busiest for one in pair)
-    name = pair[1].policy_name
-    better = other < default * (1 - MATERIAL) and compare(pair).winner == name
-    yield findings.minimum_match(facts, comparison, name, better=better)
 
 
 def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:
