@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ __all__ = [
     "hash_blocks",
     "PrefixIndex",
     "capped_hits",
+    "highest",
+    "lowest",
     "EventQueue",
     "ReplicaEngine",
     "IndexStats",
@@ -47,6 +49,7 @@ class _Namespace(Protocol):
     @property
     def extra(self) -> Iterable[tuple[int, str | bytes]]: ...
 
+_Number = TypeVar("_Number", int, float)
 _TokenIds: TypeAlias = Sequence[SupportsIndex] | NDArray[np.integer[Any]] | _Buffer | _ArrayLike
 _Prompt: TypeAlias = _TokenIds | str | bytes | bytearray | BlockHashes
 _Hashes: TypeAlias = Iterable[SupportsIndex | bytes] | NDArray[np.integer[Any]]
@@ -343,6 +346,8 @@ class EntryCache:
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
+def highest(values: Sequence[_Number]) -> tuple[_Number, int, int]: ...
+def lowest(values: Sequence[_Number]) -> tuple[_Number, int, int]: ...
 def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]: ...
 @final
 class EventQueue:

@@ -10,6 +10,7 @@ from operator import index
 from typing import ClassVar, NamedTuple, SupportsIndex, TypeAlias
 
 from prefixroute.errors import ConfigError
+from prefixroute.extremes import highest
 from prefixroute.policies.view import SIGNALS, View
 
 TIE = 1 << 20
@@ -108,11 +109,9 @@ def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
         raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}")
     if choice[2] > 0.0:
         return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
-    if type(values) is not list:
-        values = list(values)
-    high = max(values)
-    if values.count(high) == 1:
-        return slots[values.index(high)], choice[1]
+    high, count, first = highest(values)
+    if count == 1:
+        return slots[first], choice[1]
     ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
     return ties[int(view.draw(TIE) * len(ties))], choice[1]
 

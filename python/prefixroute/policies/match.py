@@ -9,6 +9,7 @@ from statistics import pstdev
 from typing import ClassVar
 
 from prefixroute.errors import ConfigError
+from prefixroute.extremes import highest, lowest
 from prefixroute.policies.base import Pick, Policy, settle
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
@@ -76,16 +77,13 @@ class CacheAware(Policy):
         loads = view.loads
         if len(view.slots) != len(hits):
             hits, loads = view.offered(hits), view.offered(loads)
-        low = min(loads)
+        low = lowest(loads)[0]
         if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
             return least(view, view.loads, 4), "imbalanced"
-        best = max(hits)
+        best, count, at = highest(hits)
         if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
             return settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
-        count = hits.count(best)
-        if count == 1:
-            at = hits.index(best)
-        else:
+        if count > 1:
             owners = [at for at, hit in enumerate(hits) if hit == best]
             at, other = owners[int(view.draw(2) * count)], owners[int(view.draw(3) * count)]
             if loads[other] < loads[at]:
@@ -113,10 +111,11 @@ class CacheAware(Policy):
 
     def _next(self, view: View, hits: Sequence[int], loads: Sequence[float], bound: float) -> Pick:
         """Return another holder that is not over the bound, of the longest match first, or else the least loaded."""
-        slots, floor = view.slots, max(hits)
+        slots = view.slots
+        floor, count, _ = highest(hits)
         if self.shorter:
             floor = max(1, self.min_match_tokens)
-        elif hits.count(floor) == 1:
+        elif count == 1:
             return least(view, view.loads, 4), "spill"
         holders = [at for at, hit in enumerate(hits) if hit >= floor and loads[at] <= bound]
         if not holders:

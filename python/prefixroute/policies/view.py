@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from prefixroute.extremes import lowest
 from prefixroute.types import EMPTY_ATTRS, Namespace, Report
 
 T = TypeVar("T")
@@ -112,9 +113,9 @@ SIGNALS = frozenset(
 def least(view: View, values: Sequence[float], k: int) -> int:
     """Return the slot on offer with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
     offered = view.offered(values)
-    low = min(offered)
-    if offered.count(low) == 1:
-        return view.slots[offered.index(low)]
+    low, count, first = lowest(offered)
+    if count == 1:
+        return view.slots[first]
     return one_of(view, [slot for slot, value in zip(view.slots, offered, strict=True) if value == low], k)
 
 

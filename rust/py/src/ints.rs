@@ -69,6 +69,60 @@ pub fn hash_of(object: &Bound<'_, PyAny>) -> Option<u64> {
     }
 }
 
+/// The numbers of a list, each read when it is asked for. No Python runs meanwhile, so that the list stays as it is.
+pub struct Numbers<'a, 'py> {
+    list: &'a Bound<'py, PyList>,
+    layout: Layout,
+}
+
+impl<'a, 'py> Numbers<'a, 'py> {
+    pub fn of(list: &'a Bound<'py, PyList>) -> Self {
+        let layout = if list.is_exact_instance_of::<PyList>() { layout(list.py()) } else { Layout::Other };
+        Self { list, layout }
+    }
+
+    /// The item at a position below the list's length, borrowed.
+    #[inline]
+    fn item(&self, position: usize) -> *mut ffi::PyObject {
+        match self.layout {
+            Layout::Other => called(self.list, position),
+            // SAFETY: `layout` found that lists look like this; callers stay below the length.
+            Layout::SignedSize | Layout::Tag => unsafe { listed(self.list, position) },
+        }
+    }
+
+    /// The item as an exact int of 64 bits.
+    #[inline]
+    pub fn int(&self, position: usize) -> Option<i64> {
+        let int = self.item(position);
+        // SAFETY: a live object of the list; the address of the type object is only compared.
+        if unsafe { ffi::Py_TYPE(int) != &raw mut ffi::PyLong_Type } {
+            return None;
+        }
+        let small = match self.layout {
+            // SAFETY: `layout` found that ints look like this.
+            Layout::SignedSize => unsafe { sized_id(int) },
+            // SAFETY: as above.
+            Layout::Tag => unsafe { tagged_id(int) },
+            Layout::Other => None,
+        };
+        small.map(i64::from).or_else(|| {
+            let mut overflow = 0;
+            // SAFETY: an exact int: nothing is raised, and what does not fit is told.
+            let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(int, &raw mut overflow) };
+            (overflow == 0).then_some(value)
+        })
+    }
+
+    /// The item as an exact float.
+    #[inline]
+    pub fn float(&self, position: usize) -> Option<f64> {
+        let float = self.item(position);
+        // SAFETY: a live object of the list; an exact float raises nothing.
+        unsafe { (ffi::Py_TYPE(float) == &raw mut ffi::PyFloat_Type).then(|| ffi::PyFloat_AsDouble(float)) }
+    }
+}
+
 /// Reads a list with `item`, which gives a borrowed item, and `small`, which gives the value of a small exact int. What
 /// `small` leaves goes through Python.
 #[inline]

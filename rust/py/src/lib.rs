@@ -7,6 +7,7 @@ mod batch;
 mod cache;
 mod errors;
 mod event;
+mod extremes;
 mod hashes;
 mod index;
 mod ints;
@@ -25,6 +26,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::cache::{Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache};
+    #[pymodule_export]
+    use super::extremes::{highest, lowest};
     #[pymodule_export]
     use super::hashes::{BlockHashes, hash_blocks};
     #[pymodule_export]
