@@ -460,9 +460,11 @@ class Router(Membership):
 
     def _finish(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float | None) -> None:
         now = self._time(now)
-        wrong = wrong_report(reported)
-        if wrong is not None:
-            reported = (None, None)
+        wrong = None
+        if reported[0] is not None or reported[1] is not None:
+            wrong = wrong_report(*reported)
+            if wrong is not None:
+                reported = (None, None)
         try:
             self._end(entry, output, reported, now)
         except Exception:

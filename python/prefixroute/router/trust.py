@@ -13,10 +13,12 @@ ZERO_STREAK = 20
 """Reports of no cached token in a row, against a predicted hit, after which a replica's belief counts for nothing."""
 
 
-def wrong_report(reported: tuple[Any, Any]) -> ConfigError | None:
-    """Return what is wrong with (cached tokens, prompt tokens) as an engine reports them, ``None`` where it does not."""
-    for name, tokens in zip(("reported_hit_tokens", "reported_prompt_tokens"), reported, strict=True):
-        if tokens is not None and not (type(tokens) is int and tokens >= 0):
+def wrong_report(hit_tokens: Any, prompt_tokens: Any) -> ConfigError | None:
+    """Return what is wrong with cached tokens and prompt tokens as an engine reports them; ``None`` is not reported."""
+    if type(hit_tokens) is int and hit_tokens >= 0 and prompt_tokens is None:
+        return None  # the hot path
+    for name, tokens in (("reported_hit_tokens", hit_tokens), ("reported_prompt_tokens", prompt_tokens)):
+        if tokens is not None:
             try:
                 whole(name, tokens, 0)
             except ConfigError as error:
