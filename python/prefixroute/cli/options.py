@@ -79,6 +79,19 @@ Model = Annotated[
 TensorParallel = Annotated[
     int | None, typer.Option(min=1, help="GPUs of a replica.", show_default="1", rich_help_panel=MODEL)
 ]
+Utilisation = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of the GPU's peak that prefill reaches: see `prefixroute fit`.",
+        show_default="0.5",
+        rich_help_panel=MODEL,
+    ),
+]
+Overhead = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Seconds added to each prefill.", show_default="0", rich_help_panel=MODEL),
+]
 Price = Annotated[
     float | None,
     typer.Option(metavar="USD", help="Dollars per GPU and hour.", show_default="of the GPU", rich_help_panel=MODEL),
@@ -206,18 +219,37 @@ def name_bad_lines(workload: Workload) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
-    """GPU, model and cache of a replica, as far as the user says."""
+class Machine:
+    """GPU and model of a replica, as far as the user says."""
 
     gpu: Gpu = None
     model: Model = None
     tensor_parallel: TensorParallel = None
-    capacity: Capacity = None
 
     @property
     def cost(self) -> CostModel:
         """The cost model; what was not given is a default and marked so."""
         return CostModel(self.gpu, self.model, tensor_parallel=self.tensor_parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware(Machine):
+    """A machine, how fast it is and what its cache holds."""
+
+    utilisation: Utilisation = None
+    overhead: Overhead = None
+    capacity: Capacity = None
+
+    @property
+    def cost(self) -> CostModel:
+        """The cost model; what was not given is a default and marked so."""
+        return CostModel(
+            self.gpu,
+            self.model,
+            tensor_parallel=self.tensor_parallel,
+            utilisation=self.utilisation,
+            overhead_s=self.overhead,
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -238,7 +270,14 @@ class PricedHardware(Hardware):
     @property
     def cost(self) -> CostModel:
         """The cost model; what was not given is a default and marked so."""
-        return CostModel(self.gpu, self.model, usd_per_gpu_hour=self.price, tensor_parallel=self.tensor_parallel)
+        return CostModel(
+            self.gpu,
+            self.model,
+            tensor_parallel=self.tensor_parallel,
+            utilisation=self.utilisation,
+            overhead_s=self.overhead,
+            usd_per_gpu_hour=self.price,
+        )
 
 
 @dataclass(frozen=True, slots=True)

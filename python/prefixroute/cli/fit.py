@@ -1,0 +1,82 @@
+"""``prefixroute fit``: the cost model fitted to measured first-token times, as options for the other commands."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prefixroute.cli import options
+from prefixroute.costmodel import Fit, fit
+from prefixroute.errors import ConfigError
+
+EXAMPLE = "Example: prefixroute fit measured.csv --gpu H200 --model Llama-3.1-70B --tensor-parallel 4"
+COLUMNS = ("prompt_tokens", "cached_tokens", "seconds")
+
+
+@options.grouped
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.csv", help=f"A row a request, with the columns {', '.join(COLUMNS)}."),
+    ],
+    as_json: options.AsJson = False,
+    *,
+    hardware: options.Machine,
+) -> None:
+    """Fit the cost model to first-token times that were measured on an idle replica; say how well it fits."""
+    fitted = fit(read_rows(file), hardware.cost)
+    if as_json:
+        print(json.dumps(as_dict(fitted), indent=2))
+        return
+    print(fitted)
+    print(f"give it to the other commands: {as_options(fitted)}")
+
+
+def read_rows(file: Path) -> list[tuple[float, float, float]]:
+    """Return the measured rows of a CSV file.
+
+    Raises:
+        ConfigError: there is no such file, a column is missing, or a row holds something that is no number.
+    """
+    if not file.is_file():
+        raise ConfigError(
+            f"measured rows are a CSV file, {str(file)!r} is {'a folder' if file.is_dir() else 'not there'}"
+        )
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        table = csv.DictReader(lines)
+        try:
+            found = [name.strip() for name in table.fieldnames or ()]
+            table.fieldnames = found
+            missing = [name for name in COLUMNS if name not in found]
+            if missing:
+                raise ConfigError(f"{file} needs the columns {', '.join(COLUMNS)}; there is no {', '.join(missing)}")
+            return [_row(row, table.line_num, file) for row in table]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is no CSV file: {error}") from error
+
+
+def _row(row: dict[str, str | None], line: int, file: Path) -> tuple[float, float, float]:
+    try:
+        tokens, cached, seconds = (float(row[name] or "") for name in COLUMNS)
+    except ValueError as error:
+        given = ",".join(str(row[name]) for name in COLUMNS)
+        raise ConfigError(f"{file}, line {line}: {', '.join(COLUMNS)} must be numbers, got {given!r}") from error
+    return tokens, cached, seconds
+
+
+def as_options(fitted: Fit) -> str:
+    """Return what was fitted as options of the command line."""
+    return f"--utilisation {fitted.cost.utilisation:.4g} --overhead {fitted.cost.overhead_s:.4g}"
+
+
+def as_dict(fitted: Fit) -> dict[str, object]:
+    """Return the JSON object."""
+    fields = dataclasses.asdict(fitted)
+    cost = fields.pop("cost")
+    figures = {"utilisation": cost.utilisation, "overhead_s": cost.overhead_s}
+    return {"schema": 1, **figures, **fields, "options": as_options(fitted)}
