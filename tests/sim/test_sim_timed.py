@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -15,7 +16,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
 from prefixroute.policies import MinTtft, Policy, View, presets
 from prefixroute.policies.view import SIGNALS
-from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Tier, simulate
+from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Sweep, Tier, simulate, sweep
 from prefixroute.sim.scenario import replica_names
 from prefixroute.sim.timed import TimedRun
 from prefixroute.workload import Poisson, Request, Workload, chat
@@ -216,3 +217,18 @@ def test_a_prompt_larger_than_the_cache_is_served_and_counted() -> None:
 def test_time_needs_blocks() -> None:
     with pytest.raises(ConfigError, match="use cache 'blocks'"):
         Scenario(engine=ENGINE, cache="entries")
+
+
+def test_a_fleet_that_cannot_keep_up_is_named() -> None:
+    def found(rate: float) -> Sweep:
+        workload = chat(1, requests=3_000, arrivals=Poisson(rate))
+        return sweep(workload, policies=("round-robin",), replicas=(2, 4), seeds=1, scenario=Scenario(engine=ENGINE))
+
+    assert found(6.0).notes == ()
+    (note,) = found(60.0).notes
+    assert note.startswith("overloaded, so that TTFT grows")
+    assert "round-robin on 2 serves" in note
+    row = found(60.0).rows[0]
+    assert row.arrivals_per_s == pytest.approx(60.0, rel=0.05)
+    assert row.is_overloaded
+    assert json.loads(found(60.0).to_json())["rows"][0]["arrivals_per_s"] == row.arrivals_per_s

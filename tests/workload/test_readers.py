@@ -304,8 +304,12 @@ def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
     assert tools.prompt.array[0] != read(write(tmp_path / "p.jsonl", [row]))[0].prompt.array[0]
     assert first.prompt_tokens == pytest.approx(MEDIA_TOKENS, abs=5)
     assert first.prompt == same.prompt != changed.prompt
-    assert {item.name for item in read_trace(tmp_path / "g.jsonl").assumptions} == {"bytes_per_token", "media_tokens"}
-    assert {item.name for item in read_trace(tmp_path / "p.jsonl").assumptions} == {"bytes_per_token"}
+    assert {item.name for item in read_trace(tmp_path / "g.jsonl").assumptions} == {
+        "bytes_per_token",
+        "media_tokens",
+        "output_tokens",
+    }
+    assert {item.name for item in read_trace(tmp_path / "p.jsonl").assumptions} == {"bytes_per_token", "output_tokens"}
 
 
 def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
@@ -515,3 +519,19 @@ def test_options_that_do_not_fit_the_file(tmp_path: Path) -> None:
         read_trace(path, Options(reorder_s=-1))
     with pytest.raises(TraceError, match="a session must have a name"):
         read_trace(write(tmp_path / "w.jsonl", [{**WEKA[1], "session": ""}]))
+
+
+def test_what_a_log_leaves_out_of_answers_is_said_and_their_length_assumed(tmp_path: Path) -> None:
+    said = {"timestamp": 1, "messages": [{"role": "user", "content": "hello " * 40}]}
+    answer = {"choices": [{"message": {"role": "assistant", "content": "good day " * 20}}]}
+    logs = {
+        "neither": [said],
+        "lengths": [{**said, "usage": {"prompt_tokens": 60, "completion_tokens": 45}}],
+        "answers": [{**said, "response": answer}],
+    }
+    traces = {name: read_trace(write(tmp_path / f"{name}.jsonl", rows)) for name, rows in logs.items()}
+    assumed = {name: {item.name for item in trace.assumptions if item.assumed} for name, trace in traces.items()}
+    assert {name for name, figures in assumed.items() if "output_tokens" in figures} == {"neither"}
+    noted = {name for name, trace in traces.items() if "answers are not in the log" in " ".join(trace.notes)}
+    assert noted == {"neither", "lengths"}
+    assert next(traces["answers"].requests()).output_tokens > 0

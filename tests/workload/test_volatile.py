@@ -36,13 +36,15 @@ def trace_of(folder: Path, head: str) -> Workload:
         ("Request 5f0c1d2e-0000-4000-8000-0000000000{number:02}. ", "id"),
         ("Trace 00ab00ab00ab00ab{number:02}. ", "id"),
         ("Epoch 17900000{number:02}. ", "number"),
+        ("Sunday, October 09, 2025 {hour:02}:{number:02}. ", "time"),
     ],
 )
 def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path, head: str, kind: str) -> None:
     trace = trace_of(tmp_path, head)
     assert trace.volatile is not None
     assert trace.volatile.kind == kind
-    assert trace.volatile.tokens < 8
+    assert trace.volatile.tokens < 12
+    assert "nothing behind it is shared" in " ".join(trace.notes)
     assert trace.volatile.share == 1
     assert floor(trace) > 0.95
     assert floor(trace.volatile.masked) < 0.05
@@ -52,6 +54,18 @@ def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path,
 @pytest.mark.parametrize("head", ["", "Version 2026-11-29. ", "Build 00ab00ab00ab00ab00. "])
 def test_what_never_changes_is_no_fault(tmp_path: Path, head: str) -> None:
     assert trace_of(tmp_path, head).volatile is None
+
+
+def test_what_users_write_behind_a_shared_head_is_no_fault_of_the_prompt(tmp_path: Path) -> None:
+    rows = []
+    for number in range(40):
+        said = (
+            f"Dear assistant, my name is {chr(97 + number % 26) * 9}; my order of {number % 28 + 1} May 2026 is late."
+        )
+        messages = [{"role": "system", "content": RULES}, {"role": "user", "content": said}]
+        rows.append({"timestamp": number, "messages": messages})
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    assert "nothing behind it is shared" not in " ".join(read_trace(tmp_path / "log.jsonl").notes)
 
 
 @given(st.text())

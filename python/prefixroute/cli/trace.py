@@ -40,7 +40,8 @@ def command(  # noqa: PLR0917
         found = measure(opened)
     if as_json:
         rests_on = {"assumptions": assumptions_dict(opened.assumptions), "notes": list(opened.notes)}
-        print(json.dumps({"schema": 1, **found.to_dict(), **rests_on}, indent=2))
+        changing = None if opened.volatile is None else opened.volatile.to_dict()
+        print(json.dumps({"schema": 1, **found.to_dict(), "volatile": changing, **rests_on}, indent=2))
     else:
         _show(found, opened)
     if output:

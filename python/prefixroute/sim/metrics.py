@@ -130,9 +130,9 @@ class Outcome:
     """What one run gave, for one policy, one fleet and one seed.
 
     ``served`` counts requests per replica. ``usd_per_million_requests_busiest`` is what prefill costs if every replica
-    is bought to carry what the busiest one carries: its prefill seconds x replicas. The last three are None in ordered mode, which has no clock:
+    is bought to carry what the busiest one carries: its prefill seconds x replicas. The last four are None in ordered mode, which has no clock:
     ``queue_mean_s`` seconds before prefill starts, ``requests_per_s`` finished over the span of the run, and
-    ``busy`` the share of replica time with work. ``load``, for pictures, is there where it was asked for.
+    ``busy`` the share of replica time with work, and ``arrivals_per_s`` over the span of the arrivals. ``load``, for pictures, is there where it was asked for.
     """
 
     policy: str
@@ -148,6 +148,7 @@ class Outcome:
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
     busy: float | None = None
+    arrivals_per_s: float | None = None
     load: LoadCurve | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -191,6 +192,7 @@ class Row:
     queue_mean_s: float | None = None
     requests_per_s: float | None = None
     busy: float | None = None
+    arrivals_per_s: float | None = None
     ttft_curve_s: tuple[float, ...] = field(default=(), repr=False)
     load: LoadCurve | None = field(default=None, repr=False)
 
@@ -225,6 +227,17 @@ class Row:
             load=runs[0].load,
         )
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether requests came faster than they were served: waiting then grows for as long as they come.
+
+        They waited for a twentieth of the span of the arrivals in the mean, and were served at less than 95 % of the rate.
+        """
+        if not self.arrivals_per_s or self.queue_mean_s is None or self.requests_per_s is None:
+            return False
+        span = self.requests / self.arrivals_per_s
+        return self.queue_mean_s > span / 20 and self.requests_per_s < 0.95 * self.arrivals_per_s
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""
         fields = dataclasses.asdict(self)
@@ -232,7 +245,7 @@ class Row:
         return {name: value for name, value in fields.items() if value is not None or name == "floor"}
 
 
-_CLOCKED = ("queue_mean_s", "requests_per_s", "busy")
+_CLOCKED = ("queue_mean_s", "requests_per_s", "busy", "arrivals_per_s")
 
 
 def _mean(values: Sequence[float]) -> float:

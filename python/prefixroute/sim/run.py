@@ -133,10 +133,12 @@ def _outcome(
     clocked: dict[str, float] = {}
     if timed is not None and count:
         ttft = np.asarray(log.column("first_token") - log.column("arrival"), np.float64)
-        span = float(log.column("finish").max() - log.column("arrival").min())
+        arrival = log.column("arrival")
+        span, arriving = (float(last.max() - arrival.min()) for last in (log.column("finish"), arrival))
         clocked = {
             "queue_mean_s": float((log.column("start") - log.column("arrival")).mean()),
             "requests_per_s": count / span if span else 0.0,
+            "arrivals_per_s": count / arriving if arriving else 0.0,
             "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
         }
     busiest = float(np.bincount(log.column("replica"), weights=seconds, minlength=len(names)).max())

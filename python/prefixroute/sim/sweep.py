@@ -90,7 +90,20 @@ def sweep(
     beyond: list[float | None] = [Row.over(group).recompute_ratio for group in groups[len(limited) :]]
     rows = [Row.over(*both) for both in zip(groups, repeat(bottom), beyond or repeat(None))]
     workload = open_source(source, chosen[0])
-    return Sweep(workload.name, tuple(rows), (*workload.assumptions, *cost.assumptions, *assumed(base)), workload.notes)
+    rests_on = (*workload.assumptions, *cost.assumptions, *assumed(base))
+    return Sweep(workload.name, tuple(rows), rests_on, (*workload.notes, *overload(rows)))
+
+
+def overload(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return a note that names the fleets to which requests come faster than they are served, if there are any."""
+    over = [
+        f"{row.policy} on {row.replicas} serves {row.requests_per_s:,.3g} of {row.arrivals_per_s:,.3g} requests/s"
+        for row in rows
+        if row.is_overloaded
+    ]
+    if not over:
+        return ()
+    return (f"overloaded, so that TTFT grows for as long as requests come: {', '.join(over)}",)
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:

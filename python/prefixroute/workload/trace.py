@@ -22,9 +22,6 @@ from prefixroute.workload.workload import Volatile, Workload
 CHECK_BYTES = 64 * 1024 * 1024
 """Files up to this size on disk are read once in full before the first request is handed out."""
 
-CHARACTERS_PER_TOKEN = 4
-"""For places in a text that are shown to people."""
-
 KEPT_BYTES = 64 * 1024 * 1024
 """A trace whose requests take no more than this is parsed once, and held."""
 _BYTES_PER_REQUEST = 800
@@ -132,9 +129,9 @@ def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: C
     workload = workload_of(opened.records)
     if opened.masked is None or opened.span is None:
         return workload
-    tokens = opened.span.characters // CHARACTERS_PER_TOKEN
-    masked = workload_of(opened.masked)
-    return replace(workload, volatile=Volatile(opened.span.kind, tokens, opened.span.share, masked))
+    span = opened.span
+    tokens = round(span.characters / opened.bytes_per_token)
+    return replace(workload, volatile=Volatile(span.kind, tokens, span.share, workload_of(opened.masked)))
 
 
 def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private

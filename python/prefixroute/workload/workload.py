@@ -31,6 +31,10 @@ class Volatile:
     share: float
     masked: Workload = field(repr=False)
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields of a JSON object."""
+        return {"kind": self.kind, "tokens": self.tokens, "share": self.share}
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

@@ -25,7 +25,7 @@ from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
-from prefixroute.workload.readers.volatile import Span, Spans, mask
+from prefixroute.workload.readers.volatile import LONGEST, Span, Spans, mask
 
 NAME = "gateway"
 BLOCK_SIZE = 16
@@ -60,7 +60,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     masked = partial(records, masked=True) if survey.span else None
     head = round(survey.head / per_token) if survey.text else survey.head
-    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span, head)
+    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span, head, per_token)
 
 
 class _Survey(NamedTuple):
@@ -73,16 +73,23 @@ class _Survey(NamedTuple):
     span: Span | None
     head: int
     """Characters, or tokens where prompts are token ids, that prompts begin with in common."""
+    answers: bool
+    """Whether answers are in the log, as text or token ids."""
+    lengths: bool
+    """Whether lengths of answers are."""
 
 
 def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
-    text = media = sessions = False
+    text = media = sessions = answers = lengths = False
     bytes_seen = tokens_seen = 0
     spans, heads = Spans(), Heads()
     rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
     for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
-        session = reader.finder.find("session")
+        found = reader.finder.find
+        answers = answers or bool(found("output") or found("output_token_ids"))
+        lengths = lengths or found("output_tokens") is not None
+        session = found("session")
         sessions = sessions or session is not None
         if prompt is not None:
             heads.add(reading.lines if session is None else str(session), prompt)
@@ -95,23 +102,55 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
-    return _Survey(text, media, sessions, per_token, spans.result(), heads.result())
+    return _Survey(text, media, sessions, per_token, spans.result(), heads.result(), answers, lengths)
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
+    figures, notes = _unanswered(survey)
     if not survey.text:
-        return (), ()
+        return figures, notes
     if layout.bytes_per_token:
         source, assumed = "given by the user", False
     elif survey.bytes_per_token:
         source, assumed = f"the log's own prompt tokens, first {_CALIBRATION_ROWS} rows", False
     else:
         source, assumed = "4 bytes a token, no prompt tokens in the log", True
-    figures = [Assumption("bytes_per_token", per_token, "bytes", source, assumed)]
+    figures += (Assumption("bytes_per_token", per_token, "bytes", source, assumed),)
     if survey.media:
         flat = "flat figure for an image, sound or file"
-        figures.append(Assumption("media_tokens", MEDIA_TOKENS, "tokens", flat, assumed=True))
-    return tuple(figures), ("prompts are text: blocks are cut by bytes, not by a tokenizer",)
+        figures += (Assumption("media_tokens", MEDIA_TOKENS, "tokens", flat, assumed=True),)
+    return figures, (
+        "prompts are text: blocks are cut by bytes, not by a tokenizer",
+        *notes,
+        *_spoilt(survey, per_token),
+    )
+
+
+def _spoilt(survey: _Survey, per_token: float) -> tuple[str, ...]:
+    """Return what to say of something that changes, if it is what ends the head that prompts have in common."""
+    span = survey.span
+    if span is None or not span.characters <= survey.head <= span.characters + LONGEST:
+        return ()
+    what = f"{'an' if span.kind == 'id' else 'a'} {span.kind}"
+    note = (
+        f"{100 * span.share:.0f} % of the prompts have {what} that changes, about {span.characters / per_token:,.0f} tokens "
+        "from their start: nothing behind it is shared; `prefixroute advise` measures what a constant in its place would give"
+    )
+    return (note,)
+
+
+def _unanswered(survey: _Survey) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
+    """Return what has to be assumed, and said, where a log leaves out the answers or even their lengths."""
+    if survey.answers:
+        return (), ()
+    note = (
+        "answers are not in the log: what a next turn repeats of an answer counts as computed again, though an engine that "
+        "has just written it holds it; recompute and floor are too high by that"
+    )
+    if survey.lengths:
+        return (), (note,)
+    source = "neither answers nor their lengths are in the log: decoding takes no time"
+    return (Assumption("output_tokens", 0, "tokens a request", source, assumed=True),), (note,)
 
 
 class _Reader:

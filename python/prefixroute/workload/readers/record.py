@@ -83,6 +83,7 @@ class Opened:
         masked: the records with dates, times and ids in the heads of prompts masked, where prompts are text.
         span: the first of these in most prompts, if they have one that changes.
         head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
+        bytes_per_token: of text.
     """
 
     block_size: int
@@ -94,6 +95,7 @@ class Opened:
     masked: Callable[[Path, Reading], Iterator[Record]] | None = None
     span: Span | None = None
     head_tokens: int | None = None
+    bytes_per_token: float = 4.0
 
 
 class Format(Protocol):

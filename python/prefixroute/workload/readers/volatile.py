@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from typing import NamedTuple
 
 HEAD_CHARACTERS = 16_384
 """Where they matter most; what comes later can spoil less."""
+LONGEST = 64
+"""Characters that a date, time or id hardly exceeds."""
 _LEAST_SHARE = 0.5
+_PLACES = 8
+"""Spans of a prompt that are looked at."""
 
 _MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _KINDS = {
@@ -36,7 +41,7 @@ class Span(NamedTuple):
     Attributes:
         kind: ``date``, ``time``, ``id`` or ``number``.
         characters: what comes before it, in the median prompt.
-        share: prompts that have one of this kind first, of all prompts looked at.
+        share: prompts that have one of this kind in this place, of all prompts looked at.
     """
 
     kind: str
@@ -45,30 +50,28 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """Collects the first span of each prompt."""
+    """Collects the first spans of each prompt by their order in it: a date that stays may stand before a time that changes."""
 
     def __init__(self) -> None:
         """Start with no prompt."""
         self._prompts = 0
-        self._starts: dict[str, list[int]] = {}
-        self._values: dict[str, Counter[str]] = {}
+        self._places: list[dict[str, tuple[list[int], Counter[str]]]] = []
 
     def add(self, text: str) -> None:
         """Look at the head of one more prompt."""
         self._prompts += 1
-        match = _SPANS.search(text[:HEAD_CHARACTERS])
-        if match is not None:
-            kind = match.lastgroup or ""
-            self._starts.setdefault(kind, []).append(match.start())
-            self._values.setdefault(kind, Counter())[match.group()] += 1
+        for place, match in enumerate(itertools.islice(_SPANS.finditer(text[:HEAD_CHARACTERS]), _PLACES)):
+            if place == len(self._places):
+                self._places.append({})
+            starts, values = self._places[place].setdefault(match.lastgroup or "", ([], Counter()))
+            starts.append(match.start())
+            values[match.group()] += 1
 
     def result(self) -> Span | None:
-        """Return the most common kind, if half of the prompts have it and no value of it is in half of them."""
-        if not self._starts:
-            return None
-        kind, starts = max(self._starts.items(), key=lambda item: len(item[1]))
-        share = len(starts) / self._prompts
-        most = self._values[kind].most_common(1)[0][1]
-        if share < _LEAST_SHARE or 2 * most >= self._prompts:
-            return None
-        return Span(kind, sorted(starts)[len(starts) // 2], share)
+        """Return the first that most prompts have, all of one kind, and of which no value is in half of the prompts."""
+        for kinds in self._places:
+            kind, (starts, values) = max(kinds.items(), key=lambda item: len(item[1][0]))
+            share = len(starts) / self._prompts
+            if share >= _LEAST_SHARE and 2 * values.most_common(1)[0][1] < self._prompts:
+                return Span(kind, sorted(starts)[len(starts) // 2], share)
+        return None
