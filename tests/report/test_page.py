@@ -9,6 +9,7 @@ import pytest
 from prefixroute.costmodel import CostModel
 from prefixroute.report import palette
 from prefixroute.report.study import Study
+from prefixroute.report.table import remarks
 from prefixroute.sim import EngineModel, Scenario, sweep
 from prefixroute.workload import Poisson, chat, measure
 
@@ -114,6 +115,15 @@ def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, o
         assert drawing.startswith(b"\x89PNG\r\n\x1a\n")
         assert drawing == png("chat", charts(replace(drawn)), scale=1)
     assert page(study) == page(replace(study))
+
+
+def test_the_picture_says_what_nobody_gave_and_what_its_times_are(study: Study) -> None:
+    said = remarks(study.assumptions, ("TTFT is prefill time alone",))
+    drawn = vl_convert.vegalite_to_svg(picture("chat", charts(study), said), vl_version=VEGA_LITE)
+    assert "ASSUMED" in drawn
+    assert "gpu = H100" in drawn.replace("\u00a0", " ")
+    assert "Note: TTFT is prefill time alone" in drawn
+    assert png("chat", charts(study), 1, said) != png("chat", charts(study), 1)
 
 
 def test_the_picture_has_one_legend_and_the_pages_charts_have_none(study: Study) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,13 +43,19 @@ class Output:
         """Return whether anything was asked for."""
         return self.report is not None or self.png is not None
 
-    def write(self, page: Callable[[], str], title: str = "", charts: Mapping[str, Chart] | None = None) -> None:
-        """Make what was asked for, write it, and say where it lies."""
+    def write(
+        self,
+        page: Callable[[], str],
+        title: str = "",
+        charts: Mapping[str, Chart] | None = None,
+        remarks: Sequence[str] = (),
+    ) -> None:
+        """Make what was asked for, write it, and say where it lies. ``remarks``: what a picture says beside its charts."""
         if self.report is not None:
             self.report.write_text(page(), encoding="utf-8")
             console.note(f"report: {self.report}")
         if self.png is not None:
             from prefixroute.report.drawing import png
 
-            self.png.write_bytes(png(title, charts or {}))
+            self.png.write_bytes(png(title, charts or {}, remarks=remarks))
             console.note(f"picture: {self.png}")

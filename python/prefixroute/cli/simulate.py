@@ -12,6 +12,7 @@ from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show
 from prefixroute.report import Study
+from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
 from prefixroute.workload import measure
 
@@ -78,7 +79,8 @@ def command(  # noqa: PLR0917
         from prefixroute.report.page import page
 
         trace = measure(opened(seed))
-        output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study))
+        said = remarks(study.assumptions, study.notes)
+        output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study), said)
 
 
 def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:

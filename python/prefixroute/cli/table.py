@@ -11,11 +11,7 @@ from rich.table import Table
 from prefixroute.cli.console import say
 from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
-from prefixroute.report.table import Column, columns, figure, floor_line
-from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
-
-UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
-"""Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
+from prefixroute.report.table import Column, columns, floor_line, remarks
 
 DISPENSABLE = ("p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms", "unlimited %", "busy %")
 """Columns that a narrow terminal does without, the first first."""
@@ -34,15 +30,8 @@ def show(study: Study, console: Console) -> None:
 
 def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], console: Console) -> None:
     """Print the figures that nobody gave, and the notes."""
-    assumed = {item.name: item for item in assumptions if item.assumed and item.name not in UNSHOWN}
-    capacity = assumed.get("capacity_tokens")
-    if capacity is None or capacity.value == ARTICLE_CAPACITY_TOKENS:
-        assumed.pop("memory_share", None)  # only a capacity worked out from the GPU's memory rests on it
-    if assumed:
-        figures = (f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed.values())
-        say(f"  ASSUMED {'; '.join(figures)}", console)
-    for note in notes:
-        say(f"  Note: {note}", console)
+    for line in remarks(assumptions, notes):
+        say(f"  {line}", console)
 
 
 def _fitting(study: Study, console: Console) -> tuple[Table, list[str]]:

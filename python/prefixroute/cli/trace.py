@@ -11,7 +11,7 @@ from rich.table import Table
 from prefixroute.cli import console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
-from prefixroute.report.table import facts
+from prefixroute.report.table import facts, remarks
 from prefixroute.sim.sweep import assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
 from prefixroute.workload.statistics import KEPT_S
@@ -47,7 +47,8 @@ def command(  # noqa: PLR0917
     if output:
         from prefixroute.report.traces import trace_charts, trace_page
 
-        output.write(lambda: trace_page(found, opened.notes), f"{found.name}: what it shares", trace_charts(found))
+        title, said = f"{found.name}: what it shares", remarks(opened.assumptions, opened.notes)
+        output.write(lambda: trace_page(found, opened.notes), title, trace_charts(found), said)
 
 
 def _show(found: TraceStatistics, opened: Workload) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -51,6 +52,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
+LINE = 150
+"""Letters in a line of remarks on a picture."""
+
+
 def svg(chart: Chart) -> str:
     """Return a chart without its legend as SVG, which takes the reader's light or dark from the page around it."""
     drawing = vl_convert.vegalite_to_vega(chart.configure(**CONFIG).to_dict(), vl_version=VEGA_LITE)
@@ -58,17 +63,21 @@ def svg(chart: Chart) -> str:
     return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
 
 
-def png(title: str, charts: Mapping[str, Chart], scale: float = 1.5) -> bytes:
-    """Return titled charts as one picture, dark on white, two in a row, with one legend."""
-    return bytes(vl_convert.vegalite_to_png(picture(title, charts), vl_version=VEGA_LITE, scale=scale))
+def png(title: str, charts: Mapping[str, Chart], scale: float = 1.5, remarks: Sequence[str] = ()) -> bytes:
+    """Return titled charts as one picture, dark on white, two in a row, with one legend; remarks stand under the title."""
+    return bytes(vl_convert.vegalite_to_png(picture(title, charts, remarks), vl_version=VEGA_LITE, scale=scale))
 
 
-def picture(title: str, charts: Mapping[str, Chart]) -> str:
+def picture(title: str, charts: Mapping[str, Chart], remarks: Sequence[str] = ()) -> str:
     """Return the picture as Vega-Lite JSON."""
+    lines = [line for remark in remarks for line in textwrap.wrap(remark.replace(" = ", "\u00a0=\u00a0"), LINE)]
     drawn = [chart.properties(title=name) for name, chart in charts.items()]
     rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
     page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
-    page = page.properties(padding=20, title=alt.Title(title, fontSize=17, offset=18))
+    heading = alt.Title(
+        title, subtitle=lines, fontSize=17, subtitleFontSize=11, subtitleColor=INK, subtitlePadding=8, offset=18
+    )
+    page = page.properties(padding=20, title=heading)
     return _inked(page.configure(**{**CONFIG, "background": "white"}).to_json(), PAPER)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
+from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
@@ -77,6 +78,20 @@ def figure(value: float | str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004
+
+
+UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
+"""Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
+
+
+def remarks(assumptions: Iterable[Assumption], notes: Iterable[str]) -> list[str]:
+    """Return the figures that nobody gave, in a line, and the notes, a line each."""
+    assumed = {item.name: item for item in assumptions if item.assumed and item.name not in UNSHOWN}
+    capacity = assumed.get("capacity_tokens")
+    if capacity is None or capacity.value == ARTICLE_CAPACITY_TOKENS:
+        assumed.pop("memory_share", None)  # only a capacity worked out from the GPU's memory rests on it
+    figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed.values())
+    return [f"ASSUMED {figures}"] * bool(figures) + [f"Note: {note}" for note in notes]
 
 
 def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
