@@ -72,8 +72,10 @@ def test_json_and_report_hold_the_same_answer(on_chat: Advice) -> None:
     }
     assert document["assumptions"]["usd_per_gpu_hour"]["assumed"] is True
     text = on_chat.text()
-    assert text.startswith("Advice for chat on 8 replicas: session.")
-    assert "ASSUMED" in text
+    assert text.startswith("Advice for chat on 8 replicas: session; but ")
+    assert document["advice"]["verdict"] in text.splitlines()[0]
+    assert "ASSUMED behind these figures: gpu, " in text
+    assert "current_policy" not in text  # somebody named it
     assert f"{100 * on_chat.row.recompute_ratio:.1f} %" in text  # type: ignore[union-attr]
 
 
@@ -155,6 +157,10 @@ def test_a_date_near_the_start_comes_before_any_routing() -> None:
     first = advice.findings[0]
     assert (first.kind, first.severity) == ("broken-prefix", "fix first")
     assert first.evidence["tokens"] == 48
+    assert advice.verdict.startswith("fix the prompt first, then ")
+    assert advice.remedy is not None
+    assert advice.remedy.recompute_ratio_fixed == first.evidence["floor_if_fixed"]
+    assert advice.remedy.usd_per_million_requests is None  # no text, so nothing to mend and simulate
     assert first.evidence["floor_if_fixed"] < first.evidence["floor"] - 0.3  # type: ignore[operator]
     assert advice.policy in ("round-robin", "least-loaded")
 
@@ -269,6 +275,23 @@ def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
     found = kinds(advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1)))
     assert found["volatile-head"] == "fix first"
     assert "broken-prefix" not in found
+    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
+    assert advice.verdict.startswith("fix the prompt first, then ")
+    remedy = advice.remedy
+    assert remedy is not None
+    assert remedy.recompute_ratio > 0.9
+    assert remedy.recompute_ratio_fixed < 0.5
+    assert remedy.policy is not None
+    assert remedy.usd_per_million_requests is not None
+    assert remedy.usd_per_million_requests > 0
+    text = advice.text()
+    assert text.splitlines()[1].startswith(
+        f"Fix the prompt first (see [fix first] below): {100 * remedy.recompute_ratio:.1f} %"
+    )
+    assert f"${remedy.usd_per_million_requests:,.2f} of prefill per million requests" in text
+    document = json.loads(advice.to_json())["advice"]
+    assert document["fix_first"]["recompute_ratio_fixed"] == remedy.recompute_ratio_fixed
+    assert document["verdict"] == advice.verdict
 
 
 def test_what_was_inferred_is_said_in_the_report(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prefixroute.advise import Question, Slo, advise, size
+from prefixroute.advise import Finding, Question, Slo, advise, advisor, size
 from prefixroute.advise import fleet as smaller
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.workload import Poisson, chat
+from prefixroute.workload import Poisson, Workload, chat
 
 BUSY = chat(1, requests=1_200, arrivals=Poisson(20.0))
 
@@ -32,6 +32,13 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     assert found.text.startswith(f"{fleet.replicas} of the 8 replicas would do: with {advice.policy} ")
     assert f"${CostModel().usd_per_month(8 - fleet.replicas):,.0f} a month less" in found.text
     assert "on the whole trace" in found.text
+    assert found.text in advice.text().splitlines()[1:3]  # among the first lines, and not again below
+    assert advice.text().count(found.text) == 1
+    assert advice.verdict == f"{advice.policy}; but {fleet.replicas} replicas would do"
+    fewer = simulate(BUSY, Scenario(policy="random", replicas=fleet.replicas, engine=engine)).log
+    ttft = float(np.percentile(fewer.column("first_token") - fewer.column("arrival"), 95))
+    assert found.evidence["whatever_the_routing"] == (ttft <= 1.1 * today)
+    assert ("routing is not the reason" in found.text) == (ttft <= 1.1 * today)
     assert {"chunk_tokens", "max_running"} <= {item.name for item in advice.comparison.assumptions}
 
 
@@ -52,6 +59,29 @@ def test_a_fleet_that_is_needed_whole_is_called_so() -> None:
     worse = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "session", cost=CostModel())
     assert worse.evidence["replicas"] is None
     assert worse.text.startswith("All 3 replicas are needed: with random they take")
+
+
+def test_one_replica_that_would_do_needs_no_router_and_the_headline_says_so() -> None:
+    idle = chat(1, requests=400, arrivals=Poisson(0.2))
+    advice = advise(idle, Question(scenario=Scenario(replicas=4), policies=(), seeds=1))
+    assert advice.verdict == f"{advice.policy}; but 1 replica would do, without a router"
+    assert "routing is not the reason" in advice.opening[0]
+
+
+def test_a_policy_that_answers_far_later_than_what_is_in_use_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it saves: the search for a smaller fleet looks at it in time."""
+    looked = []
+
+    def slow_session(workload: Workload, advised: Scenario, today: str, **rest: object) -> Finding:
+        looked.append(advised.policy_name)
+        late = advised.policy_name == "session"
+        evidence = {"replicas": None, "ttft_p95_s": 1.6 if late else 1.2, "ttft_p95_today_s": 1.0}
+        return Finding("fleet-size", "note", "looked at", evidence)
+
+    monkeypatch.setattr(advisor, "smaller_fleet", slow_session)
+    advice = advise(BUSY, Question(policies=(), seeds=1))
+    assert looked == ["session", "cache-aware"]
+    assert advice.policy == "cache-aware"
 
 
 def test_without_time_or_a_choice_there_is_no_fleet_to_size() -> None:

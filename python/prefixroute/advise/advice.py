@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefixroute.advise.backtest import Backtest
+from prefixroute.advise.choice import CURRENT, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
+from prefixroute.advise.times import duration, unit_of
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
@@ -19,6 +21,10 @@ NO_ROUTER = "none"
 """Name of the advice to use no router at all."""
 BUSIEST = "busiest replica"
 """The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
+RATE = frozenset({"sessions_per_hour"})
+"""Assumptions that the rate of requests rests on, and with it dollars a month."""
+BEHIND = MONEY | RATE | {"replicas", CURRENT, "bytes_per_token"}
+"""Assumptions that the figures of an advice rest on."""
 VERDICT_BY = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
 """What decides an advice: recomputing least is not enough if one replica has to do most of it."""
 
@@ -73,6 +79,39 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """What mending the prompts gives, before any routing.
+
+    Attributes:
+        kind: of the finding that says what is to be mended.
+        recompute_ratio: prompt tokens computed again now, with the policy in use.
+        recompute_ratio_fixed: the same with mended prompts: simulated with ``policy``, or the floor where there is none.
+        policy: what to route with then; None where the trace has no text to mend, so that it was not simulated.
+        usd_per_million_requests: prefill saved, by the busiest replica; None as for ``policy``.
+        usd_per_month: the same; None where nobody knows the rate, too.
+    """
+
+    kind: str
+    recompute_ratio: float
+    recompute_ratio_fixed: float
+    policy: str | None = None
+    usd_per_million_requests: float | None = None
+    usd_per_month: float | None = None
+
+    def text(self, rate: str) -> str:
+        """Return it as a sentence; ``rate`` says whose rate a month has."""
+        saved = ""
+        if self.usd_per_million_requests is not None:
+            month = "" if self.usd_per_month is None else f", ${self.usd_per_month:,.0f} a month at {rate}"
+            saved = f", which saves ${self.usd_per_million_requests:,.2f} of prefill per million requests{month} ({BUSIEST})"
+        routed = "" if self.policy is None else f" with {self.policy}"
+        return (
+            f"Fix the prompt first (see [fix first] below): {100 * self.recompute_ratio:.1f} % of the prompt tokens computed "
+            f"again become {100 * self.recompute_ratio_fixed:.1f} %{routed}{saved}. No routing can do that."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """The advisor's answer.
 
@@ -91,6 +130,7 @@ class Advice:
         comparison: every policy that was run.
         backtest: agreement with the log, where it reports cached tokens.
         sensitivity: what would change the advice.
+        remedy: what mending the prompts gives, where that comes before routing.
     """
 
     workload: str
@@ -107,6 +147,76 @@ class Advice:
     comparison: Comparison
     backtest: Backtest | None = None
     sensitivity: tuple[Flip, ...] = ()
+    remedy: Remedy | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What to do, in a line: what comes first comes first."""
+        given = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+        chosen = "no router" if self.policy == NO_ROUTER else self.policy + (f" ({given})" if given else "")
+        if self.remedy is not None:
+            then = self.remedy.policy or self.policy
+            now = "" if then == self.policy else f"; until then {chosen}"
+            return f"fix the prompt first, then {chosen if not now else then}{now}"
+        fewer = self.smaller_fleet
+        if fewer is None or self.policy == NO_ROUTER:
+            return chosen
+        enough = fewer.evidence["replicas"]
+        return (
+            f"{chosen}; but {'1 replica would do, without a router' if enough == 1 else f'{enough} replicas would do'}"
+        )
+
+    @property
+    def fleet(self) -> str:
+        """The fleet advised on, as people say it."""
+        return f"{self.replicas} replica{'s' * (self.replicas != 1)}"
+
+    @property
+    def smaller_fleet(self) -> Finding | None:
+        """The finding that fewer replicas would do; None where they would not, or where that was not looked at."""
+        found = next((one for one in self.findings if one.kind == "fleet-size"), None)
+        enough = None if found is None else found.evidence["replicas"]
+        return found if isinstance(enough, int) and enough < self.replicas else None
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """What is said first, as sentences: what comes before routing, why this policy, and what it saves."""
+        lines = [] if self.remedy is None else [self.remedy.text(self._rate)]
+        lines += [] if self.smaller_fleet is None else [self.smaller_fleet.text]
+        return (*lines, self.because, *([] if self.saving is None else [self._against(self.saving)]), self.margin)
+
+    @property
+    def expectation(self) -> tuple[str, ...]:
+        """What to expect of the advised policy, and what that rests on, as sentences."""
+        row = self.row
+        if row is None:
+            return ()
+        waiting = "prefill alone" if row.queue_mean_s is None else "waiting included"
+        expected = (
+            f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again (no routing can go below "
+            f"{100 * (row.floor or 0):.1f} %), TTFT {duration(row.ttft_p50_s)} median and {duration(row.ttft_p99_s)} p99 "
+            f"({waiting}), ${row.usd_per_million_requests_busiest:,.2f} of prefill per million requests ({BUSIEST}, "
+            f"with {prefill_skew(row):.2f} x the mean of prefill time)."
+        )
+        return (expected, *assumed_behind(self.comparison.assumptions))
+
+    @property
+    def remaining(self) -> tuple[Finding, ...]:
+        """The findings that the opening has not told yet."""
+        return tuple(one for one in self.findings if one is not self.smaller_fleet)
+
+    @property
+    def _rate(self) -> str:
+        invented = on_defaults(RATE, self.comparison.assumptions)
+        return "a rate that nobody gave (ASSUMED sessions_per_hour)" if invented else "the trace's rate"
+
+    def _against(self, saving: Saving) -> str:
+        month = saving.usd_per_month
+        monthly = "" if month is None else f", ${abs(month):,.0f} a month at {self._rate}"
+        return (
+            f"Against {saving.against}: {saving.less} prefill capacity, "
+            f"${abs(saving.usd_per_million_requests):,.2f} per million requests{monthly} ({BUSIEST})."
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of ``advise --json``."""
@@ -115,12 +225,14 @@ class Advice:
             "workload": self.workload,
             "replicas": self.replicas,
             "advice": {
+                "verdict": self.verdict,
                 "policy": self.policy,
                 "parameters": dict(self.parameters),
                 "because": self.because,
                 "margin": self.margin,
                 "expected": None if self.row is None else self.row.as_dict(),
                 "saving": None if self.saving is None else _fields(self.saving),
+                "fix_first": None if self.remedy is None else _fields(self.remedy),
             },
             "backtest": None if self.backtest is None else self.backtest.as_dict(),
             "steps": [_fields(step) for step in self.steps],
@@ -138,10 +250,12 @@ class Advice:
 
     def text(self) -> str:
         """Return the report: the answer first, then why, then what to look at, in plain lines."""
-        parts = [self._headline(), *self._agreement(), *self._expected(), "", "Why", *_steps(self.steps)]
-        if self.findings:
+        headline = f"Advice for {self.workload} on {self.fleet}: {self.verdict}."
+        agreement = [] if self.backtest is None else [self.backtest.text()]
+        parts = [headline, *filter(None, self.opening), *agreement, *self.expectation, "", "Why", *_steps(self.steps)]
+        if self.remaining:
             parts += ["", "Also found"]
-            parts += [f"  [{finding.severity}] {finding.text}" for finding in self.findings]
+            parts += [f"  [{finding.severity}] {finding.text}" for finding in self.remaining]
         parts += ["", f"Compared ({VERDICT_BY})", *_table(self.comparison), "", *_times(self.comparison)]
         if self.sensitivity:
             parts += ["", "What would change this", *(_flip(flip) for flip in self.sensitivity)]
@@ -151,49 +265,16 @@ class Advice:
         parts += ["", "Assumed (nobody gave these)", *(f"  {item}" for item in assumed)]
         return "\n".join(parts) + "\n"
 
-    def _headline(self) -> str:
-        parameters = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
-        chosen = "no router" if self.policy == NO_ROUTER else self.policy + (f" ({parameters})" if parameters else "")
-        return f"Advice for {self.workload} on {self.replicas} replicas: {chosen}.\n{self.because} {self.margin}"
-
-    def _agreement(self) -> list[str]:
-        return [self.backtest.text()] if self.backtest is not None else []
-
-    def _expected(self) -> list[str]:
-        if self.row is None:
-            return []
-        row, lines = self.row, []
-        waiting = "prefill alone" if row.queue_mean_s is None else "waiting included"
-        lines.append(
-            f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again (no routing can go below "
-            f"{100 * (row.floor or 0):.1f} %), TTFT {_seconds(row.ttft_p50_s)} median and {_seconds(row.ttft_p99_s)} p99 "
-            f"({waiting}), ${row.usd_per_million_requests_busiest:,.2f} of prefill per million requests ({BUSIEST}, "
-            f"with {row.skew:.2f} x the mean)."
-        )
-        if self.saving is not None:
-            month = self.saving.usd_per_month
-            monthly = "" if month is None else f", ${abs(month):,.0f} a month at the trace's rate"
-            lines.append(
-                f"Against {self.saving.against}: {self.saving.less} prefill capacity, "
-                f"${abs(self.saving.usd_per_million_requests):,.2f} per million requests{monthly} ({BUSIEST})."
-            )
-        lines += assumed_behind(self.comparison.assumptions)
-        return lines
-
 
 def assumed_behind(assumptions: Sequence[Assumption]) -> list[str]:
-    """Return a line that names the defaults which dollars, seconds and shares rest on; none where all were given."""
-    names = [item.name for item in assumptions if item.assumed and item.name in MONEY]
+    """Return a line that names the defaults which an advice's figures rest on; none where all were given."""
+    names = [item.name for item in assumptions if item.assumed and item.name in BEHIND]
     return [f"ASSUMED behind these figures: {', '.join(names)}."] if names else []
 
 
 def _fields(value: Any) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {name: dict(item) if isinstance(item, Mapping) else item for name, item in fields.items()}
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def _steps(steps: tuple[Step, ...]) -> list[str]:
@@ -206,35 +287,39 @@ def _table(comparison: Comparison) -> list[str]:
         "ASSUMED" if on_defaults(names, comparison.assumptions) else "" for names in (SHARES, SECONDS, MONEY)
     )
     lines = [
-        f"  {'policy':<{width}}{'recompute':>10}{'unlimited':>11}{'skew':>7}{'TTFT p50':>10}{'TTFT p99':>10}{'$/M, busiest':>14}  verdict"
+        f"  {'policy':<{width}}{'recompute':>10}{'unlimited':>11}{'skew':>7}{'TTFT p50':>11}{'TTFT p99':>11}{'$/M, busiest':>14}  verdict"
     ]
     if money:
-        lines.append(f"  {'':<{width}}{share:>10}{'':>18}{time:>10}{time:>10}{money:>14}")
+        lines.append(f"  {'':<{width}}{share:>10}{'':>18}{time:>11}{time:>11}{money:>14}")
     for row, difference in zip(comparison.rows, comparison.differences, strict=True):
         infinite = row.recompute_ratio_infinite
         unlimited = "" if infinite is None else f"{100 * infinite:.1f}%"
         lines.append(
-            f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{unlimited:>11}{row.skew:>7.2f}{_seconds(row.ttft_p50_s):>10}"
-            f"{_seconds(row.ttft_p99_s):>10}{row.usd_per_million_requests_busiest:>14,.2f}  {_VERDICTS[difference.verdict]}"
+            f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{unlimited:>11}{row.skew:>7.2f}{duration(row.ttft_p50_s):>11}"
+            f"{duration(row.ttft_p99_s):>11}{row.usd_per_million_requests_busiest:>14,.2f}  {_VERDICTS[difference.verdict]}"
         )
     return lines
 
 
 def _times(comparison: Comparison) -> list[str]:
     """Return how far each policy's times to first token are from the reference's, with intervals."""
-    if len(comparison.rows) == 1:
+    others = [one for one in comparison.differences if one.policy != comparison.reference]
+    if not others:
         return []
-    width = max(len(row.policy) for row in comparison.rows) + 2
     shown = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
+    unit = unit_of(getattr(one, field).value for one in others for field in shown.values())
+    rows = [[one.policy, *(getattr(one, field).text(unit.per_second) for field in shown.values())] for one in others]
+    widths = [max(map(len, column)) for column in zip(["policy", *shown], *rows, strict=True)]
     lines = [
-        f"Time to first token, ms more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
-        f"  {'policy':<{width}}{''.join(f'{name:>36}' for name in shown)}",
+        "  ".join(
+            [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))]
+        )
+        for first, *rest in (["policy", *shown], *rows)
     ]
-    for one in comparison.differences:
-        if one.policy != comparison.reference:
-            cells = "".join(f"{getattr(one, field).text(1e3):>36}" for field in shown.values())
-            lines.append(f"  {one.policy:<{width}}{cells}")
-    return lines
+    return [
+        f"Time to first token, {unit.name} more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
+        *(f"  {line}" for line in lines),
+    ]
 
 
 _VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}

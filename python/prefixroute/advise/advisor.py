@@ -7,14 +7,24 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from prefixroute.advise import findings, sensitivity, tree
-from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Saving
+from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Remedy, Saving
 from prefixroute.advise.backtest import Backtest, backtest
-from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, ROUND_ROBIN, candidates, choose
+from prefixroute.advise.choice import (
+    AWARE,
+    CURRENT,
+    IN_USE,
+    MATERIAL,
+    METRIC,
+    ROUND_ROBIN,
+    candidates,
+    choose,
+    simplicity,
+)
 from prefixroute.advise.compare import Comparison, compare_scenarios
-from prefixroute.advise.fleet import in_time, smaller_fleet
+from prefixroute.advise.fleet import in_time, is_far_slower, smaller_fleet
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.stages import Stages
-from prefixroute.costmodel import CostModel
+from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
@@ -41,7 +51,7 @@ class Question:
 
     Args:
         scenario: the fleet and all that is simulated of it; its policy is not used. With an engine, in time.
-        current: the policy in use, if there is one: savings are against it, and the backtest assumes it.
+        current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
         policies: further policies and presets to compare; ``None`` = :data:`OTHERS`.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
         seeds: runs of each policy.
@@ -64,6 +74,16 @@ class Question:
     def variants(self) -> int:
         """How many fleets the figures to vary make."""
         return sum(1 for setting in self.vary for _ in sensitivity.variants(setting, self.scenario))
+
+    @property
+    def named(self) -> str | None:
+        """Name of the policy in use, as rows have it; None where nobody said."""
+        return None if self.current is None else replace(self.scenario, policy=self.current, label="").policy_name
+
+    @property
+    def in_use(self) -> str:
+        """Name of the policy in use, or of what is taken to be."""
+        return self.named or IN_USE
 
     @property
     def further(self) -> list[AnyPolicy]:
@@ -110,13 +130,22 @@ class _Inquiry:
         self.scenarios = candidates(self.facts, base, asked.further, match)
         self.work = Stages(progress, _length(asked, self.facts, self.scenarios))
         self.comparison = self.compare(self.scenarios, len(self.scenarios) * (asked.seeds + 1), infinite=True)
-        self.chosen = choose(self.comparison, keys=not self.inferred)
+        current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
+        self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
+        self.slow: set[str] = set()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Choose among the policies that were run."""
+        self.chosen = self._choice(self.comparison)
         self.scenario = next(one for one in self.scenarios if one.policy_name == self.chosen)
 
-    def compare(self, scenarios: list[Scenario], runs: int, *, infinite: bool = False) -> Comparison:
-        """Run scenarios; ``runs`` is about how many that takes."""
+    def compare(
+        self, scenarios: list[Scenario], runs: int, *, infinite: bool = False, source: Source | None = None
+    ) -> Comparison:
+        """Run scenarios, on other traffic where a ``source`` is given; ``runs`` is about how many that takes."""
         return compare_scenarios(
-            self.source,
+            source or self.source,
             scenarios,
             seeds=self.asked.seeds,
             metric=METRIC,
@@ -128,20 +157,24 @@ class _Inquiry:
             load_parts=LOAD_PARTS if infinite else 0,
         )
 
+    def _choice(self, comparison: Comparison) -> str:
+        return choose(comparison, keys=not self.inferred, in_use=self.asked.named, slow=self.slow)
+
     def advice(self) -> Advice:
         """Look for what else there is to say, and join it all."""
+        fleet = self._fleet()
         asked, base, facts, chosen = self.asked, self.base, self.facts, self.chosen
         tested = _tested(self.workload, asked, self.cost, self.work) if facts.reported else None
         policy = chosen if base.replicas > 1 else NO_ROUTER
-        found = [*self._findings(policy), *findings.agreement(tested), *self._fronts(), *self._fleet()]
+        found = [*self._findings(policy), *findings.agreement(tested), *self._fronts(), *fleet]
         comparison = self.comparison
         return Advice(
             workload=self.workload.name,
             replicas=base.replicas,
             policy=policy,
             parameters=_parameters(self.scenario.policy),
-            because=tree.because(comparison, chosen, base.replicas),
-            margin=tree.margin(comparison, chosen),
+            because=tree.because(comparison, chosen, asked.in_use),
+            margin=tree.margin(comparison, chosen, simplicity(keys=not self.inferred)),
             row=comparison.row(chosen),
             saving=_saving(facts, comparison, chosen, asked),
             steps=tuple(tree.walk(facts, comparison, chosen, base.replicas)),
@@ -149,6 +182,7 @@ class _Inquiry:
             profile=facts,
             comparison=comparison,
             backtest=tested,
+            remedy=self._remedy(found),
             sensitivity=tuple(sensitivity.vary(asked.vary, base, self.cost.usd_per_gpu_hour, self._decide)),
         )
 
@@ -175,7 +209,8 @@ class _Inquiry:
         default, other = (row.usd_per_million_requests_busiest for row in rows)
         name = pair[1].policy_name
         better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.seeds).winner == name
-        yield findings.minimum_match(self.facts, self.comparison, name, better=better)
+        advised = self.chosen in {AWARE, name}
+        yield from findings.minimum_match(self.facts, self.comparison, name, better=better, advised=advised)
 
     def _fronts(self) -> Iterator[Finding]:
         """Try several routers behind either front."""
@@ -183,16 +218,45 @@ class _Inquiry:
             compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.seeds)
             yield findings.fronts(compared, self.base.routers)
 
-    def _fleet(self) -> Iterator[Finding]:
-        """Look for a smaller fleet, in time; what that rests on joins the assumptions."""
+    def _fleet(self) -> list[Finding]:
+        """Look for a smaller fleet, in time; what that rests on joins the assumptions.
+
+        A policy that proves to be far slower than what is in use gives way to the next.
+        """
         if self.base.replicas == 1 or self.facts.span_s <= 0:
-            return
-        today = ROUND_ROBIN if self.asked.current is None else self.asked.current
-        told = self.work.runs(SIZINGS)
-        yield smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
+            return []
+        today = self.asked.current or IN_USE
+        while True:
+            told = self.work.runs(SIZINGS)
+            found = smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
+            if not is_far_slower(found) or self.chosen in self.slow:
+                break
+            self.slow.add(self.chosen)
+            self._settle()
         known = {item.name for item in self.comparison.assumptions}
         more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, *more))
+        return [found]
+
+    def _remedy(self, found: Sequence[Finding]) -> Remedy | None:
+        """Return what mending the prompts would give; simulated where the trace has their text."""
+        first = next((one for one in found if one.severity == "fix first"), None)
+        if first is None:
+            return None
+        before = self.comparison.row(self.asked.in_use if self.base.replicas > 1 else self.chosen)
+        head = self.workload.volatile
+        if first.kind != "volatile-head" or head is None:
+            fixed = first.evidence["floor_if_fixed"]
+            return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
+        scenarios = candidates(profile(head.masked), self.base, self.asked.further)
+        compared = self.compare(scenarios, len(scenarios) * self.asked.seeds, source=head.masked)
+        policy = self._choice(compared)
+        after = compared.row(policy)
+        saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest
+        then = policy if self.base.replicas > 1 else NO_ROUTER
+        return Remedy(
+            first.kind, before.recompute_ratio, after.recompute_ratio, then, saved, _per_month(saved, self.facts)
+        )
 
     def _decide(self, fleet: Scenario) -> tuple[str, Row]:
         """Return what would be advised for another fleet."""
@@ -200,7 +264,7 @@ class _Inquiry:
         if fleet is not self.base:
             others = candidates(self.facts, fleet, self.asked.further)
             compared = self.compare(others, len(others) * self.asked.seeds)
-        best = choose(compared, keys=not self.inferred)
+        best = self._choice(compared)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
 
@@ -231,17 +295,25 @@ def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) 
     given = asked.scenario.given
     if asked.current is not None and given is not None:
         given |= {"policy"}
-    scenario = replace(asked.scenario, policy=asked.current or ROUND_ROBIN, label="", given=given)
+    scenario = replace(asked.scenario, policy=asked.current or IN_USE, label="", given=given)
     return backtest(workload, scenario, search=search, cost=cost, progress=work.runs(BACKTESTS))
 
 
 def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:
     """Price the way from the current policy, or from round robin, to the chosen one; None if that is no way."""
-    current = asked.current
-    against = ROUND_ROBIN if current is None else replace(asked.scenario, policy=current, label="").policy_name
+    against = asked.in_use
     if against == chosen:
         return None
     before, after = (comparison.row(name).usd_per_million_requests_busiest for name in (against, chosen))
+    share = (before - after) / before if before else 0.0
+    return Saving(against, before - after, share, _per_month(before - after, facts))
+
+
+def _per_month(usd_per_million_requests: float, facts: Profile) -> float | None:
+    """Return dollars a month at the rate of the traffic; None where it spans no time."""
     rate = facts.requests_per_s
-    month = None if rate is None else (before - after) * rate * HOUR_S * HOURS_PER_MONTH / MILLION
-    return Saving(against, before - after, (before - after) / before if before else 0.0, month)
+    return None if rate is None else usd_per_million_requests * rate * HOUR_S * HOURS_PER_MONTH / MILLION
+
+
+def _origin(asked: Question) -> str:
+    return "what load balancers do as they come" if asked.current is None else "given by the user"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
 from prefixroute.policies import CacheAware
 from prefixroute.sim import Scenario
+from prefixroute.sim.metrics import Row
 from prefixroute.sim.scenario import AnyPolicy
 
 METRIC = "usd_per_million_requests_busiest"
@@ -21,8 +22,16 @@ KEYED = ("session", "rendezvous", "document")
 AWARE = "cache-aware"
 COINCIDENCE = 0.05
 """Recompute by which two policies that know nothing of prefixes differ only where the order of requests makes them."""
+IN_USE = ROUND_ROBIN
+"""The policy that is taken to be in use where nobody named one: what load balancers do as they come."""
+CURRENT = "current_policy"
+"""Name of the assumption that says which policy is in use."""
 MATERIAL = 0.03
 """A policy this much dearer than the best is not worth a more complicated one (3 % of prefill)."""
+NOISY = 0.10
+"""How much dearer a policy may be that the noise does not tell from the best: few sessions make any interval wide."""
+FAR_SLOWER = 1.5
+"""Times the seconds to first token of the policy in use from which a policy is not taken, whatever it saves."""
 
 
 def candidates(
@@ -57,25 +66,60 @@ def by_coincidence(comparison: Comparison) -> bool:
     return ratios["least-loaded"] - ratios[ROUND_ROBIN] > COINCIDENCE
 
 
-def choose(comparison: Comparison, *, keys: bool = True) -> str:
+def simplicity(*, keys: bool = True) -> tuple[str, ...]:
+    """Return the policies that may be advised for their simplicity, by how little they need.
+
+    First what knows nothing of prefixes, then what hashes a key, then ``cache-aware``. Where sessions were inferred
+    (``keys`` is False), ``cache-aware`` comes before what needs a key that requests do not have.
+    """
+    return (*LOAD_ONLY, *KEYED, AWARE) if keys else (*LOAD_ONLY, AWARE, *KEYED)
+
+
+def prefill_skew(row: Row) -> float:
+    """Return prefill time at the busiest replica over the mean of all: what its dollars are multiplied by."""
+    mean = row.usd_per_million_requests
+    return row.usd_per_million_requests_busiest / mean if mean else 1.0
+
+
+def choose(comparison: Comparison, *, keys: bool = True, in_use: str | None = None, slow: Collection[str] = ()) -> str:
     """Return the simplest policy that is as cheap as the cheapest, but for noise and for what is not material.
 
-    Simplest is what knows nothing of prefixes, then what hashes a key, then ``cache-aware``. Anything else (a preset,
-    other parameters) is taken only if it alone is cheap. Round robin is not taken where it is good by coincidence.
+    That is: at most :data:`MATERIAL` dearer than the cheapest, or inside the noise and at most :data:`NOISY` dearer by the
+    point estimate; and neither dearer nor far slower (in time) than what is in use. Anything not in :func:`simplicity`
+    (other parameters) is taken only if it alone is cheap. Where nothing is left, what is in use stays. Round robin is
+    not taken where it is good by coincidence, unless it is named as what is in use.
 
     Args:
         comparison: the policies that were run.
-        keys: the traffic has session keys. Where they were inferred, ``cache-aware`` comes first: it needs none.
+        keys: the traffic has session keys, see :func:`simplicity`.
+        in_use: the policy in use; None = nobody said, and :data:`IN_USE` is taken to be.
+        slow: policies known from elsewhere to be far slower than what is in use.
     """
-    order = (*LOAD_ONLY, *KEYED, AWARE) if keys else (*LOAD_ONLY, AWARE, *KEYED)
-    rows, reference = comparison.rows, comparison.row(comparison.reference)
-    if by_coincidence(comparison):
-        rows = tuple(row for row in rows if row.policy != ROUND_ROBIN)
+    rows = {row.policy: row for row in comparison.rows}
+    order, reference = simplicity(keys=keys), rows[comparison.reference]
+    today = rows.get(in_use or IN_USE)
+    if in_use != ROUND_ROBIN and by_coincidence(comparison):
+        del rows[ROUND_ROBIN]
+        today = None if in_use is None else today
         if reference.policy == ROUND_ROBIN:
-            own = [row for row in rows if row.policy in order]
+            own = [row for name, row in rows.items() if name in order]
             reference = min(own, key=lambda row: row.usd_per_million_requests_busiest)
-    limit = reference.usd_per_million_requests_busiest * (1 + MATERIAL)
-    good = {
-        row.policy for row in rows if row.policy in comparison.leaders or row.usd_per_million_requests_busiest <= limit
-    }
-    return next((name for name in order if name in good), reference.policy)
+    good = [
+        name
+        for name, row in rows.items()
+        if _is_cheap(row, reference, noisy=name in comparison.leaders)
+        and (today is None or (name not in slow and _is_no_loss(row, today)))
+    ]
+    preferred = next((name for name in (*order, reference.policy) if name in good), None)
+    return preferred or (reference if today is None else today).policy
+
+
+def _is_cheap(row: Row, reference: Row, *, noisy: bool) -> bool:
+    limit = reference.usd_per_million_requests_busiest * (1 + (NOISY if noisy else MATERIAL))
+    return row.usd_per_million_requests_busiest <= limit
+
+
+def _is_no_loss(row: Row, today: Row) -> bool:
+    """Whether a policy is neither dearer than what is in use nor, where there is a clock, far slower."""
+    slower = row.queue_mean_s is not None and row.ttft_mean_s > FAR_SLOWER * today.ttft_mean_s
+    return row.usd_per_million_requests_busiest <= today.usd_per_million_requests_busiest and not slower

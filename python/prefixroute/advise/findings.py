@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
 from prefixroute.advise.backtest import Backtest
-from prefixroute.advise.choice import by_coincidence
+from prefixroute.advise.choice import by_coincidence, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
@@ -24,7 +24,7 @@ LEAST_HEAD = 4
 SOONER = 0.1
 """Share of the mean TTFT by which another policy must be faster, noise included, to be worth a line."""
 UNEVEN = 1.25
-"""Skew from which a busiest replica is worth a line."""
+"""Skew of prefill time from which a busiest replica is worth a line."""
 
 
 def facts(profile: Profile, workload: Workload) -> Iterator[Finding]:
@@ -135,12 +135,14 @@ def measured(row: Row, scenario: Scenario) -> Iterator[Finding]:
             f"has no reserve at this rate. See `prefixroute size`.",
             {"waiting": waiting, "queue_mean_s": row.queue_mean_s, "ttft_mean_s": row.ttft_mean_s},
         )
-    if row.skew > UNEVEN:
+    uneven = prefill_skew(row)
+    if uneven > UNEVEN:
         yield Finding(
             "skew",
             "warning",
-            f"The busiest replica gets {row.skew:.2f} times the mean: capacity must be bought for it.",
-            {"skew": row.skew},
+            f"The busiest replica has {uneven:.2f} times the mean of the prefill time, and {row.skew:.2f} times the mean of "
+            "the requests: capacity must be bought for it.",
+            {"prefill_skew": uneven, "skew": row.skew},
         )
 
 
@@ -156,26 +158,47 @@ def other_match(profile: Profile) -> CacheAware | None:
     return None
 
 
-def minimum_match(profile: Profile, comparison: Comparison, other: str, *, better: bool) -> Finding:
-    """Return what the other minimum match, the row named ``other``, gave."""
+def minimum_match(
+    profile: Profile, comparison: Comparison, other: str, *, better: bool, advised: bool
+) -> Iterator[Finding]:
+    """Yield what the other minimum match, the row named ``other``, gave; nothing where the figures are equal as shown.
+
+    Args:
+        profile: facts of the traffic.
+        comparison: the policies that were run.
+        other: the row of ``cache-aware`` with the other minimum match.
+        better: it is cheaper, materially and beyond the noise.
+        advised: ``cache-aware`` is what is advised, so that its minimum match matters.
+    """
     default, changed = comparison.row("cache-aware"), comparison.row(other)
     tokens = profile.head_tokens + profile.block_size
+    told = [
+        f"{what} {after} instead of {before}"
+        for what, before, after in (
+            ("recomputes", f"{100 * default.recompute_ratio:.1f} %", f"{100 * changed.recompute_ratio:.1f} %"),
+            ("has a request skew of", f"{default.skew:.2f}", f"{changed.skew:.2f}"),
+        )
+        if before != after
+    ]
+    if not told:
+        return
     why = (
-        f"All prompts share a head of {profile.head_tokens:,} tokens, so a match of {MIN_MATCH_TOKENS:,} says nothing"
+        f"Most prompts share a head of {profile.head_tokens:,} tokens, so a match of {MIN_MATCH_TOKENS:,} says nothing"
         if profile.head_tokens >= MIN_MATCH_TOKENS
         else f"{100 * profile.short_hits:.0f} % of prompt tokens lie in shared prefixes below {MIN_MATCH_TOKENS:,} tokens"
     )
-    verdict = "Use it" if better else "It changes nothing beyond the noise: keep the default"
-    return Finding(
+    verdict = "it changes nothing beyond the noise, keep the default" if not better else "use it"
+    yield Finding(
         "minimum-match",
-        "warning" if better else "note",
-        f"{why}. With a minimum match of {tokens:,} tokens cache-aware recomputes {100 * changed.recompute_ratio:.1f} % "
-        f"instead of {100 * default.recompute_ratio:.1f} %, at a skew of {changed.skew:.2f} instead of {default.skew:.2f}. "
-        f"{verdict}.",
+        "warning" if better and advised else "note",
+        f"{why}. With a minimum match of {tokens:,} tokens cache-aware {' and '.join(told)}"
+        f"{f': {verdict}' if advised else ''}.",
         {
             "min_match_tokens": tokens,
             "recompute_ratio": changed.recompute_ratio,
             "recompute_ratio_default": default.recompute_ratio,
+            "skew": changed.skew,
+            "skew_default": default.skew,
         },
     )
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
+from prefixroute.advise.choice import FAR_SLOWER
 from prefixroute.advise.findings import SOONER
 from prefixroute.advise.size import Fleet, Reading, Slo, Told, size
+from prefixroute.advise.times import duration
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.scenario import AnyPolicy
@@ -47,12 +49,19 @@ def smaller_fleet(
         head, promise, [advised.policy], scenario=advised, most=advised.replicas, cost=cost, progress=progress
     )
     fleet = sizing.fleets[0]
+    enough = fleet.replicas
+    alike = None
+    if enough is not None and enough < advised.replicas:
+        fewer: Told = RunTask(head, replace(before, replicas=enough), cost, Reading(PERCENTILE)).run()
+        alike = fewer.ttft_s <= promise.seconds
+    told = _sentence(fleet, advised, before, now) + _reason(before, enough, alike=alike)
     return Finding(
         "fleet-size",
         "note",
-        _sentence(fleet, advised, before, now) + _looked_at(workload, cost, advised.replicas, fleet),
+        told + _looked_at(workload, cost, advised.replicas, fleet),
         {
-            "replicas": fleet.replicas,
+            "replicas": enough,
+            "whatever_the_routing": alike,
             "ttft_p95_s": fleet.ttft_s,
             "ttft_p95_one_less_s": fleet.ttft_one_less_s,
             "ttft_p95_one_replica_s": fleet.ttft_one_s,
@@ -72,10 +81,10 @@ def _first(progress: Report | None, before: Scenario) -> Callable[[int], None] |
 
 def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> str:
     count, policy = advised.replicas, advised.policy_name
-    today = f"{_seconds(now.ttft_s)} of {count} with {before.policy_name}"
+    today = f"{_told(now.ttft_s)} of {count} with {before.policy_name}"
     if fleet.replicas is None:
         return (
-            f"All {count} replicas are needed: with {policy} they take {_seconds(fleet.ttft_s)} to the first token of 95 % of "
+            f"All {count} replicas are needed: with {policy} they take {_told(fleet.ttft_s)} to the first token of 95 % of "
             f"the requests, more than a tenth above the {today}."
         )
     enough = (
@@ -83,23 +92,40 @@ def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> s
         if fleet.replicas == count
         else f"{fleet.replicas} of the {count} replicas would do"
     )
-    less = (
-        "" if fleet.ttft_one_less_s is None else f"; {fleet.replicas - 1} would take {_seconds(fleet.ttft_one_less_s)}"
-    )
-    single = "" if fleet.replicas <= 2 else f", one alone {_seconds(fleet.ttft_one_s)}"  # noqa: PLR2004 - said already
+    less = "" if fleet.ttft_one_less_s is None else f"; {fleet.replicas - 1} would take {_told(fleet.ttft_one_less_s)}"
+    single = "" if fleet.replicas <= 2 else f", one alone {_told(fleet.ttft_one_s)}"  # noqa: PLR2004 - said already
     return (
-        f"{enough}: with {policy} 95 % of the requests have their first token within {_seconds(fleet.ttft_s)}, and a tenth "
+        f"{enough}: with {policy} 95 % of the requests have their first token within {_told(fleet.ttft_s)}, and a tenth "
         f"more than the {today} is allowed{less}{single}."
     )
 
 
+def _reason(before: Scenario, enough: int | None, *, alike: bool | None) -> str:
+    """Return whether routing is why fewer replicas would do; nothing where they would not."""
+    if alike is None:
+        return ""
+    if enough == 1:
+        return " One replica needs no router, and round robin on it does the same: routing is not the reason."
+    if alike:
+        return f" {before.policy_name} on {enough} does it too: routing is not the reason."
+    return f" {before.policy_name} on {enough} does not: routing is the reason."
+
+
 def _looked_at(workload: Workload, cost: CostModel, count: int, fleet: Fleet) -> str:
     spared = count - (fleet.replicas or count)
-    saved = f" ${cost.usd_per_month(spared):,.0f} a month less." if spared else ""
+    saved = f" That is ${cost.usd_per_month(spared):,.0f} a month less." if spared else ""
     whole = workload.request_count is not None and workload.request_count <= SIZED_REQUESTS
     basis = "the whole trace" if whole else f"the first {SIZED_REQUESTS:,} requests"
     return f"{saved} Simulated in time on {basis}; see `prefixroute size` for another promise."
 
 
-def _seconds(seconds: float | None) -> str:
-    return "nothing" if seconds is None else f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+def _told(seconds: float | None) -> str:
+    return "nothing" if seconds is None else duration(seconds)
+
+
+def is_far_slower(found: Finding) -> bool:
+    """Whether the advised policy, on the whole fleet, answers far later than the policy in use does."""
+    ttft, today = (found.evidence[name] for name in ("ttft_p95_s", "ttft_p95_today_s"))
+    if found.evidence["replicas"] is not None or not isinstance(ttft, float) or not isinstance(today, float):
+        return False
+    return ttft > FAR_SLOWER * today

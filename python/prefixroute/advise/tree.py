@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prefixroute.advise.advice import Step
-from prefixroute.advise.choice import LOAD_ONLY, ROUND_ROBIN
+from prefixroute.advise.choice import LOAD_ONLY, MATERIAL, ROUND_ROBIN, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.profile import Profile
@@ -51,13 +51,13 @@ def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Ste
 
 
 def _conversations(profile: Profile, sticky: Row | None, aware: Row, chosen: str) -> Step:
-    measured = f"cache-aware recomputes {percent(aware.recompute_ratio)} at a skew of {aware.skew:.2f}"
+    measured = f"cache-aware recomputes {percent(aware.recompute_ratio)} at a request skew of {aware.skew:.2f}"
     if sticky is None:
         answer = f"Nobody knows: requests carry no session. Measured: {measured}."
     else:
         apart = profile.shared_others < NOTABLE
         but = "" if apart == (chosen in ("session", "rendezvous")) else ", but"
-        keyed = f"session recomputes {percent(sticky.recompute_ratio)} at a skew of {sticky.skew:.2f}"
+        keyed = f"session recomputes {percent(sticky.recompute_ratio)} at a request skew of {sticky.skew:.2f}"
         answer = f"{'Yes' if apart else 'No'}{but or '.'} {keyed}, {measured}."
     return Step(
         "Do prefixes split only by conversation?",
@@ -73,7 +73,7 @@ def _conversations(profile: Profile, sticky: Row | None, aware: Row, chosen: str
 
 
 def _shared(profile: Profile, row: Row) -> Step:
-    measured = f"{row.policy} recomputes {percent(row.recompute_ratio)} at a skew of {row.skew:.2f}"
+    measured = f"{row.policy} recomputes {percent(row.recompute_ratio)} at a request skew of {row.skew:.2f}"
     answer = (
         f"Yes: prefixes are shared across sessions. {measured}."
         if profile.shared_others >= NOTABLE
@@ -87,38 +87,61 @@ def _shared(profile: Profile, row: Row) -> Step:
     )
 
 
-def because(comparison: Comparison, chosen: str, replicas: int) -> str:
-    """Return the reason in a sentence."""
-    row, spread = comparison.row(chosen), comparison.row(ROUND_ROBIN)
-    if replicas == 1:
+def because(comparison: Comparison, chosen: str, in_use: str) -> str:
+    """Return the reason in a sentence: what is chosen beside what is in use."""
+    row = comparison.row(chosen)
+    if row.replicas == 1:
         return "One replica has nothing to route: its own prefix cache reuses what there is to reuse."
     if chosen in LOAD_ONLY:
-        return "What a smarter policy would add is inside the noise, or not worth its trouble."
+        return "No prefix-aware routing is needed: what it would add is inside the noise, or not worth its trouble."
+    other = comparison.row(ROUND_ROBIN if chosen == in_use else in_use)
+    than = "round robin" if other.policy == ROUND_ROBIN else other.policy
     return (
-        f"It recomputes {percent(row.recompute_ratio)} of the prompt tokens where round robin recomputes "
-        f"{percent(spread.recompute_ratio)}; its busiest replica gets {row.skew:.2f} times the mean."
+        f"{'What is in use is good' if chosen == in_use else 'It saves prefill'}: {percent(row.recompute_ratio)} of the "
+        f"prompt tokens are computed again where {than} recomputes {percent(other.recompute_ratio)}, and its busiest replica "
+        f"has {prefill_skew(row):.2f} times the mean of the prefill time (round robin and the like: "
+        f"{prefill_skew(comparison.row(ROUND_ROBIN)):.2f})."
     )
 
 
-def margin(comparison: Comparison, chosen: str) -> str:
-    """Return in sentences how far the others are, in dollars of prefill, capacity bought for the busiest replica."""
-    if len(comparison.rows) == 1:
-        return ""
-    ties = [name for name in comparison.leaders if name != chosen]
-    tied = f"The noise does not tell {chosen} from {', '.join(ties)}; {chosen} needs the least." if ties else ""
-    if chosen not in comparison.leaders:
-        more = comparison.difference(chosen).usd_per_million_requests_busiest.value
-        return f"{comparison.reference} would cost ${more:,.2f} less per million requests: too little to be worth it."
-    rest = [one for one in comparison.differences if one.verdict == "worse" and one.policy != chosen]
-    if not rest:
-        return tied
-    near = min(rest, key=lambda one: one.usd_per_million_requests_busiest.value)
-    gap = near.usd_per_million_requests_busiest
-    least = comparison.reference if comparison.reference != chosen else "it"
-    return (
-        f"{near.policy} costs ${gap.value:,.2f} more per million requests than {least} "
-        f"(95 % interval {gap.low:,.2f} to {gap.high:,.2f}). {tied}"
-    ).strip()
+def margin(comparison: Comparison, chosen: str, order: Sequence[str]) -> str:
+    """Return in sentences how far the others are, in dollars of prefill, capacity bought for the busiest replica.
+
+    Args:
+        comparison: the policies that were run.
+        chosen: the one advised.
+        order: policies by how little they need.
+    """
+    cost = {row.policy: row.usd_per_million_requests_busiest for row in comparison.rows}
+    own, sentences = cost[chosen], []
+    gaps = {name: cost[name] - own for name in cost if name != chosen}
+    tied = [name for name in gaps if name in comparison.leaders and chosen in comparison.leaders]
+    dear = [name for name in tied if gaps[name] > MATERIAL * own and name in order[: _place(chosen, order)]]
+    alike = [name for name in tied if name not in dear]
+    if chosen != comparison.reference and gaps[comparison.reference] < 0:
+        less, name = -gaps[comparison.reference], comparison.reference
+        noise = "inside the noise" if chosen in comparison.leaders else "too little to be worth it"
+        sentences.append(f"{name} would cost ${less:,.2f} less per million requests, {noise}; {chosen} is simpler.")
+        alike = [one for one in alike if one != name]
+    if alike:
+        sentences.append(f"The noise does not tell {chosen} from {', '.join(alike)} either way.")
+    sentences += [
+        f"{name} is simpler and its interval is wide, but by the point estimate it costs {100 * gaps[name] / own:.0f} % more."
+        for name in dear
+    ]
+    worse = [one.policy for one in comparison.differences if one.verdict == "worse" and gaps.get(one.policy, 0) > 0]
+    if worse:
+        near = min(worse, key=gaps.__getitem__)
+        gap = comparison.difference(near).usd_per_million_requests_busiest
+        ends = f" (95 % interval {gap.low:,.2f} to {gap.high:,.2f})" if chosen == comparison.reference else ""
+        sentences.append(
+            f"The next that is dearer beyond the noise, {near}, costs ${gaps[near]:,.2f} more per million requests{ends}."
+        )
+    return " ".join(sentences)
+
+
+def _place(policy: str, order: Sequence[str]) -> int:
+    return order.index(policy) if policy in order else len(order)
 
 
 def percent(share: float) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from prefixroute.advise import Advice, Comparison, Flip, Saving
-from prefixroute.advise.advice import BUSIEST, NO_ROUTER, VERDICT_BY, assumed_behind
+from prefixroute.advise import Advice, Comparison, Flip
+from prefixroute.advise.advice import VERDICT_BY
+from prefixroute.advise.times import duration, unit_of
 from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
 from prefixroute.report import html
@@ -24,10 +25,9 @@ def advice_page(advice: Advice) -> str:
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
     drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
     parts = [
+        *(f"<p>{_prose(line)}</p>" for line in advice.opening if line),
         *([] if advice.backtest is None else map(html.paragraph, advice.backtest.text().splitlines())),
-        html.paragraph(advice.because),
-        *(html.paragraph(line) for line in _money(advice)),
-        html.paragraph(advice.margin, soft=True),
+        *map(html.paragraph, advice.expectation),
         html.heading("Why"),
         html.ordered(f"{step.question} {step.answer}" for step in advice.steps),
         *_findings(advice),
@@ -46,53 +46,33 @@ def advice_page(advice: Advice) -> str:
 
 
 def _title(advice: Advice) -> str:
-    chosen = "no router" if advice.policy == NO_ROUTER else advice.policy
-    given = ", ".join(f"{name}={value}" for name, value in advice.parameters.items())
-    return f"{advice.workload} on {advice.replicas} replicas: use {chosen}{f' ({given})' if given else ''}"
-
-
-def _money(advice: Advice) -> Iterator[str]:
-    row, saving = advice.row, advice.saving
-    if row is not None:
-        yield (
-            f"Expected: {100 * row.recompute_ratio:.1f} % of prompt tokens computed again, time to first token "
-            f"{row.ttft_p50_s:.2f} s for half of the requests and {row.ttft_p99_s:.2f} s for 99 %, "
-            f"${usd(row.usd_per_million_requests_busiest)} of prefill per million requests ({BUSIEST})."
-        )
-    if saving is not None:
-        yield _saving(saving)
-    if row is not None:
-        yield from assumed_behind(advice.comparison.assumptions)
-
-
-def _saving(saving: Saving) -> str:
-    month = saving.usd_per_month
-    monthly = "" if month is None else f", ${usd(abs(month))} a month at the rate of this trace"
-    return (
-        f"Against {saving.against} it needs {saving.less} prefill capacity: "
-        f"${usd(abs(saving.usd_per_million_requests))} per million requests{monthly} ({BUSIEST})."
-    )
+    return f"{advice.workload} on {advice.fleet}: {advice.verdict}"
 
 
 def _findings(advice: Advice) -> Iterator[str]:
-    if advice.findings:
+    if advice.remaining:
         yield html.heading("Look at this too")
         yield html.table(
             "",
             (
                 f'<tr><td class="text"><strong>{escape(finding.severity)}</strong></td>'
-                f"{html.cell(finding.text, prose=True)}</tr>"
-                for finding in advice.findings
+                f'<td class="text prose">{_prose(finding.text)}</td></tr>'
+                for finding in advice.remaining
             ),
         )
+
+
+def _prose(text: str) -> str:
+    """Return text as HTML, with what stands between backticks as code."""
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(escape(text).split("`")))
 
 
 HEADS: dict[str, frozenset[str]] = {
     "recomputed %": SHARES,
     "unlimited cache %": frozenset(),
     "skew": frozenset(),
-    "TTFT p50 ms": SECONDS,
-    "p99 ms": SECONDS,
+    "TTFT p50": SECONDS,
+    "p99": SECONDS,
     "$ / 1M, busiest replica": MONEY,
 }
 """Columns of figures, and the assumptions that each rests on."""
@@ -112,8 +92,8 @@ def _rows(advice: Advice) -> Iterator[str]:
             f"{100 * row.recompute_ratio:.2f}",
             "" if infinite is None else f"{100 * infinite:.2f}",
             f"{row.skew:.2f}",
-            f"{1e3 * row.ttft_p50_s:,.0f}",
-            f"{1e3 * row.ttft_p99_s:,.0f}",
+            duration(row.ttft_p50_s),
+            duration(row.ttft_p99_s),
             usd(row.usd_per_million_requests_busiest),
         )
         verdict = html.cell(VERDICTS[difference.verdict], text_like=True)
@@ -130,12 +110,13 @@ def _times(compared: Comparison) -> Iterator[str]:
     """Yield how far each policy's times to first token are from the reference's, with intervals."""
     if len(compared.rows) == 1:
         return
-    yield html.heading(f"Time to first token, milliseconds more than {compared.reference}")
+    unit = unit_of(getattr(one, field).value for one in compared.differences for field in TIMES.values())
+    yield html.heading(f"Time to first token, {unit.name} more than {compared.reference}")
     mark = f" {html.ASSUMED}" if on_defaults(SECONDS, compared.assumptions) else ""
     heads = "".join(f'<th class="number">{name}{mark}</th>' for name in TIMES)
     rows = (
         f"<tr>{html.cell(one.policy, text_like=True)}"
-        f"{''.join(html.cell(getattr(one, field).text(1e3)) for field in TIMES.values())}</tr>"
+        f"{''.join(html.cell(getattr(one, field).text(unit.per_second)) for field in TIMES.values())}</tr>"
         for one in compared.differences
         if one.policy != compared.reference
     )

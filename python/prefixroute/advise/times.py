@@ -1,0 +1,32 @@
+"""Seconds as people read them: in milliseconds, seconds or hours, whichever is of their size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """A unit of time: its name, and how many of it make a second."""
+
+    name: str
+    per_second: float
+
+
+MILLISECONDS, SECONDS, HOURS = Unit("ms", 1e3), Unit("s", 1.0), Unit("h", 1 / 3_600)
+
+
+def unit_of(seconds: Iterable[float]) -> Unit:
+    """Return the unit in which the largest of these is neither tiny nor huge; what is not finite does not count."""
+    largest = max((abs(one) for one in seconds if math.isfinite(one)), default=0.0)
+    return MILLISECONDS if largest < 1 else SECONDS if largest < 3_600 else HOURS  # noqa: PLR2004
+
+
+def duration(seconds: float) -> str:
+    """Return a time with its unit: ``4 ms``, ``0.4 ms``, ``1.50 s``, ``7.11 h``."""
+    unit = unit_of([seconds])
+    value = seconds * unit.per_second
+    if unit is MILLISECONDS:
+        return f"{value:.0f} ms" if value >= 1 or not value else f"{value:.2g} ms"
+    return f"{value:,.2f} {unit.name}" if value < 100 else f"{value:,.0f} {unit.name}"  # noqa: PLR2004
