@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from prefixroute.advise import IN_USE, Question
 from prefixroute.advise.backtest import backtest
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Scenario, simulate
@@ -45,6 +46,34 @@ def test_another_policy_disagrees_and_the_search_finds_the_right_one() -> None:
     assert (found.search[0].policy, found.search[0].capacity_tokens) == ("session", 200_000)
     assert found.search[0].difference == pytest.approx(0.0)
     assert len(found.search) == 8
+
+
+def test_capacities_that_the_log_cannot_tell_apart_are_not_told_apart() -> None:
+    roomy = replace(TRUTH, capacity_tokens=4_000_000)
+    workload = chat(1, requests=800)
+    log = simulate(workload, roomy).log
+    hits = log.in_order(log.column("hit")).tolist()
+    logs = replace(
+        workload,
+        source=lambda: (one._replace(reported_hit_tokens=hits[at]) for at, one in enumerate(workload.requests())),
+    )
+    found = backtest(logs, roomy, search=["session", "random"])
+    assert (
+        "The log does not tell the capacity: from 2,000,000 tokens a replica up the hits are the same." in found.text()
+    )
+    nearest = json.loads(found.to_json())["nearest"]
+    assert nearest["policy"] == "session"
+    assert nearest["capacity_tokens"] == [2_000_000, 4_000_000, 8_000_000, None]
+    assert nearest["capacity_told_apart"] is False
+    told = backtest(logged(), TRUTH, search=["session"])
+    assert "session with 200,000 tokens a replica" in told.text()
+    assert json.loads(told.to_json())["nearest"]["capacity_told_apart"] is True
+
+
+def test_without_a_policy_named_what_is_usual_is_assumed_and_marked() -> None:
+    found = backtest(logged())
+    assert found.policy == IN_USE == Question().in_use
+    assert {item.name: item.assumed for item in found.assumptions}["policy"]
 
 
 def test_only_what_is_reported_is_compared() -> None:

@@ -93,6 +93,13 @@ def test_a_backtest_that_disagrees_says_what_to_try(prefixroute: Prefixroute, lo
     assert "Note: --current, --replicas and --capacity say what the log comes from" in shown.out
 
 
+def test_backtest_assumes_what_advise_assumes(prefixroute: Prefixroute, log: Path) -> None:
+    tested = json.loads(prefixroute("backtest", log, "--json").out)
+    advised = json.loads(prefixroute("advise", log, "--seeds", 1, "--policies", "random", "--json").out)
+    assert tested["policy"] == advised["backtest"]["policy"] == advised["assumptions"]["current_policy"]["value"]
+    assert tested["assumptions"]["policy"]["assumed"]
+
+
 def test_backtest_needs_reports(prefixroute: Prefixroute, trace: Path) -> None:
     refused = prefixroute("backtest", trace)
     assert refused.code == 2

@@ -10,11 +10,13 @@ from prefixroute.advise.advice import Advice, Finding, Flip, Saving, Step
 from prefixroute.advise.advisor import Question, advise
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.bootstrap import Interval
+from prefixroute.advise.choice import IN_USE
 from prefixroute.advise.compare import Comparison, Difference, compare, compare_scenarios
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.size import Sizing, Slo, size
 
 __all__ = [
+    "IN_USE",
     "Advice",
     "Backtest",
     "Comparison",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
+from prefixroute.advise.choice import IN_USE
 from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
@@ -25,6 +26,8 @@ AGREES, ROUGHLY = 0.05, 0.10
 """Differences of the hit ratio up to which the simulation agrees, and agrees roughly, with the log."""
 CAPACITY_FACTORS = (0.5, 1.0, 2.0)
 """Multiples of the capacity that a search tries."""
+SAME = 0.0005
+"""Hit ratios that are no further apart than this are the same as shown: they do not tell two capacities apart."""
 BANDS = 4
 
 
@@ -47,6 +50,48 @@ class Candidate:
     capacity_tokens: int | None
     simulated: float
     difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The policy that explains a log best, and which of the capacities tried explain it equally well.
+
+    ``capacity_tokens`` holds these, smallest first; None is unlimited. The log tells capacities apart only if it is one.
+    """
+
+    policy: str
+    simulated: float
+    capacity_tokens: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, search: Sequence[Candidate]) -> Nearest:
+        """Find it in candidates, nearest first."""
+        best = search[0]
+        alike = [
+            one.capacity_tokens
+            for one in search
+            if one.policy == best.policy and abs(one.simulated - best.simulated) <= SAME
+        ]
+        return cls(
+            best.policy, best.simulated, tuple(sorted(alike, key=lambda one: float("inf") if one is None else one))
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        told = len(self.capacity_tokens) == 1
+        return {**asdict(self), "capacity_tokens": list(self.capacity_tokens), "capacity_told_apart": told}
+
+    def text(self) -> str:
+        """Return it as a sentence."""
+        least, most = self.capacity_tokens[0], self.capacity_tokens[-1]
+        hits = f"{100 * self.simulated:.1f} %"
+        if least == most:
+            return f"Nearest of those tried: {self.policy} with {_tokens(least)} a replica, {hits}."
+        up = "up" if most is None else f"to {_tokens(most)}"
+        return (
+            f"Nearest of those tried: {self.policy}, {hits}. The log does not tell the capacity: from {_tokens(least)} a "
+            f"replica {up} the hits are the same."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +132,17 @@ class Backtest:
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def nearest(self) -> Nearest | None:
+        """What explains the log best of what was searched; None where nothing was."""
+        return Nearest.of(self.search) if self.search else None
+
     def as_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["difference"] = self.difference.as_dict()
         fields["bands"] = [asdict(band) for band in self.bands]
+        fields["nearest"] = self.nearest.as_dict() if self.nearest else None
         fields["search"] = [asdict(candidate) for candidate in self.search]
         fields["assumptions"] = assumptions_dict(self.assumptions)
         fields["notes"] = list(self.notes)
@@ -110,15 +161,11 @@ class Backtest:
             (
                 f"{self.compared:,} of {self.requests:,} requests ({share:.0f} %) report cached tokens: "
                 f"{100 * self.reported:.1f} % of their prompt tokens. Simulated with {self.policy} on {self.replicas} "
-                f"replicas{marked}: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
+                f"replica{'s' * (self.replicas != 1)}{marked}: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
             )
         ]
-        if self.search:
-            best = self.search[0]
-            lines.append(
-                f"Nearest of those tried: {best.policy} with {_tokens(best.capacity_tokens)} a replica, "
-                f"{100 * best.simulated:.1f} %."
-            )
+        if self.nearest:
+            lines.append(self.nearest.text())
         return "\n".join(lines)
 
 
@@ -141,7 +188,8 @@ def backtest(
 
     Args:
         workload: a trace whose requests have ``reported_hit_tokens``, some of them at least.
-        scenario: the fleet and the policy that the log comes from, as far as they are known.
+        scenario: the fleet and the policy that the log comes from, as far as they are known; ``None`` = the defaults,
+            and the policy that is taken to be in use (:data:`~prefixroute.advise.choice.IN_USE`).
         search: policies to try besides, each with half, once and twice the capacity, and with unlimited caches.
         cost: prices and seconds, for policies that weigh seconds.
         progress: told the share of the runs that is done, and what is being tried.
@@ -149,7 +197,7 @@ def backtest(
     Raises:
         ConfigError: no request has a report.
     """
-    scenario, cost = scenario or Scenario(), cost or CostModel()
+    scenario, cost = scenario or Scenario(policy=IN_USE, given=frozenset()), cost or CostModel()
     reported = _reported(workload)
     known = ~np.isnan(reported)
     if not known.any():

@@ -37,12 +37,12 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> Slo:
-        """Read ``ttft_p95=1.5s`` or ``ttft_p99=800ms``.
+        """Read ``ttft_p95=1.5s``, ``ttft_p99=800ms``, or ``ttft_p95=1.5``, which is seconds.
 
         Raises:
             ConfigError: the text has another form.
         """
-        match = re.fullmatch(r"ttft_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s)", text.strip())
+        match = re.fullmatch(r"ttft_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s|)", text.strip())
         if match is None:
             raise ConfigError(f"an SLO looks like ttft_p95=1.5s or ttft_p99=800ms, got {text!r}")
         percentile, value, unit = match.groups()

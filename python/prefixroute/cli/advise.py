@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from prefixroute.advise import Question, Sizing, Slo, advise, backtest, size
+from prefixroute.advise import IN_USE, Question, Sizing, Slo, advise, backtest, size
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
@@ -20,7 +21,9 @@ ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --curren
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"
 SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s"
 
-Current = Annotated[str | None, typer.Option(metavar="NAME", help="Policy in use now: savings are against it.")]
+Current = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Policy in use now: savings are against it.", show_default=IN_USE)
+]
 
 
 @options.grouped
@@ -71,7 +74,7 @@ def backtest_command(  # noqa: PLR0917
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A log that reports cached tokens.")],
     replicas: options.Replicas = None,
     current: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Policy that routed the log.", show_default="cache-aware")
+        str | None, typer.Option(metavar="NAME", help="Policy that routed the log.", show_default=IN_USE)
     ] = None,
     policies: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Policies to try, at several capacities, as explanations.")
@@ -86,6 +89,7 @@ def backtest_command(  # noqa: PLR0917
     """Test the simulator: simulated hits against the cached tokens that the log itself reports."""
     policy = None if current is None else arguments.policies(current, trace)[0]
     scenario = options.scenario(hardware, simulated, replicas=replicas, policy=policy)
+    scenario = replace(scenario, policy=policy or IN_USE)
     search = () if policies is None else arguments.policies(policies, trace)
     with console.progress(quiet=quiet) as told:
         opened = reading.source(trace, told)(1)
@@ -113,7 +117,9 @@ def backtest_command(  # noqa: PLR0917
 @options.grouped
 def size_command(  # noqa: PLR0917
     workload: options.WorkloadName,
-    slo: Annotated[str, typer.Option(metavar="ttft_pNN=SECONDS", help="The promise: ttft_p95=1.5s, ttft_p99=800ms.")],
+    slo: Annotated[
+        str, typer.Option(metavar="ttft_pNN=SECONDS", help="The promise: ttft_p95=1.5 (or 1.5s), ttft_p99=800ms.")
+    ],
     policies: options.Policies = None,
     seeds: options.Seeds = 1,
     seed: options.Seed = 1,
