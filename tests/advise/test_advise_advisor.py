@@ -294,6 +294,41 @@ def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
     assert document["verdict"] == advice.verdict
 
 
+@pytest.mark.parametrize("before", [0, 15])
+def test_one_cause_is_named_once_wherever_it_stands(tmp_path: Path, before: int) -> None:
+    """An id after a long common text breaks each turn in a block of its own place: still one thing to mend."""
+    rows = []
+    for turn in range(4):
+        for chat_of in range(20):
+            number = f"{chat_of * 7_919 + turn * 104_729:08x}-1111-4111-8111-{chat_of:06x}{turn:06x}"
+            system = f"{'Answer politely. ' * before}Request {number}. {'Be brief. ' * 90}"
+            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
+            messages = [{"role": "system", "content": system}, *asked]
+            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": messages})
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
+    urgent = [finding for finding in advice.findings if finding.severity == "fix first"]
+    assert [finding.kind for finding in urgent] == ["volatile-head"]
+    assert " have an id that changes" in urgent[0].text
+
+
+def test_two_causes_are_both_named(tmp_path: Path) -> None:
+    rows = []
+    for turn in range(5):
+        for chat_of in range(20):
+            shuffled = " ".join(f"tool{(at * (turn + 3) + chat_of) % 97}" for at in range(40))
+            system = (
+                f"Now: 2026-11-29T10:{turn:02}:{chat_of:02}Z. {'Answer politely. ' * 20}{shuffled} {'Be brief. ' * 90}"
+            )
+            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
+            messages = [{"role": "system", "content": system}, *asked]
+            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": messages})
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
+    kinds_found = {finding.kind for finding in advice.findings if finding.severity == "fix first"}
+    assert kinds_found == {"volatile-head", "broken-prefix"}
+
+
 def test_what_was_inferred_is_said_in_the_report(tmp_path: Path) -> None:
     rows = [{"timestamp": at, "messages": [{"role": "user", "content": f"{at} " * 300}]} for at in range(30)]
     (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))

@@ -75,6 +75,40 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert document["comparison"]["differences"][0].keys() >= {"ttft_p50_s", "ttft_p90_s", "ttft_p99_s"}
 
 
+def test_one_fleet_is_compared_and_several_are_refused_clearly(prefixroute: Prefixroute) -> None:
+    refused = prefixroute("compare", "chat", "--replicas", "2,4")
+    assert refused.code == 2
+    assert "a fleet must be one number of replicas here, got '2,4'" in refused.err
+    assert prefixroute("compare", "chat", "--replicas", "0").code == 2
+    alone = prefixroute("compare", "chat,requests=50", "--replicas", 1, "--policies", "random", "--seeds", 1, "--quiet")
+    assert "chat,requests=50 on 1 replica:" in alone.out
+
+
+def test_a_policy_that_leaves_replicas_idle_is_not_called_lowest_without_that(prefixroute: Prefixroute) -> None:
+    """The head that all share is longer than the minimum match: every request follows the first one."""
+    options = [
+        "compare",
+        "chat,requests=400,arrivals=poisson:0.5",
+        "--replicas",
+        4,
+        "--seeds",
+        1,
+        "--policies",
+        "round-robin,cache-aware",
+        "--timed",
+        "--quiet",
+    ]
+    document = json.loads(prefixroute(*options, "--json").out)
+    assert [(one["policy"], one["idle"], one["replicas"]) for one in document["idle"]] == [("cache-aware", 3, 4)]
+    shown = prefixroute(*options).out
+    assert "lowest, but 3 of 4 replicas nearly idle" in shown
+    assert "cache-aware is best, but 3 of 4 replicas nearly idle" in shown
+    assert (
+        "Note: cache-aware leaves 3 of 4 replicas nearly idle: its minimum match of 1,024 tokens is no more than the 2,000 "
+        in shown
+    )
+
+
 def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, log: Path) -> None:
     options = ["backtest", log, "--replicas", 2, "--current", "round-robin", "--policies", "round-robin,session"]
     document = json.loads(prefixroute(*options, "--json").out)

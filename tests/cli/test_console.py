@@ -65,7 +65,7 @@ def test_size_and_backtest_say_what_is_tried(
     assert "session: trying 1 replica\n" in sized
     assert "session: trying 4 replicas\n" in sized
     tested = prefixroute("backtest", log, "--replicas", 2, "--policies", "session").err
-    assert "cache-aware on 2 with 300,000 tokens" in tested
+    assert "round-robin on 2 with 300,000 tokens" in tested
     assert "session on 2 with unlimited caches" in tested
 
 

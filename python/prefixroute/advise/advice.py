@@ -291,12 +291,12 @@ def _table(comparison: Comparison) -> list[str]:
     ]
     if money:
         lines.append(f"  {'':<{width}}{share:>10}{'':>18}{time:>11}{time:>11}{money:>14}")
-    for row, difference in zip(comparison.rows, comparison.differences, strict=True):
+    for row in comparison.rows:
         infinite = row.recompute_ratio_infinite
         unlimited = "" if infinite is None else f"{100 * infinite:.1f}%"
         lines.append(
             f"  {row.policy:<{width}}{100 * row.recompute_ratio:>9.1f}%{unlimited:>11}{row.skew:>7.2f}{duration(row.ttft_p50_s):>11}"
-            f"{duration(row.ttft_p99_s):>11}{row.usd_per_million_requests_busiest:>14,.2f}  {_VERDICTS[difference.verdict]}"
+            f"{duration(row.ttft_p99_s):>11}{row.usd_per_million_requests_busiest:>14,.2f}  {comparison.judgement(row.policy)}"
         )
     return lines
 
@@ -320,9 +320,6 @@ def _times(comparison: Comparison) -> list[str]:
         f"Time to first token, {unit.name} more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
         *(f"  {line}" for line in lines),
     ]
-
-
-_VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 
 
 def _flip(flip: Flip) -> str:

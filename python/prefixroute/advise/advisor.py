@@ -34,6 +34,8 @@ from prefixroute.workload import Workload
 
 SIZINGS = 6
 """Runs that the search for a smaller fleet takes, about."""
+MENDED = 5
+"""Runs on mended prompts, about: text is cut into blocks anew in each, so the advisor's own policies get one run each."""
 LOAD_PARTS = 60
 """Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 13
@@ -125,10 +127,12 @@ class _Inquiry:
         self.base = base = asked.scenario
         self.workload = open_source(source, 1)
         self.facts = profile(self.workload)
+        head = self.workload.volatile
+        self.mended = None if head is None else profile(head.masked)
         self.inferred = any("inferred" in note for note in self.workload.notes)
         match = findings.other_match(self.facts) if base.replicas > 1 else None
         self.scenarios = candidates(self.facts, base, asked.further, match)
-        self.work = Stages(progress, _length(asked, self.facts, self.scenarios))
+        self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + MENDED * (self.mended is not None))
         self.comparison = self.compare(self.scenarios, len(self.scenarios) * (asked.seeds + 1), infinite=True)
         current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
@@ -143,11 +147,11 @@ class _Inquiry:
     def compare(
         self, scenarios: list[Scenario], runs: int, *, infinite: bool = False, source: Source | None = None
     ) -> Comparison:
-        """Run scenarios, on other traffic where a ``source`` is given; ``runs`` is about how many that takes."""
+        """Run scenarios, once on other traffic where a ``source`` is given; ``runs`` is about how many that takes."""
         return compare_scenarios(
             source or self.source,
             scenarios,
-            seeds=self.asked.seeds,
+            seeds=self.asked.seeds if source is None else 1,
             metric=METRIC,
             among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
             infinite=infinite,
@@ -189,12 +193,13 @@ class _Inquiry:
     def _findings(self, policy: str) -> Iterator[Finding]:
         """Yield what the facts and the comparison tell."""
         facts, comparison, chosen = self.facts, self.comparison, self.chosen
-        yield from findings.facts(facts, self.workload)
+        yield from findings.facts(facts, self.workload, self.mended)
         yield from findings.coincidence(comparison)
-        yield from findings.volatile(self.workload, facts)
+        yield from findings.volatile(self.workload, facts, self.mended)
         yield from findings.measured(comparison.row(chosen), self.scenario)
         yield from findings.keys(facts, policy, inferred=self.inferred)
         yield from self._matches()
+        yield from findings.idle(comparison, chosen)
         yield from findings.faster(comparison, chosen)
         yield from findings.noise(comparison)
         yield from findings.elsewhere(comparison)
@@ -245,11 +250,11 @@ class _Inquiry:
             return None
         before = self.comparison.row(self.asked.in_use if self.base.replicas > 1 else self.chosen)
         head = self.workload.volatile
-        if first.kind != "volatile-head" or head is None:
+        if first.kind != "volatile-head" or head is None or self.mended is None:
             fixed = first.evidence["floor_if_fixed"]
             return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
-        scenarios = candidates(profile(head.masked), self.base, self.asked.further)
-        compared = self.compare(scenarios, len(scenarios) * self.asked.seeds, source=head.masked)
+        scenarios = candidates(self.mended, self.base, () if self.asked.current is None else (self.asked.current,))
+        compared = self.compare(scenarios, MENDED, source=head.masked)
         policy = self._choice(compared)
         after = compared.row(policy)
         saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest

@@ -10,6 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
+from prefixroute.advise.idle import Idle, count_idle, reason
+from prefixroute.advise.profile import common_head
 from prefixroute.advise.sample import COLUMNS, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
@@ -17,9 +19,12 @@ from prefixroute.sim import Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
+from prefixroute.workload import Workload
 
 METRICS = (*COLUMNS, *PERCENTILES)
 """What may decide a comparison; lower is better."""
+VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
+"""Verdicts in words."""
 RATIO = attrgetter("outcome.recompute_ratio")
 
 
@@ -61,6 +66,7 @@ class Comparison:
         differences: of every policy from the reference, in the order given.
         winner: the reference, if every other policy is worse beyond the noise; else None.
         clusters: sessions that the intervals are made of.
+        idle: policies that leave replicas nearly idle, and why.
     """
 
     workload: str
@@ -72,6 +78,7 @@ class Comparison:
     clusters: int
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
+    idle: tuple[Idle, ...] = ()
 
     @property
     def leaders(self) -> list[str]:
@@ -85,6 +92,16 @@ class Comparison:
     def difference(self, policy: str) -> Difference:
         """Return the difference of a policy from the reference."""
         return next(one for one in self.differences if one.policy == policy)
+
+    def judgement(self, policy: str) -> str:
+        """Return a policy's verdict in words, with the remark that it leaves replicas idle where it does."""
+        said = VERDICTS[self.difference(policy).verdict]
+        remark = next((one.remark for one in self.idle if one.policy == policy), "")
+        return (
+            f"{said}, but {remark}"
+            if remark and said == VERDICTS["reference"]
+            else ", ".join(filter(None, (said, remark)))
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of ``compare --json``."""
@@ -100,6 +117,7 @@ class Comparison:
             "notes": list(self.notes),
             "rows": [row.as_dict() for row in self.rows],
             "differences": [one.as_dict() for one in self.differences],
+            "idle": [one.as_dict() for one in self.idle],
         }
 
     def to_json(self) -> str:
@@ -203,6 +221,20 @@ def compare_scenarios(
         clusters=clusters(groups[best], fixed=fixed),
         assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base, "replicas")),
         notes=workload.notes,
+        idle=_idle(workload, scenarios, groups),
+    )
+
+
+def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Sequence[Sample]]) -> tuple[Idle, ...]:
+    """Return which policies leave replicas nearly idle; the head that all prompts share is looked for only then."""
+    counts = [count_idle([sample.outcome for sample in group]) for group in groups]
+    if not any(counts):
+        return ()
+    head = len(common_head(workload)) * workload.block_size
+    return tuple(
+        Idle(one.policy_name, count, one.replicas, reason(one, head))
+        for one, count in zip(scenarios, counts, strict=True)
+        if count
     )
 
 

@@ -13,7 +13,7 @@ from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
 from prefixroute.sim import Scenario
 from prefixroute.sim.metrics import Row
-from prefixroute.workload import Workload, floor
+from prefixroute.workload import Workload
 
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
@@ -27,21 +27,26 @@ UNEVEN = 1.25
 """Skew of prefill time from which a busiest replica is worth a line."""
 
 
-def facts(profile: Profile, workload: Workload) -> Iterator[Finding]:
-    """Yield what the workload alone tells."""
-    if profile.broken is not None and not _is_volatile(workload, profile.broken.tokens, profile.block_size):
-        broken = profile.broken
+def facts(profile: Profile, workload: Workload, mended: Profile | None) -> Iterator[Finding]:
+    """Yield what the workload alone tells.
+
+    ``mended`` is the profile with a constant in place of the date or id that the text shows, where it shows one: turns
+    that break for that reason alone are whole in it, and one cause is named once.
+    """
+    whole = profile if mended is None else mended
+    if whole.broken is not None:
+        broken = whole.broken
         yield Finding(
             "broken-prefix",
             "fix first",
             f"{100 * broken.share:.0f} % of the turns after a session's first stop being equal to their own history after "
             f"{broken.tokens:,} tokens, inside the next {broken.block_size}: look for a date, an id or a shuffled list "
-            f"there, and move it to the end. The floor would fall from {100 * profile.floor:.1f} % to "
+            f"there, and move it to the end. The floor would fall from {100 * whole.floor:.1f} % to "
             f"{100 * broken.floor_if_fixed:.1f} % recomputed. Routing cannot mend this.",
             {
                 "tokens": broken.tokens,
                 "share": broken.share,
-                "floor": profile.floor,
+                "floor": whole.floor,
                 "floor_if_fixed": broken.floor_if_fixed,
             },
         )
@@ -65,23 +70,19 @@ def facts(profile: Profile, workload: Workload) -> Iterator[Finding]:
         )
 
 
-def _is_volatile(workload: Workload, tokens: int, block_size: int) -> bool:
-    """Return whether a break in the block after ``tokens`` is the date or id that the text shows there."""
-    return workload.volatile is not None and abs(workload.volatile.tokens - tokens) <= 2 * block_size
-
-
-def volatile(workload: Workload, profile: Profile) -> Iterator[Finding]:
+def volatile(workload: Workload, profile: Profile, mended: Profile | None) -> Iterator[Finding]:
     """Yield what a date or an id near the start of the prompts costs, where the trace has their text."""
     head = workload.volatile
-    if head is None:
+    if head is None or mended is None:
         return
-    fixed = floor(head.masked)
+    fixed = mended.floor
+    article = "an" if head.kind[0] in "aeiou" else "a"
     if profile.floor - fixed < NOTABLE:
         return
     yield Finding(
         "volatile-head",
         "fix first",
-        f"{100 * head.share:.0f} % of the prompts have a {head.kind} that changes, about {head.tokens:,} tokens after their "
+        f"{100 * head.share:.0f} % of the prompts have {article} {head.kind} that changes, about {head.tokens:,} tokens after their "
         f"start, and nothing behind it is shared. With a constant in its place the floor falls from "
         f"{100 * profile.floor:.1f} % to {100 * fixed:.1f} % recomputed: move it to the end. Routing cannot mend this.",
         {
@@ -226,6 +227,17 @@ def noise(comparison: Comparison) -> Iterator[Finding]:
             f"{comparison.clusters:,} sessions do not tell any of the policies apart: either nothing is shared that routing "
             f"could use, or the trace is too short.",
             {"sessions": comparison.clusters},
+        )
+
+
+def idle(comparison: Comparison, chosen: str) -> Iterator[Finding]:
+    """Yield the policies that leave replicas nearly idle; urgent where it is the one advised."""
+    for one in comparison.idle:
+        yield Finding(
+            "idle-replicas",
+            "warning" if one.policy == chosen else "note",
+            one.text(),
+            {"policy": one.policy, "idle": one.idle, "replicas": one.replicas},
         )
 
 

@@ -100,14 +100,14 @@ class Profile:
 
 def profile(workload: Workload) -> Profile:
     """Measure a workload in two passes. Costs some microseconds a request and one context per session."""
-    head = _common_head(workload)
+    head = common_head(workload)
     tally = _Tally(workload.block_size, head)
     for request in workload.requests():
         tally.add(request)
     return tally.result(workload.name)
 
 
-def _common_head(workload: Workload) -> Hashes:
+def common_head(workload: Workload) -> Hashes:
     """Return the blocks that at least half of the first sessions begin with; a single session has none."""
     firsts: dict[str, Hashes] = {}
     for number, request in enumerate(workload.requests()):

@@ -13,6 +13,10 @@ class Unit(NamedTuple):
     name: str
     per_second: float
 
+    def figure(self, seconds: float) -> str:
+        """Return a time in this unit, without its name: one decimal for milliseconds, two for longer ones."""
+        return f"{self.per_second * seconds:,.{1 if self.name == 'ms' else 2}f}"
+
 
 MILLISECONDS, SECONDS, HOURS = Unit("ms", 1e3), Unit("s", 1.0), Unit("h", 1 / 3_600)
 

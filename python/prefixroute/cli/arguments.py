@@ -23,6 +23,15 @@ def counts(text: str, *, what: str) -> list[int]:
     return list(dict.fromkeys(count(part, what=what) for part in names(text, what=what)))
 
 
+def fleet(text: str | int) -> int:
+    """Return the number of replicas of one fleet."""
+    if "," in str(text):
+        raise ConfigError(
+            f"a fleet must be one number of replicas here, got {str(text)!r}: `prefixroute simulate` takes several, N,N,..."
+        )
+    return count(str(text), what="a fleet's number of replicas")
+
+
 def count(text: str, *, what: str) -> int:
     """Return a positive whole number; ``300k``, ``1.5M`` and ``2G`` are understood (decimal)."""
     digits, scale = text.strip().replace("_", ""), 1

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from prefixroute.advise import Comparison, compare
+from prefixroute.advise.compare import VERDICTS
+from prefixroute.advise.times import unit_of
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.table import show_assumptions
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
@@ -36,7 +38,16 @@ TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99":
 """What is shown of the time to first token."""
 DISPENSABLE = ("mean", "p90", "p50")
 """Times that a narrow terminal does without, the first first."""
-VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
+WORDS = {
+    "recompute_ratio": "the share of prompt tokens computed again",
+    "ttft_mean_s": "the mean time to first token",
+    "ttft_p50_s": "the median time to first token",
+    "ttft_p90_s": "the p90 of time to first token",
+    "ttft_p99_s": "the p99 of time to first token",
+    "usd_per_million_requests": "dollars of prefill",
+    "usd_per_million_requests_busiest": "dollars of prefill, bought for the busiest replica",
+}
+"""What decides, in words."""
 
 
 @options.grouped
@@ -84,7 +95,11 @@ def command(  # noqa: PLR0917
 
 def show(found: Comparison, out: Console) -> None:
     """Print the tables of a comparison with its floor, its verdict, assumptions and notes."""
-    title = f"{found.workload} on {found.rows[0].replicas} replicas: differences from {found.reference}, intervals over {found.clusters:,} sessions"
+    count = found.rows[0].replicas
+    fleet = f"{count} replica{'s' * (count != 1)}"
+    title = (
+        f"{found.workload} on {fleet}: differences from {found.reference}, intervals over {found.clusters:,} sessions"
+    )
     out.print(_table(found, title))
     times, left_out = _fitting(found, out)
     out.print(times)
@@ -93,9 +108,21 @@ def show(found: Comparison, out: Console) -> None:
     floor = found.rows[0].floor
     if floor is not None:
         console.say(f"  {floor_line(floor)}", out)
-    said = f"{found.winner} is best" if found.winner else f"no winner: {', '.join(found.leaders)} are inside the noise"
-    console.say(f"  By {found.metric}, {said}.\n", out)
+    said = (
+        f"{found.winner} is {_best(found)}"
+        if found.winner
+        else f"no winner: {', '.join(found.leaders)} are inside the noise"
+    )
+    console.say(f"  By {WORDS[found.metric]}, {said}.\n", out)
+    for one in found.idle:
+        console.say(f"  Note: {one.text()}", out)
     show_assumptions(found.assumptions, found.notes, out)
+
+
+def _best(found: Comparison) -> str:
+    """Return what the winner is, with what it leaves idle in the same breath."""
+    judged = found.judgement(found.reference)
+    return judged.replace(VERDICTS["reference"], "best", 1)
 
 
 def _table(found: Comparison, title: str) -> Table:
@@ -110,7 +137,7 @@ def _table(found: Comparison, title: str) -> Table:
             usd(row.usd_per_million_requests),
             difference.usd_per_million_requests.text(),
             f"{row.skew:.3f}",
-            VERDICTS[difference.verdict],
+            found.judgement(row.policy),
         )
     return table
 
@@ -131,11 +158,14 @@ def _fitting(found: Comparison, out: Console) -> tuple[Table, list[str]]:
 
 def _times(found: Comparison, times: Mapping[str, str]) -> Table:
     """Return the table of times to first token, each with its difference from the reference."""
+    unit = unit_of(value for row in found.rows for value in (getattr(row, field) for field in times.values()))
     heads = {"policy": frozenset[str](), **{head: SECONDS for name in times for head in (name, f"{name} difference")}}
-    table = _headed("time to first token, ms", heads, found)
+    table = _headed(f"time to first token, {unit.name}", heads, found)
     for row, difference in zip(found.rows, found.differences, strict=True):
         pairs = ((getattr(row, field), getattr(difference, field)) for field in times.values())
-        table.add_row(row.policy, *(cell for time, gap in pairs for cell in (f"{1e3 * time:,.1f}", gap.text(1e3))))
+        table.add_row(
+            row.policy, *(cell for time, gap in pairs for cell in (unit.figure(time), gap.text(unit.per_second)))
+        )
     return table
 
 

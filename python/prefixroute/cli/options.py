@@ -40,7 +40,19 @@ WorkloadName = Annotated[
 Policies = Annotated[
     str | None, typer.Option(metavar="NAME,...", help="Policies and presets: see `prefixroute policies`.")
 ]
-Replicas = Annotated[int | None, typer.Option(min=1, help="Replicas of the fleet.", show_default="8")]
+
+
+def _fleet(text: str | int) -> int:
+    try:
+        return arguments.fleet(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Replicas = Annotated[
+    int | None,
+    typer.Option(parser=_fleet, metavar="N", help="Replicas of the fleet.", show_default="8"),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, with seeds counted up from --seed.")]
 Seed = Annotated[int, typer.Option(min=0, help="First seed. The same seed gives the same bytes.")]
 CacheKind = Annotated[

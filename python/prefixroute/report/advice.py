@@ -16,8 +16,6 @@ from prefixroute.report.drawing import svg
 from prefixroute.report.study import Study
 from prefixroute.report.table import floor_line, usd
 
-VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
-
 
 def advice_page(advice: Advice) -> str:
     """Return the whole page. Equal advice gives equal bytes."""
@@ -86,7 +84,7 @@ def _heads(assumptions: tuple[Assumption, ...]) -> str:
 
 def _rows(advice: Advice) -> Iterator[str]:
     compared = advice.comparison
-    for row, difference in zip(compared.rows, compared.differences, strict=True):
+    for row in compared.rows:
         infinite = row.recompute_ratio_infinite
         figures = (
             f"{100 * row.recompute_ratio:.2f}",
@@ -96,7 +94,7 @@ def _rows(advice: Advice) -> Iterator[str]:
             duration(row.ttft_p99_s),
             usd(row.usd_per_million_requests_busiest),
         )
-        verdict = html.cell(VERDICTS[difference.verdict], text_like=True)
+        verdict = html.cell(compared.judgement(row.policy), text_like=True)
         yield f"<tr>{html.cell(row.policy, text_like=True)}{''.join(map(html.cell, figures))}{verdict}</tr>"
     floor = compared.rows[0].floor
     if floor is not None:

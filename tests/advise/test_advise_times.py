@@ -1,0 +1,53 @@
+"""Times in the unit of their size, and replicas that do nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from prefixroute.advise.idle import count_idle, reason
+from prefixroute.advise.times import duration, unit_of
+from prefixroute.policies import CacheAware
+from prefixroute.sim import Scenario, simulate
+from prefixroute.workload import chat
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 ms"), (0.0004, "0.4 ms"), (0.0043, "4 ms"), (0.15, "150 ms"), (1.5, "1.50 s"), (169.2, "169 s"),
+        (9_748.79, "2.71 h"), (25_590.7, "7.11 h"), (35_567_367.0, "9,880 h"),
+    ],
+)  # fmt: skip
+def test_a_time_has_the_unit_of_its_size(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_table_has_one_unit_the_one_of_its_largest_figure() -> None:
+    assert unit_of([0.001, -0.5]).name == "ms"
+    assert unit_of([0.001, -35_567.367, math.inf]).name == "h"
+    assert unit_of([]).name == "ms"
+    assert unit_of([7_200.0]).figure(7_200.0) == "2.00"
+    assert unit_of([0.5]).figure(0.0043) == "4.3"
+
+
+def test_replicas_are_idle_that_get_less_than_a_tenth_of_their_share() -> None:
+    even = simulate(chat(1, requests=400), Scenario(policy="round-robin", replicas=4)).outcome
+    one = simulate(chat(1, requests=400), Scenario(policy="prefix-hash", replicas=1)).outcome
+    assert count_idle([even]) == count_idle([one]) == 0
+    few = simulate(chat(1, requests=2), Scenario(policy="round-robin", replicas=4)).outcome
+    assert count_idle([few]) == 0  # two requests on four replicas prove nothing
+
+
+def test_the_reason_is_a_head_above_the_minimum_match() -> None:
+    assert "minimum match of 1,024 tokens is no more than the 1,152 tokens" in reason(
+        Scenario(policy="cache-aware"), 1_152
+    )
+    above = Scenario(policy=CacheAware(min_match_tokens=1_168))
+    assert (
+        reason(above, 1_152)
+        == reason(Scenario(policy="session"), 1_152)
+        == reason(Scenario(policy="cache-aware"), 0)
+        == ""
+    )
