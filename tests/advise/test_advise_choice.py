@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prefixroute.advise import Comparison, Difference, Interval
@@ -100,3 +102,13 @@ def test_beside_dollars_stands_the_skew_of_prefill_time() -> None:
     (finding,) = measured(found.row("session"), Scenario())
     assert finding.evidence["prefill_skew"] == pytest.approx(1.67)
     assert "1.20 times the mean of the requests" in finding.text
+
+
+def test_no_routing_is_needed_only_where_none_recomputes_much_less() -> None:
+    found = compared({"round-robin": 10.0, "session": 20.0})
+    assert because(found, "round-robin", "round-robin").startswith("No prefix-aware routing is needed")
+    heavy = replace(found.row("round-robin"), recompute_ratio=0.7)
+    uneven = replace(found, rows=(heavy, found.row("session")))
+    assert because(uneven, "round-robin", "round-robin") == (
+        "session would recompute 10.0 % of the prompt tokens instead of 70.0 %, but costs more at its busiest replica."
+    )

@@ -29,7 +29,7 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     assert fleet.replicas < 8
     assert found.evidence["ttft_p95_one_less_s"] == fleet.ttft_one_less_s
     assert found.evidence["ttft_p95_one_replica_s"] == fleet.ttft_one_s
-    assert found.text.startswith(f"{fleet.replicas} of the 8 replicas would do: with {advice.policy} ")
+    assert found.text.startswith(f"{fleet.replicas} of the 8 replicas would do: with {advice.policy}, ")
     assert f"${CostModel().usd_per_month(8 - fleet.replicas):,.0f} a month less" in found.text
     assert "on the whole trace" in found.text
     assert found.text in advice.text().splitlines()[1:3]  # among the first lines, and not again below
@@ -54,11 +54,11 @@ def test_a_fleet_that_is_needed_whole_is_called_so() -> None:
     found = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "random", cost=CostModel())
     assert found.evidence["replicas"] == 3
     assert found.text.startswith(
-        "All 3 replicas are needed: with random 95 % of the requests have their first token within"
+        "All 3 replicas are needed: with random, 95 % of the requests have their first token within"
     )
     worse = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "session", cost=CostModel())
     assert worse.evidence["replicas"] is None
-    assert worse.text.startswith("All 3 replicas are needed: with random they take")
+    assert worse.text.startswith("All 3 replicas are needed: with random, they take")
 
 
 def test_one_replica_that_would_do_needs_no_router_and_the_headline_says_so() -> None:

@@ -70,8 +70,12 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert f"<p>{dollars[-1]}</p>" in text
     assert f"on 2 replicas: {document['advice']['verdict']}</h1>" in text
     assert "<figcaption>Prefill cost, busiest replica</figcaption>" in text
-    assert "Time to first token, ms more than" in shown.out
-    assert "Time to first token, ms more than" in text
+    assert "Time to first token, more than" in shown.out
+    assert "Time to first token, more than" in text
+    assert "  mean, ms  " in shown.out
+    assert '<th class="number">mean, ms' in text
+    assert "`" not in text[text.index("<body>") :]
+    assert "<code>prefixroute size</code>" in text
     assert document["comparison"]["differences"][0].keys() >= {"ttft_p50_s", "ttft_p90_s", "ttft_p99_s"}
 
 

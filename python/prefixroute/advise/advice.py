@@ -307,17 +307,20 @@ def _times(comparison: Comparison) -> list[str]:
     if not others:
         return []
     shown = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
-    unit = unit_of(getattr(one, field).value for one in others for field in shown.values())
-    rows = [[one.policy, *(getattr(one, field).text(unit.per_second) for field in shown.values())] for one in others]
-    widths = [max(map(len, column)) for column in zip(["policy", *shown], *rows, strict=True)]
+    units = {field: unit_of(getattr(one, field).value for one in others) for field in shown.values()}
+    heads = ["policy", *(f"{name}, {units[field].name}" for name, field in shown.items())]
+    rows = [
+        [one.policy, *(getattr(one, field).text(unit.per_second) for field, unit in units.items())] for one in others
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = [
         "  ".join(
             [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))]
         )
-        for first, *rest in (["policy", *shown], *rows)
+        for first, *rest in (heads, *rows)
     ]
     return [
-        f"Time to first token, {unit.name} more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
+        f"Time to first token, more than {comparison.reference} (95 % intervals over {comparison.clusters:,} sessions)",
         *(f"  {line}" for line in lines),
     ]
 

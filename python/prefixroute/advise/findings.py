@@ -10,6 +10,7 @@ from prefixroute.advise.backtest import Backtest
 from prefixroute.advise.choice import by_coincidence, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
+from prefixroute.advise.times import duration
 from prefixroute.policies import CacheAware
 from prefixroute.sim import Scenario
 from prefixroute.sim.metrics import Row
@@ -249,12 +250,12 @@ def faster(comparison: Comparison, chosen: str) -> Iterator[Finding]:
     sooner = [one for one in comparison.differences if one.ttft_mean_s.high < -SOONER * row.ttft_mean_s]
     if sooner:
         best = min(sooner, key=lambda one: one.ttft_mean_s.value)
-        other = comparison.row(best.policy)
+        other, dearer = comparison.row(best.policy), best.usd_per_million_requests_busiest.value
         yield Finding(
             "ttft",
             "note",
-            f"{best.policy} answers sooner: {1e3 * other.ttft_mean_s:,.0f} ms to the first token on average instead of "
-            f"{1e3 * row.ttft_mean_s:,.0f} ms, for ${best.usd_per_million_requests_busiest.value:,.2f} more per million requests.",
+            f"{best.policy} answers sooner: {duration(other.ttft_mean_s)} to the first token on average instead of "
+            f"{duration(row.ttft_mean_s)}, for ${abs(dearer):,.2f} {'less' if dearer < 0 else 'more'} per million requests.",
             {"policy": best.policy, "ttft_mean_s": other.ttft_mean_s, "ttft_mean_s_chosen": row.ttft_mean_s},
         )
 

@@ -84,7 +84,7 @@ def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> s
     today = f"{_told(now.ttft_s)} of {count} with {before.policy_name}"
     if fleet.replicas is None:
         return (
-            f"All {count} replicas are needed: with {policy} they take {_told(fleet.ttft_s)} to the first token of 95 % of "
+            f"All {count} replicas are needed: with {policy}, they take {_told(fleet.ttft_s)} to the first token of 95 % of "
             f"the requests, more than a tenth above the {today}."
         )
     enough = (
@@ -95,7 +95,7 @@ def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> s
     less = "" if fleet.ttft_one_less_s is None else f"; {fleet.replicas - 1} would take {_told(fleet.ttft_one_less_s)}"
     single = "" if fleet.replicas <= 2 else f", one alone {_told(fleet.ttft_one_s)}"  # noqa: PLR2004 - said already
     return (
-        f"{enough}: with {policy} 95 % of the requests have their first token within {_told(fleet.ttft_s)}, and a tenth "
+        f"{enough}: with {policy}, 95 % of the requests have their first token within {_told(fleet.ttft_s)}, and a tenth "
         f"more than the {today} is allowed{less}{single}."
     )
 

@@ -93,6 +93,16 @@ def because(comparison: Comparison, chosen: str, in_use: str) -> str:
     if row.replicas == 1:
         return "One replica has nothing to route: its own prefix cache reuses what there is to reuse."
     if chosen in LOAD_ONLY:
+        best = min(comparison.rows, key=lambda other: other.recompute_ratio)
+        if row.recompute_ratio - best.recompute_ratio > NOTABLE:
+            dearer = best.usd_per_million_requests_busiest > row.usd_per_million_requests_busiest
+            but = (
+                "costs more at its busiest replica" if dearer else "is not told from it by the noise, or answers later"
+            )
+            return (
+                f"{best.policy} would recompute {percent(best.recompute_ratio)} of the prompt tokens instead of "
+                f"{percent(row.recompute_ratio)}, but {but}."
+            )
         return "No prefix-aware routing is needed: what it would add is inside the noise, or not worth its trouble."
     other = comparison.row(ROUND_ROBIN if chosen == in_use else in_use)
     than = "round robin" if other.policy == ROUND_ROBIN else other.policy

@@ -158,14 +158,15 @@ def _fitting(found: Comparison, out: Console) -> tuple[Table, list[str]]:
 
 def _times(found: Comparison, times: Mapping[str, str]) -> Table:
     """Return the table of times to first token, each with its difference from the reference."""
-    unit = unit_of(value for row in found.rows for value in (getattr(row, field) for field in times.values()))
-    heads = {"policy": frozenset[str](), **{head: SECONDS for name in times for head in (name, f"{name} difference")}}
-    table = _headed(f"time to first token, {unit.name}", heads, found)
+    units = {field: unit_of(getattr(row, field) for row in found.rows) for field in times.values()}
+    heads = {"policy": frozenset[str]()}
+    for name, field in times.items():
+        heads |= {f"{name}, {units[field].name}": SECONDS, f"{name} difference": SECONDS}
+    table = _headed("time to first token", heads, found)
     for row, difference in zip(found.rows, found.differences, strict=True):
-        pairs = ((getattr(row, field), getattr(difference, field)) for field in times.values())
-        table.add_row(
-            row.policy, *(cell for time, gap in pairs for cell in (unit.figure(time), gap.text(unit.per_second)))
-        )
+        pairs = ((unit, getattr(row, field), getattr(difference, field)) for field, unit in units.items())
+        cells = (cell for unit, time, gap in pairs for cell in (unit.figure(time), gap.text(unit.per_second)))
+        table.add_row(row.policy, *cells)
     return table
 
 

@@ -23,7 +23,7 @@ def advice_page(advice: Advice) -> str:
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
     drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
     parts = [
-        *(f"<p>{_prose(line)}</p>" for line in advice.opening if line),
+        *(html.paragraph(line) for line in advice.opening if line),
         *([] if advice.backtest is None else map(html.paragraph, advice.backtest.text().splitlines())),
         *map(html.paragraph, advice.expectation),
         html.heading("Why"),
@@ -54,15 +54,10 @@ def _findings(advice: Advice) -> Iterator[str]:
             "",
             (
                 f'<tr><td class="text"><strong>{escape(finding.severity)}</strong></td>'
-                f'<td class="text prose">{_prose(finding.text)}</td></tr>'
+                f'<td class="text prose">{html.inline(finding.text)}</td></tr>'
                 for finding in advice.remaining
             ),
         )
-
-
-def _prose(text: str) -> str:
-    """Return text as HTML, with what stands between backticks as code."""
-    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(escape(text).split("`")))
 
 
 HEADS: dict[str, frozenset[str]] = {
@@ -108,13 +103,13 @@ def _times(compared: Comparison) -> Iterator[str]:
     """Yield how far each policy's times to first token are from the reference's, with intervals."""
     if len(compared.rows) == 1:
         return
-    unit = unit_of(getattr(one, field).value for one in compared.differences for field in TIMES.values())
-    yield html.heading(f"Time to first token, {unit.name} more than {compared.reference}")
+    units = {field: unit_of(getattr(one, field).value for one in compared.differences) for field in TIMES.values()}
+    yield html.heading(f"Time to first token, more than {compared.reference}")
     mark = f" {html.ASSUMED}" if on_defaults(SECONDS, compared.assumptions) else ""
-    heads = "".join(f'<th class="number">{name}{mark}</th>' for name in TIMES)
+    heads = "".join(f'<th class="number">{name}, {units[field].name}{mark}</th>' for name, field in TIMES.items())
     rows = (
         f"<tr>{html.cell(one.policy, text_like=True)}"
-        f"{''.join(html.cell(getattr(one, field).text(unit.per_second)) for field in TIMES.values())}</tr>"
+        f"{''.join(html.cell(getattr(one, field).text(units[field].per_second)) for field in TIMES.values())}</tr>"
         for one in compared.differences
         if one.policy != compared.reference
     )

@@ -73,14 +73,22 @@ def heading(text: str) -> str:
     return f"<h2>{escape(text)}</h2>"
 
 
+def inline(text: str) -> str:
+    """Return plain text as HTML, with what stands between backticks as code."""
+    parts = escape(text).split("`")
+    if not len(parts) % 2:
+        return escape(text)  # a backtick alone is one
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+
+
 def paragraph(text: str, *, soft: bool = False) -> str:
     """Return a paragraph of plain text; ``soft`` for notes."""
-    return f'<p class="soft">{escape(text)}</p>' if soft else f"<p>{escape(text)}</p>"
+    return f'<p class="soft">{inline(text)}</p>' if soft else f"<p>{inline(text)}</p>"
 
 
 def ordered(items: Iterable[str]) -> str:
     """Return a numbered list of plain text."""
-    return f"<ol>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ol>"
+    return f"<ol>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ol>"
 
 
 def legend(policies: Sequence[str]) -> str:
@@ -107,7 +115,7 @@ def table(head: str, rows: Iterable[str]) -> str:
 def cell(text: str, *, text_like: bool = False, prose: bool = False) -> str:
     """Return a table cell: numbers to the right, text to the left, prose over several lines."""
     side = "text prose soft" if prose else "text" if text_like else "number"
-    return f'<td class="{side}">{escape(text)}</td>'
+    return f'<td class="{side}">{inline(text)}</td>'
 
 
 def assumptions(items: Iterable[Assumption]) -> str:
