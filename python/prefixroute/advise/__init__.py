@@ -6,7 +6,7 @@ use alone. Results are frozen, have ``as_dict`` and ``to_json``, and depend on n
 
 from __future__ import annotations
 
-from prefixroute.advise.advice import Advice, Finding, Flip, Saving, Step
+from prefixroute.advise.advice import Advice, Finding, Flip, Remedy, Saving, Step
 from prefixroute.advise.advisor import Question, advise
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.bootstrap import Interval
@@ -26,6 +26,7 @@ __all__ = [
     "Interval",
     "Profile",
     "Question",
+    "Remedy",
     "Saving",
     "Sizing",
     "Slo",
