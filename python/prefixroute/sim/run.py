@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import POLICIES, as_policy
+from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
 from prefixroute.sim.scenario import Scenario
@@ -82,6 +83,8 @@ def simulate(
 ) -> Run:
     """Run a workload under a scenario: in order, or in time if the scenario has an engine.
 
+    Meanwhile Python's cyclic garbage collector looks less often, see :mod:`prefixroute.sim.garbage`.
+
     Args:
         workload: read once, from its start.
         scenario: the default is ``cache-aware`` on 8 replicas in order.
@@ -99,11 +102,13 @@ def simulate(
     cost = cost or CostModel()
     if scenario.engine is None:
         ordered = OrderedRun(scenario, workload.block_size)
-        ordered.run(workload.requests(), progress)
+        with collected_rarely():
+            ordered.run(workload.requests(), progress)
         outcome = _outcome(scenario, ordered.log, ordered.fleet.names, cost)
         return Run(scenario, outcome, ordered.log, tuple(ordered.fleet.names))
     timed = TimedRun(scenario, workload.block_size, scenario.engine)
-    timed.run(workload.requests(), progress)
+    with collected_rarely():
+        timed.run(workload.requests(), progress)
     outcome = _outcome(scenario, timed.log, timed.fleet.names, cost, timed)
     return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried)
 
