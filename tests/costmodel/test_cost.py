@@ -95,8 +95,11 @@ def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
         ({"model": "gpt-9"}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'gpt-9'"),
         ({"utilisation": 0}, "utilisation must be above 0 and at most 1, got 0"),
         ({"utilisation": float("nan")}, "utilisation must be"),
-        ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be a finite number, 0 or more, got -1"),
-        ({"tensor_parallel": 0}, "tensor_parallel must be 1 or more, got 0"),
+        ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be at least 0, got -1"),
+        ({"usd_per_gpu_hour": float("inf")}, "usd_per_gpu_hour must be a finite number, got inf"),
+        ({"overhead_s": "1"}, "overhead_s must be a finite number, got '1'"),
+        ({"tensor_parallel": 0}, "tensor_parallel must be at least 1, got 0"),
+        ({"tensor_parallel": 1.5}, "tensor_parallel must be an int, got 1.5"),
     ],
 )
 def test_wrong_figures_are_refused(arguments: dict[str, object], message: str) -> None:

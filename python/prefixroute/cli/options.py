@@ -230,6 +230,17 @@ def name_bad_lines(workload: Workload) -> None:
         console.note(f"{workload.name}: {workload.skipped}")
 
 
+_FIGURES = {
+    "gpu": "gpu",
+    "model": "model",
+    "tensor_parallel": "tensor_parallel",
+    "utilisation": "utilisation",
+    "overhead": "overhead_s",
+    "price": "usd_per_gpu_hour",
+}
+"""Arguments of the cost model by the options that give them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """GPU and model of a replica, as far as the user says."""
@@ -241,7 +252,9 @@ class Machine:
     @property
     def cost(self) -> CostModel:
         """The cost model; what was not given is a default and marked so."""
-        return CostModel(self.gpu, self.model, tensor_parallel=self.tensor_parallel)
+        return CostModel(
+            **{_FIGURES[one.name]: getattr(self, one.name) for one in fields(self) if one.name in _FIGURES}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,17 +264,6 @@ class Hardware(Machine):
     utilisation: Utilisation = None
     overhead: Overhead = None
     capacity: Capacity = None
-
-    @property
-    def cost(self) -> CostModel:
-        """The cost model; what was not given is a default and marked so."""
-        return CostModel(
-            self.gpu,
-            self.model,
-            tensor_parallel=self.tensor_parallel,
-            utilisation=self.utilisation,
-            overhead_s=self.overhead,
-        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -278,18 +280,6 @@ class PricedHardware(Hardware):
     """Hardware and what it costs."""
 
     price: Price = None
-
-    @property
-    def cost(self) -> CostModel:
-        """The cost model; what was not given is a default and marked so."""
-        return CostModel(
-            self.gpu,
-            self.model,
-            tensor_parallel=self.tensor_parallel,
-            utilisation=self.utilisation,
-            overhead_s=self.overhead,
-            usd_per_gpu_hour=self.price,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.bounds import number, whole
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import Gpu, find_gpu
 from prefixroute.costmodel.models import ModelShape, find_model
@@ -111,8 +112,7 @@ class CostModel:
         self.usd_per_gpu_hour = _not_negative("usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
         self.overhead_s = _not_negative("overhead_s", overhead_s, 0.0)
         self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
-        if self.tensor_parallel < 1:
-            raise ConfigError(f"tensor_parallel must be 1 or more, got {tensor_parallel}")
+        whole("tensor_parallel", self.tensor_parallel, 1)
         speed = self.utilisation * self.gpu.flops * self.tensor_parallel
         self._linear_s = 2 * self.model.active_parameters / speed
         self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
@@ -271,13 +271,11 @@ class CostModel:
 
 def _share(name: str, value: float | None, default: float) -> float:
     share = default if value is None else value
-    if not 0 < share <= 1:
-        raise ConfigError(f"{name} must be above 0 and at most 1, got {share}")
+    number(name, share, 0, 1, above=True)
     return share
 
 
 def _not_negative(name: str, value: float | None, default: float) -> float:
     figure = default if value is None else value
-    if not 0 <= figure < math.inf:
-        raise ConfigError(f"{name} must be a finite number, 0 or more, got {figure}")
+    number(name, figure, 0)
     return figure

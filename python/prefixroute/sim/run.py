@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.bounds import whole
 from prefixroute.costmodel import CostModel
-from prefixroute.errors import ConfigError
 from prefixroute.policies import POLICIES, as_policy
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
@@ -49,8 +49,7 @@ class Run:
         Raises:
             ConfigError: less than one part.
         """
-        if buckets < 1:
-            raise ConfigError(f"buckets must be at least 1, got {buckets}")
+        whole("buckets", buckets, 1)
         log, replicas = self.log, len(self.names)
         replica = log.column("replica")
         if self.scenario.engine is None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from prefixroute.bounds import whole
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim.floor import floor_tokens
@@ -114,8 +115,7 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
     Raises:
         ConfigError: ``jobs`` is below one, or cannot be had with these sources.
     """
-    if jobs < 1:
-        raise ConfigError(f"jobs must be at least 1, got {jobs}")
+    whole("jobs", jobs, 1)
     if jobs == 1 or len(tasks) == 1:
         yield from _here(tasks, progress)
         return

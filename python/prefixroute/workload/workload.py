@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from prefixroute.bounds import number
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.workload.readers.reading import Skipped
@@ -103,13 +104,12 @@ class Workload:
 
         Taking requests one by one would tear conversations apart and make every cache look worse.
         """
-        if not 0 < share <= 1:
-            raise ConfigError(f"share of sessions must be above 0 and at most 1, got {share}")
+        number("share of sessions", share, 0, 1, above=True)
         limit = share * _KEY_RANGE
 
         def requests() -> Iterator[Request]:
-            for number, request in enumerate(self.source()):
-                if chain_key(seed, "sample", number if request.session is None else request.session) < limit:
+            for at, request in enumerate(self.source()):
+                if chain_key(seed, "sample", at if request.session is None else request.session) < limit:
                     yield request
 
         note = f"a sample of {share:.4g} of the sessions, each whole (seed {seed})"
