@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, final
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,17 @@ __all__ = [
     "hash_blocks",
     "PrefixIndex",
     "capped_hits",
+    "chain",
+    "draw",
+    "falling",
+    "filled",
+    "first_choice",
     "highest",
     "lowest",
+    "mapped",
+    "nth",
+    "sum_of_products",
+    "up_to",
     "EventQueue",
     "ReplicaEngine",
     "IndexStats",
@@ -50,6 +59,7 @@ class _Namespace(Protocol):
     def extra(self) -> Iterable[tuple[int, str | bytes]]: ...
 
 _Number = TypeVar("_Number", int, float)
+_T = TypeVar("_T")
 _TokenIds: TypeAlias = Sequence[SupportsIndex] | NDArray[np.integer[Any]] | _Buffer | _ArrayLike
 _Prompt: TypeAlias = _TokenIds | str | bytes | bytearray | BlockHashes
 _Hashes: TypeAlias = Iterable[SupportsIndex | bytes] | NDArray[np.integer[Any]]
@@ -346,8 +356,26 @@ class EntryCache:
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
-def highest(values: Sequence[_Number]) -> tuple[_Number, int, int]: ...
-def lowest(values: Sequence[_Number]) -> tuple[_Number, int, int]: ...
+# A column is a list or a one-dimensional array of one number per replica.
+_Column: TypeAlias = Iterable[_Number] | NDArray[Any]
+
+def falling(values: _Column[float]) -> NDArray[np.float64]: ...
+def filled(rates: Iterable[float | None], otherwise: float) -> NDArray[np.float64]: ...
+def highest(values: _Column[_Number]) -> tuple[_Number, int, int]: ...
+def lowest(values: _Column[_Number]) -> tuple[_Number, int, int]: ...
+def mapped(values: Iterable[_T], function: Callable[[_T], float]) -> NDArray[np.float64]: ...
+def nth(values: _Column[float], value: float, earlier: int) -> int: ...
+
+# A term is a weight and one column or more.
+def sum_of_products(
+    constant: float, *terms: tuple[float, Unpack[tuple[_Column[float], ...]]], over: _Column[float] | None = None
+) -> NDArray[np.float64]: ...
+def chain(key: int, first: int, last: int) -> NDArray[np.uint64]: ...
+def draw(seed: int, turn: int, k: int) -> float: ...
+def first_choice(
+    key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None = None
+) -> int: ...
+def up_to(slots: tuple[int, ...], values: _Column[float], limit: float) -> tuple[int, ...]: ...
 def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]: ...
 @final
 class EventQueue:

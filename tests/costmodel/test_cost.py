@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefixroute.costmodel import CostModel, find_model, gpus, models
 from prefixroute.errors import ConfigError
@@ -42,6 +45,22 @@ def test_arrays_agree_with_scalars(kind: type[np.integer]) -> None:
     seconds = ARTICLE.prefill_seconds(new, cached)
     assert seconds.dtype == np.float64
     np.testing.assert_allclose(seconds, expected, rtol=1e-14)
+
+
+@given(st.integers(1, 200_000), st.data())
+def test_the_rest_of_a_prompt_behind_each_head(prompt: int, data: st.DataObject) -> None:
+    cost = CostModel(overhead_s=0.003)
+    heads = data.draw(st.lists(st.integers(0, prompt), min_size=1))
+    expected = [cost.prefill_seconds(prompt - head, head) for head in heads]
+    whole = cost.prefill_seconds(prompt)
+    assert cost.rest_seconds(prompt, heads).tolist() == pytest.approx(expected, abs=1e-14 * whole)
+
+    class Doubled(CostModel):
+        def prefill_seconds(self, new_tokens: Any, cached_tokens: Any = 0) -> Any:
+            return 2 * super().prefill_seconds(new_tokens, cached_tokens)
+
+    twice = Doubled(overhead_s=0.003).rest_seconds(prompt, heads)
+    assert twice.tolist() == [2 * seconds for seconds in expected]
 
 
 def test_kv_cache_of_the_article() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prefixroute.errors import ConfigError, OverloadedError
@@ -35,9 +37,8 @@ from prefixroute.policies import (
     presets,
 )
 from prefixroute.policies.base import settle
-from prefixroute.policies.keyed import rendezvous_order, text_hash
+from prefixroute.policies.keyed import rendezvous, text_hash
 from prefixroute.policies.preset import read_preset
-from prefixroute.policies.view import mix64
 from prefixroute.types import Report
 
 LONG = 4_096
@@ -278,6 +279,7 @@ def test_weighted_scorers_and_filter() -> None:
     assert picks(Weighted((("tokens", 1.0),)), seen._replace(queued=[9, 1, 5])) == {1}
     assert picks(Weighted((("session", 1.0),)), seen._replace(binding=1)) == {1}
     assert picks(Weighted(((lambda v: [float(s == 1) for s in v.slots], 9.0), ("prefix", 1.0))), seen) == {1}
+    assert picks(Weighted(((lambda v: np.array(v.slots) == 1, 9.0), ("prefix", 1.0))), seen) == {1}
     assert Weighted((("length", 1.0),)).decide(seen).values == pytest.approx([0.0, 1 / 16, (4_080 / 8_192) ** 2])
 
 
@@ -322,6 +324,14 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
         (lambda _: 99, "picked slot 99, on offer were"),
         (lambda _: [1.0], "1 scores for 3 slots"),
         (lambda _: [float("nan")] * 3, "not a number"),
+        (lambda _: [1.0, 2.0, float("nan")], "not a number"),
+        (lambda _: ["a", "b", "c"], "not a number"),
+        (lambda _: [1.0, None, 2.0], "not a number"),
+        (lambda _: np.array([1.0, float("nan"), 2.0]), "not a number"),
+        (lambda _: np.array(["a", "b", "c"]), "not a number"),
+        (lambda _: np.ones((3, 2)), "not a number"),
+        (lambda _: np.ones(2), "2 scores for 3 slots"),
+        (lambda _: np.array(99), "picked slot 99"),
         (lambda _: None, "must return a slot"),
         (lambda _: True, "must return a slot"),
         (lambda _: "r0", "must return a slot"),
@@ -333,11 +343,21 @@ def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
         settle(policy.decide(seen), seen, policy.name)
 
 
+def test_a_scorer_gives_a_number_for_each_slot() -> None:
+    for wrong, message in (([1.0], "gave 1 scores for 3"), (["a", 1, 2], "must be a number, got str")):
+        with pytest.raises(ConfigError, match=message):
+            Weighted(((lambda _, wrong=wrong: wrong, 1.0),)).decide(view([0, 0, 0]))
+
+
 def test_answers_of_every_form() -> None:
     seen = view([0, 0, 0])
     assert picks(as_policy(lambda v: v.slots[1]), seen) == {1}
     assert picks(as_policy(lambda _: (2, "because")), seen) == {2}
     assert picks(as_policy(lambda _: [0.0, 5.0, 5.0]), seen) == {1, 2}
+    assert picks(as_policy(lambda _: [Fraction(1, 3), True, 10**400]), seen) == {2}
+    for kind in (np.float64, np.float32, np.int64, object):
+        assert picks(as_policy(lambda _, kind=kind: np.array([0, 5, 5], kind)), seen) == {1, 2}
+    assert picks(as_policy(lambda _: np.array(1)), seen) == {1}
 
     class Last(Policy):
         name = "last"
@@ -394,11 +414,17 @@ def test_a_wrong_preset_is_refused(text: str, message: str) -> None:
         read_preset(text, POLICIES)
 
 
+def order(seen: View, key: int) -> list[int]:
+    """Each next choice of a key once those before it are gone."""
+    first = rendezvous(seen, key)
+    return [first, *order(seen.without(first), key)] if len(seen.slots) > 1 else [first]
+
+
 def test_placement_is_the_same_for_ever() -> None:
     """Routers of different versions must agree without talking: these values are pinned."""
     names = [f"http://10.0.0.{i}:8000" for i in range(1, 6)]
     hashes = tuple(text_hash(name) for name in names)
-    placed = [list(rendezvous_order(view([0] * 5, hashes=hashes), mix64(text_hash(f"chat-{i}")))) for i in range(4)]
+    placed = [order(view([0] * 5, hashes=hashes), text_hash(f"chat-{i}")) for i in range(4)]
     assert text_hash("http://10.0.0.1:8000") == 0xF53A780B6CF36C46
     assert placed == [[2, 3, 0, 4, 1], [1, 0, 4, 3, 2], [0, 1, 2, 3, 4], [2, 0, 4, 1, 3]]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.bounds import number, whole
+from prefixroute.columns import Column, mapped, sum_of_products
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import Gpu, find_gpu
 from prefixroute.costmodel.models import ModelShape, find_model
@@ -152,6 +153,17 @@ class CostModel:
             self._linear_s * new + self._attention_s * (new * (new + 2 * cached)) + self.overhead_s
         )
         return seconds
+
+    def rest_seconds(self, prompt_tokens: int, cached_tokens: Column) -> NDArray[np.float64]:
+        """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several cached heads, as decisions ask.
+
+        With p = n + c, ``n (n + 2 c) = p^2 - c^2``: one sum of products. Another ``prefill_seconds`` is called for each head.
+        """
+        if type(self).prefill_seconds is not CostModel.prefill_seconds:
+            return mapped(cached_tokens, lambda cached: self.prefill_seconds(prompt_tokens - cached, cached))
+        linear, attention = self._linear_s, self._attention_s
+        whole = linear * prompt_tokens + attention * (prompt_tokens * prompt_tokens) + self.overhead_s
+        return sum_of_products(whole, (-linear, cached_tokens), (-attention, cached_tokens, cached_tokens))
 
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0

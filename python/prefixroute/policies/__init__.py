@@ -1,5 +1,6 @@
 """Policies: small frozen objects, each one pure function of a view. The router does the rest."""
 
+from prefixroute.draws import draw
 from prefixroute.policies.base import Answer, FunctionPolicy, Pick, Policy, Scores
 from prefixroute.policies.catalog import POLICIES, Description, as_policy, describe, presets
 from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
@@ -7,7 +8,7 @@ from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import BeliefSettings, Preset
 from prefixroute.policies.scored import SCORERS, LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
-from prefixroute.policies.view import SIGNALS, Request, View, draw
+from prefixroute.policies.view import SIGNALS, Request, View
 
 __all__ = [
     "POLICIES",

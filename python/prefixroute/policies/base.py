@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, isnan
-from numbers import Real
+from math import exp
 from operator import index
-from typing import ClassVar, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias
 
+import numpy as np
+
+from prefixroute.columns import Column, highest, nth
 from prefixroute.errors import ConfigError
-from prefixroute.extremes import highest
-from prefixroute.policies.view import SIGNALS, View
+from prefixroute.policies.view import SIGNALS, View, on_offer
 
 TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
@@ -27,7 +28,7 @@ class Scores(NamedTuple):
     With a ``temperature`` above 0 the winner is drawn by softmax of ``value / temperature``.
     """
 
-    values: Sequence[float]
+    values: Column
     reason: str
     temperature: float = 0.0
 
@@ -62,7 +63,7 @@ class Policy:
         raise NotImplementedError
 
 
-Answer: TypeAlias = int | Pick | Sequence[float] | Scores
+Answer: TypeAlias = int | Pick | Column | Scores
 """What a user's function may return: a slot, a slot and a reason, or one score per slot on offer."""
 
 
@@ -82,6 +83,9 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
     """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
     if isinstance(answer, Scores):
         return answer
+    if isinstance(answer, np.ndarray) and answer.ndim:
+        return Scores(answer, name)
+    slot: Any
     if isinstance(answer, Sequence) and not isinstance(answer, str):
         if len(answer) != 2 or not isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
             return Scores(answer, name)  # type: ignore[arg-type]  # a sequence of numbers, as far as types can tell
@@ -98,38 +102,26 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
 def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
     """Return (slot, reason) of a policy's answer: ties of scores are broken by draw, a foreign slot is refused."""
     choice = as_choice(answer, name)
-    if type(choice) is not Scores:
-        if choice[0] in view.slots:
+    if not isinstance(choice, Scores):
+        if on_offer(choice[0], view.slots):
             return choice
         raise ConfigError(f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}")
     values, slots = choice[0], view.slots
     if len(values) != len(slots):
         raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")
-    if not _are_numbers(values):
-        raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}")
-    if choice[2] > 0.0:
-        return slots[_softmax(values, choice[2], view.draw(TIE))], choice[1]
-    high, count, first = highest(values)
-    if count == 1:
-        return slots[first], choice[1]
-    ties = [slot for slot, value in zip(slots, values, strict=True) if value == high]
-    return ties[int(view.draw(TIE) * len(ties))], choice[1]
-
-
-def _are_numbers(values: Sequence[float]) -> bool:
-    """Return whether all scores can be compared: none is NaN, nor anything but a real number."""
     try:
-        if not isnan(sum(values)):
-            return True
-    except (TypeError, ValueError, ArithmeticError):
-        pass
-    # Infinities of both signs have no sum, nor have a float and an int too large for one.
-    return all(isinstance(value, Real) and value == value for value in values)  # noqa: PLR0124  # NaN differs from itself
+        high, count, first = highest(values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}") from error
+    if choice[2] > 0.0:
+        return slots[_softmax(values, high, choice[2], view.draw(TIE))], choice[1]
+    if count > 1:
+        first = nth(values, high, int(view.draw(TIE) * count))
+    return slots[first], choice[1]
 
 
-def _softmax(values: Sequence[float], temperature: float, point: float) -> int:
+def _softmax(values: Column, high: float, temperature: float, point: float) -> int:
     """Return the position whose share of softmax(values / temperature) holds ``point`` of [0, 1)."""
-    high = max(values)
     shares = [exp((value - high) / temperature) for value in values]
     rest = point * sum(shares)
     for position, share in enumerate(shares):

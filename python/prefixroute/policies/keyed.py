@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from math import ceil, log
+from math import ceil, inf, nextafter
 from typing import ClassVar
 
+from prefixroute.columns import up_to
+from prefixroute.draws import first_choice
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, settle
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, least, mix64
-
-_SPREAD = 0xE7037ED1A0B428DB  # odd, from wyhash: sets replicas apart after the key is mixed in
-_MASK = (1 << 64) - 1
+from prefixroute.policies.view import View, least, on_offer
 
 
 @lru_cache(maxsize=65_536)
@@ -28,40 +27,9 @@ def text_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def rendezvous(view: View, key: int) -> int:
-    """Return the slot on offer that ranks first for ``key``."""
-    if view.weights is not None:
-        return rendezvous_order(view, key)[0]
-    return _first(key, view.slots, view.hashes)
-
-
-@lru_cache(maxsize=65_536)
-def _first(key: int, slots: tuple[int, ...], hashes: tuple[int, ...]) -> int:
-    """Return the first choice among replicas of equal weight; remembered, since keys come again."""
-    return max(slots, key=lambda slot: _weight(key, hashes[slot]))
-
-
-def rendezvous_order(view: View, key: int) -> tuple[int, ...]:
-    """Return the slots on offer from first to last choice of ``key``; a replica of weight 2 is first twice as often."""
-    return _order(key, view.slots, view.hashes, view.weights)
-
-
-@lru_cache(maxsize=4_096)
-def _order(
-    key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None
-) -> tuple[int, ...]:
-    """Return the replicas from first to last choice; remembered, since keys that overflow come again."""
-    if weights is None:
-        return tuple(sorted(slots, key=lambda slot: _weight(key, hashes[slot]), reverse=True))
-    return tuple(
-        sorted(slots, key=lambda slot: log((_weight(key, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot], reverse=True)
-    )
-
-
-def _weight(key: int, replica: int) -> int:
-    """Return 64 bits that depend on every bit of both hashes: the folded 128-bit product, as in wyhash."""
-    product = (key ^ replica) * (replica ^ _SPREAD | 1)
-    return (product ^ (product >> 64)) & _MASK
+def rendezvous(view: View, key: int, slots: tuple[int, ...] | None = None) -> int:
+    """Return which of ``slots`` (all on offer) ranks first for ``key``; a replica of weight 2 does so twice as often."""
+    return first_choice(key, view.slots if slots is None else slots, view.hashes, view.weights)
 
 
 def _document(view: View) -> int | None:
@@ -108,10 +76,10 @@ class Session(Policy):
         if not session:
             return _fallback(self.fallback, view), "no_session"
         bound = view.binding
-        if bound is not None and bound in view.slots:
+        if bound is not None and on_offer(bound, view.slots):
             return bound, "primary"
         reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
-        return rendezvous(view, mix64(text_hash(session))), reason
+        return rendezvous(view, text_hash(session)), reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +113,7 @@ class Rendezvous(Policy):
         key = _KEYS[self.key](view)
         if key is None:
             return _fallback(self.fallback, view), "no_key"
-        return rendezvous(view, mix64(key)), "hashed"
+        return rendezvous(view, key), "hashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +140,7 @@ class Document(Policy):
         key = _document(view)
         if key is None:
             return _fallback(self.fallback, view), "no_key"
-        return rendezvous(view, mix64(key)), "hashed"
+        return rendezvous(view, key), "hashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +186,15 @@ class Bounded(Policy):
         loads, count = view.loads, len(view.slots)
         total = sum(view.offered(loads))
         bound = ceil(self.factor * (total + 1) / count)
-        home = rendezvous(view, mix64(key))
+        home = rendezvous(view, key)
         if loads[home] + 1 <= bound:
             return home, "hashed"
-        order = rendezvous_order(view, mix64(key))
-        starving = total // (count * self.factor) if self.rescue else 0
-        for slot in order:
-            if loads[slot] < starving:
-                return slot, "overflow_starving"
-        for slot in order:
-            if loads[slot] + 1 <= bound:
-                return slot, "overflow"
-        return least(view, loads, 2), "full"
+        if self.rescue:
+            starving = up_to(view.slots, loads, nextafter(total // (count * self.factor), -inf))
+            if starving:
+                return rendezvous(view, key, starving), "overflow_starving"
+        free = up_to(view.slots, loads, bound - 1)
+        return (rendezvous(view, key, free), "overflow") if free else (least(view, loads, 2), "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +233,7 @@ class PrefixHash(Policy):
         """Return the head's first choice, unless it is overloaded."""
         if view.head is None:
             return _fallback(self.fallback, view), "no_key"
-        home = rendezvous(view, mix64(view.head))
+        home = rendezvous(view, view.head)
         offered = view.offered(view.loads)
         mean = sum(offered) / len(offered)
         load = view.loads[home]

@@ -8,8 +8,8 @@ from math import inf
 from statistics import pstdev
 from typing import ClassVar
 
+from prefixroute.columns import highest, lowest, nth
 from prefixroute.errors import ConfigError
-from prefixroute.extremes import highest, lowest
 from prefixroute.policies.base import Pick, Policy, settle
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
@@ -84,8 +84,7 @@ class CacheAware(Policy):
         if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
             return settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
         if count > 1:
-            owners = [at for at, hit in enumerate(hits) if hit == best]
-            at, other = owners[int(view.draw(2) * count)], owners[int(view.draw(3) * count)]
+            at, other = (nth(hits, best, int(view.draw(k) * count)) for k in (2, 3))
             if loads[other] < loads[at]:
                 at = other
         if loads[at] == low or self.spill == "never":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeAlias
 
+import numpy as np
+
+from prefixroute.columns import Column, falling, filled, highest, lowest, mapped, sum_of_products
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Policy, Scores
@@ -20,15 +23,9 @@ QUEUED_TOKENS = 1_024
 """Length of the prompts that a queue is priced as: its tokens are many requests', not one long prompt's."""
 
 
-def queue_seconds(cost: CostModel, tokens: int) -> float:
-    """Return the seconds to compute so many queued tokens, in prompts of ``QUEUED_TOKENS``."""
-    return tokens * cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
-
-
-def prefill_prices(cost: CostModel, prompt: int, hits: Iterable[int]) -> dict[int, float]:
-    """Return the seconds to compute the rest of a prompt behind each of the hits: few are distinct."""
-    price = cost.prefill_seconds
-    return {hit: price(prompt - hit, hit) for hit in set(hits)}
+def queue_seconds(cost: CostModel) -> float:
+    """Return the seconds to compute a queued token, in prompts of ``QUEUED_TOKENS``."""
+    return cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +64,23 @@ class LinearCost(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
-        costs = self._seconds(view) if self.unit == "seconds" else self._tokens(view)
-        return Scores([-cost for cost in costs], "least_cost", self.temperature)
-
-    def _tokens(self, view: View) -> list[float]:
-        prompt, rows = view.prompt_tokens, self._rows(view)
-        prefill, credit, queue, decode = self.prefill, self.credit, self.queue, self.decode
-        return [
-            (prefill * cost if (cost := queue * queued + prompt - credit * hit) > 0.0 else 0.0)
-            + decode * (decoding + prompt)
-            for queued, decoding, hit in rows
-        ]
-
-    @staticmethod
-    def _rows(view: View) -> Iterable[tuple[int, int, int]]:
-        """Tokens queued, in decode and hit of each slot on offer."""
         offered = view.offered
-        return zip(offered(view.queued or ()), offered(view.decoding or ()), offered(view.hits), strict=True)
+        rows = offered(view.queued or ()), offered(view.decoding or ()), offered(view.hits)
+        negated = self._seconds if self.unit == "seconds" else self._tokens
+        return Scores(negated(view.prompt_tokens, *rows), "least_cost", self.temperature)
 
-    def _seconds(self, view: View) -> list[float]:
-        prompt, rows, credit = view.prompt_tokens, self._rows(view), self.credit
-        prices = {
-            hit: self.cost.prefill_seconds(prompt - round(credit * hit), round(credit * hit)) for hit in set(view.hits)
-        }
-        each, step = self.queue * queue_seconds(self.cost, 1), self.cost.decode_seconds
-        return [
-            self.prefill * (each * queued + prices[hit]) + self.decode * step(1, decoding + prompt)
-            for queued, decoding, hit in rows
-        ]
+    def _tokens(self, prompt: int, queued: Sequence[int], decoding: Sequence[int], hits: Sequence[int]) -> Column:
+        uncached = sum_of_products(prompt, (self.queue, queued), (-self.credit, hits))
+        if lowest(uncached)[0] < 0.0:
+            uncached = np.maximum(uncached, 0.0)
+        return sum_of_products(-self.decode * prompt, (-self.prefill, uncached), (-self.decode, decoding))
+
+    def _seconds(self, prompt: int, queued: Sequence[int], decoding: Sequence[int], hits: Sequence[int]) -> Column:
+        price, step, credit = self.cost.prefill_seconds, self.cost.decode_seconds, self.credit
+        prices = mapped(hits, lambda hit: price(prompt - round(credit * hit), round(credit * hit)))
+        steps = mapped(decoding, lambda context: step(1, context + prompt))
+        each = self.queue * queue_seconds(self.cost)
+        return sum_of_products(0.0, (-self.prefill * each, queued), (-self.prefill, prices), (-self.decode, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +107,10 @@ class LMetric(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated products."""
-        prompt, offered = view.prompt_tokens, view.offered
-        batch = offered((view.in_flight if self.batch == "requests" else view.decoding) or ())
-        rows = zip(offered(view.queued or ()), offered(view.hits), batch, strict=True)
-        return Scores([-(queued + prompt - hit) * (size + 1) for queued, hit, size in rows], "least_product")
+        offered = view.offered
+        others = offered((view.in_flight if self.batch == "requests" else view.decoding) or ())
+        new = sum_of_products(view.prompt_tokens, (1.0, offered(view.queued or ())), (-1.0, offered(view.hits)))
+        return Scores(sum_of_products(0.0, (-1.0, new, others), (-1.0, new)), "least_product")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +133,12 @@ class PrebleE2(Policy):
     def decide(self, view: View) -> Scores:
         """Return the negated costs; a replica that is no holder is out of an exploit."""
         window, hits, prompt = view.offered(view.window_s or ()), view.offered(view.hits), view.prompt_tokens
-        best = max(hits)
+        best = highest(hits)[0]
         if best > self.share * prompt:
-            return Scores([-s if hit == best else -inf for s, hit in zip(window, hits, strict=True)], "exploit")
-        prices = prefill_prices(self.cost, prompt, hits)
-        return Scores([-(s + prices[hit]) for s, hit in zip(window, hits, strict=True)], "explore")
+            out = mapped(hits, lambda hit: 0.0 if hit == best else -inf)
+            return Scores(sum_of_products(0.0, (-1.0, window), (1.0, out)), "exploit")
+        prices = self.cost.rest_seconds(prompt, hits)
+        return Scores(sum_of_products(0.0, (-1.0, window), (-1.0, prices)), "explore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,107 +166,93 @@ class MinTtft(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated predictions, in seconds."""
-        times = self.predict(view)
+        scores = self._negated(view)
         slo = view.request.slo_ttft_s
-        least = min(times)
+        least = -highest(scores)[0]
         if self.reject and slo is not None and least > slo:
             raise OverloadedError(
                 f"predicted time to first token {least:.3f} s is over the limit of {slo} s", least - slo
             )
-        return Scores([-time for time in times], "least_ttft")
+        return Scores(scores, "least_ttft")
 
     def predict(self, view: View) -> list[float]:
         """Return the predicted time to first token at each slot on offer, in seconds."""
-        queued, hits = view.offered(view.queued or ()), view.offered(view.hits)
-        prices = prefill_prices(self.cost, view.prompt_tokens, hits)
-        each, speed = queue_seconds(self.cost, 1), self.transfer_tokens_per_s
-        rows = zip(queued, hits, self._slowness(view), strict=True)
+        return [-float(score) for score in self._negated(view)]
+
+    def _negated(self, view: View) -> Column:
+        hits, prompt, speed = view.offered(view.hits), view.prompt_tokens, self.transfer_tokens_per_s
+        model_rate = 1.0 / queue_seconds(self.cost)
+        rates, queue = self._rates(view, model_rate), (-1.0, view.offered(view.queued or ()))
         if speed <= 0.0:
-            return [slow * (each * tokens + prices[hit]) for tokens, hit, slow in rows]
-        best, threshold = max(hits), self.balancing_threshold
-        fetched = prices[best]
-        return [
-            (best - hit) / speed + slow * (each * tokens + fetched)
-            if best > threshold * hit
-            else slow * (each * tokens + prices[hit])
-            for tokens, hit, slow in rows
-        ]
+            return sum_of_products(0.0, queue, (-model_rate, self.cost.rest_seconds(prompt, hits)), over=rates)
+        best, threshold = highest(hits)[0], self.balancing_threshold
+        fetched = mapped(hits, lambda hit: best if best > threshold * hit else hit)
+        transfers = sum_of_products(0.0, (-1.0 / speed, fetched), (1.0 / speed, hits))
+        times = sum_of_products(0.0, queue, (-model_rate, self.cost.rest_seconds(prompt, fetched)), over=rates)
+        return sum_of_products(0.0, (1.0, transfers), (1.0, times))
 
-    def _slowness(self, view: View) -> list[float]:
-        """Return how many times longer than by the cost model each replica takes; the mean where it is not known."""
-        rates = view.rates
-        if not self.learn or rates is None:
-            return [1.0] * len(view.slots)
-        model_rate = 1.0 / queue_seconds(self.cost, 1)
-        offered = view.offered(rates)
-        known = [model_rate / rate for rate in offered if rate is not None]
-        if len(known) in {0, len(offered)}:
-            return known or [1.0] * len(offered)
-        mean = sum(known) / len(known)
-        return [mean if rate is None else model_rate / rate for rate in offered]
+    def _rates(self, view: View, model_rate: float) -> Column:
+        """Return the prefill rate of each replica, tokens a second; where it is not known, the mean of the others."""
+        if not self.learn or view.rates is None:
+            return [model_rate] * len(view.slots)
+        return filled(view.offered(view.rates), model_rate)
 
 
-Scorer: TypeAlias = Callable[[View], Sequence[float]]
+Scorer: TypeAlias = Callable[[View], Column]
 """A function of a view that gives each slot on offer a number in [0, 1], the higher the better."""
 
 
-def _prefix(view: View) -> list[float]:
+def _prefix(view: View) -> Column:
     """Share of the prompt held."""
-    length = view.prompt_tokens or 1
-    return [hit / length for hit in view.offered(view.hits)]
+    return sum_of_products(0.0, (1.0 / (view.prompt_tokens or 1), view.offered(view.hits)))
 
 
 LONG_MATCH = 8_192
 
 
-def _length(view: View) -> list[float]:
+def _length(view: View) -> Column:
     """Square of the tokens held over 8,192, at most 1: long matches count out of proportion (Higress)."""
-    return [min(hit / LONG_MATCH, 1.0) ** 2 for hit in view.offered(view.hits)]
+    return mapped(view.offered(view.hits), lambda hit: min(hit / LONG_MATCH, 1.0) ** 2)
 
 
-def _lowest_is_best(values: Sequence[float]) -> list[float]:
-    low, high = min(values), max(values)
-    if high == low:
-        return [1.0] * len(values)
-    unit = 1.0 / (high - low)
-    return [(high - value) * unit for value in values]
-
-
-def _load(view: View) -> list[float]:
+def _load(view: View) -> Column:
     """Load, from 1 at the least loaded to 0 at the most loaded."""
-    return _lowest_is_best(view.offered(view.loads))
+    return falling(view.offered(view.loads))
 
 
-def _queue(view: View) -> list[float]:
+def _queue(view: View) -> Column:
     """Requests in flight, from 1 at the fewest to 0 at the most."""
-    return _lowest_is_best(view.offered(view.in_flight or ()))
+    return falling(view.offered(view.in_flight or ()))
 
 
-def _tokens(view: View) -> list[float]:
+def _tokens(view: View) -> Column:
     """Uncached tokens that wait, from 1 at the fewest to 0 at the most."""
-    return _lowest_is_best(view.offered(view.queued or ()))
+    return falling(view.offered(view.queued or ()))
 
 
-def _kv_use(view: View) -> list[float]:
+def _kv_use(view: View) -> Column:
     """Free share of the KV cache; one that does not report counts as the mean of those that do, or a half."""
     reports = view.reports or ()
-    if not any(reports):
+    if reports.count(None) == len(reports):
         return [0.5] * len(view.slots)
     free = {s: 1.0 - r.kv_use for s in view.slots if (r := reports[s]) is not None and r.kv_use is not None}
     unknown = sum(free.values()) / len(free) if free else 0.5
     return [free.get(s, unknown) for s in view.slots]
 
 
-def _session(view: View) -> list[float]:
+def _session(view: View) -> Column:
     """1 for the replica that the session is bound to."""
-    return [float(s == view.binding) for s in view.slots]
+    slots, scores = view.slots, [0.0] * len(view.slots)
+    if view.binding in slots:
+        scores[slots.index(view.binding)] = 1.0
+    return scores
 
 
-def _no_hit_lru(view: View) -> list[float]:
+def _no_hit_lru(view: View) -> Column:
     """For a prompt that nobody holds: from 1 at the replica that has waited longest for one to 0; else a half."""
-    if any(view.offered(view.hits)):
+    if highest(view.offered(view.hits))[0]:
         return [0.5] * len(view.slots)
-    return _lowest_is_best(view.offered(view.last_miss or ()))
+    return falling(view.offered(view.last_miss or ()))
 
 
 SCORERS: dict[str, tuple[Scorer, frozenset[str]]] = {
@@ -333,15 +306,15 @@ class Weighted(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the weighted sums."""
-        sums = [0.0] * len(view.slots)
+        count = len(view.slots)
+        terms: list[tuple[float, Column]] = []
         for scorer, weight in self.scorers:
             values = (scorer if callable(scorer) else SCORERS[scorer][0])(view)
-            if len(values) != len(sums):
-                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {len(sums)} slots on offer")
-            sums = [total + weight * value for total, value in zip(sums, values, strict=True)]
+            if len(values) != count:
+                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} slots on offer")
+            terms.append((weight, values))
         if self.affinity > 0.0:
-            floor = self.affinity * view.prompt_tokens
-            near = [view.hits[s] >= floor for s in view.slots]
-            if any(near):
-                sums = [value if kept else float("-inf") for value, kept in zip(sums, near, strict=True)]
-        return Scores(sums, "highest_sum", self.temperature)
+            hits, floor = view.offered(view.hits), self.affinity * view.prompt_tokens
+            if highest(hits)[0] >= floor:
+                terms.append((1.0, mapped(hits, lambda hit: 0.0 if hit >= floor else -inf)))
+        return Scores(sum_of_products(0.0, *terms), "highest_sum", self.temperature)

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from prefixroute.extremes import lowest
+from prefixroute.columns import lowest, nth
+from prefixroute.draws import draw
 from prefixroute.types import EMPTY_ATTRS, Namespace, Report
 
 T = TypeVar("T")
-_MASK = (1 << 64) - 1
-_TURN, _DRAW = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03  # odd constants that set turns and draws far apart
-_MIX1, _MIX2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finaliser of splitmix64 (Steele, Lea, Flood 2014)
-
-
-def mix64(value: int) -> int:
-    """Return 64 well-mixed bits of an integer: the finaliser of splitmix64."""
-    value &= _MASK
-    value = (value ^ (value >> 30)) * _MIX1 & _MASK
-    value = (value ^ (value >> 27)) * _MIX2 & _MASK
-    return value ^ (value >> 31)
-
-
-def draw(seed: int, turn: int, k: int) -> float:
-    """Return the ``k``-th number of a turn, uniform in [0, 1): a hash of its arguments, the same everywhere."""
-    return (mix64(seed + turn * _TURN + k * _DRAW) >> 11) * 2.0**-53
 
 
 class Request(NamedTuple):
@@ -110,13 +95,18 @@ SIGNALS = frozenset(
 """Fields of a view that are gathered only for policies that name them in ``needs``."""
 
 
+def on_offer(slot: int, slots: tuple[int, ...]) -> bool:
+    """Return whether a slot is one of ``slots``. They ascend: in a fleet that is all on offer each stands at its own place."""
+    return (slot < len(slots) and slots[slot] == slot) or slot in slots
+
+
 def least(view: View, values: Sequence[float], k: int) -> int:
     """Return the slot on offer with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
     offered = view.offered(values)
     low, count, first = lowest(offered)
-    if count == 1:
-        return view.slots[first]
-    return one_of(view, [slot for slot, value in zip(view.slots, offered, strict=True) if value == low], k)
+    if count > 1:
+        first = nth(offered, low, int(view.draw(k) * count))
+    return view.slots[first]
 
 
 def one_of(view: View, slots: Sequence[int], k: int) -> int:

@@ -26,6 +26,8 @@ class LoadBook:
         """Start empty. ``fresh_s``: age at which a report is stale; ``span_s``: length of the prefill window."""
         whole("recent_window", window, 1)
         self.fresh_s, self.span_s = fresh_s, span_s
+        self.counts_recent = True
+        """Whether the window of recent bookings is kept: it costs a tenth of a booking, and few look at it."""
         self.in_flight: list[int] = []
         self.queued: list[int] = []
         self.decoding: list[int] = []
@@ -75,6 +77,10 @@ class LoadBook:
         self.since_tokens[slot] += uncached
         if missed:
             self.last_miss[slot] = turn
+        if self.counts_recent:
+            self._count_recent(slot, uncached, context)
+
+    def _count_recent(self, slot: int, uncached: int, context: int) -> None:
         latest = self._latest
         latest.append((slot, uncached, context))
         self.recent[slot] += 1
@@ -133,5 +139,7 @@ class LoadBook:
 
     def fresh(self, now: float) -> list[Report | None]:
         """Return each replica's report, ``None`` where it is stale or absent."""
-        oldest = now - self.fresh_s
-        return [report if report is not None and report.at >= oldest else None for report in self.reports]
+        reports, oldest = self.reports, now - self.fresh_s
+        if reports.count(None) == len(reports):
+            return reports[:]
+        return [report if report is not None and report.at >= oldest else None for report in reports]

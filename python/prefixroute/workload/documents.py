@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
-from prefixroute.workload.streams import chain, chain_key, stream
+from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.workload import Workload
 
 

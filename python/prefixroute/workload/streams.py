@@ -1,8 +1,8 @@
-"""Named random streams and synthetic chains of block hashes: the two sources of everything a generator makes up.
+"""Named random streams, and the keys of synthetic chains of block hashes: the sources of everything a generator makes up.
 
 A stream belongs to one part of one workload, so a part that is added draws from a stream of its own and moves no other
 part's numbers. Chains stand for text that nobody needs to see: a block hash covers its block and every block before
-it, so a conversation *is* a sequence of 64-bit numbers, and each of its prompts is a prefix of that sequence.
+it, so a conversation *is* a sequence of 64-bit numbers (:func:`prefixroute.draws.chain`), and each of its prompts is a prefix of it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,3 @@ def chain_key(seed: int, *parts: object) -> int:
     """Return the 64-bit key of a chain: equal for equal parts, in every process."""
     named = "\x1f".join(str(part) for part in (seed, *parts))
     return int.from_bytes(blake2b(named.encode(), digest_size=8).digest(), "little")
-
-
-def chain(key: int, first: int, last: int) -> NDArray[np.uint64]:
-    """Return the block hashes of the chain ``key`` at the block positions ``first`` up to ``last``, exclusive."""
-    positions = np.arange(first, max(first, last), dtype=np.uint64)
-    return mix(np.uint64(key) + positions * np.uint64(_GOLDEN_GAMMA))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.streams import chain
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ mod arena;
 mod belief;
 mod budget;
 mod config;
+pub mod draws;
 mod engine;
 mod error;
 mod events;

@@ -1,4 +1,4 @@
-//! Python's ints, and token ids out of a list: the one conversion that costs more than everything else together.
+//! Python's numbers, and token ids out of a list: the one conversion that costs more than everything else together.
 //!
 //! The stable ABI asks for two calls into the interpreter per id: 28 to 70 µs for 8,800 ids. Reading the memory of the
 //! list and of its small ints takes 10. Their layout is not part of the stable ABI, so it is used only on the
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyFloat, PyList};
 
 use crate::tokens::of_item;
 
@@ -25,6 +25,7 @@ enum Layout {
 
 /// Words before the items of a list and before the size or tag of an int: reference count and type, and the list's size.
 const LIST_ITEMS: usize = 3;
+const FLOAT_VALUE: usize = 2;
 const INT_SIZE: usize = 2;
 const INT_DIGITS: usize = 3;
 
@@ -81,6 +82,10 @@ impl<'a, 'py> Numbers<'a, 'py> {
         Self { list, layout }
     }
 
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// The item at a position below the list's length, borrowed.
     #[inline]
     fn item(&self, position: usize) -> *mut ffi::PyObject {
@@ -118,8 +123,35 @@ impl<'a, 'py> Numbers<'a, 'py> {
     #[inline]
     pub fn float(&self, position: usize) -> Option<f64> {
         let float = self.item(position);
-        // SAFETY: a live object of the list; an exact float raises nothing.
-        unsafe { (ffi::Py_TYPE(float) == &raw mut ffi::PyFloat_Type).then(|| ffi::PyFloat_AsDouble(float)) }
+        // SAFETY: a live object of the list; the address of the type object is only compared.
+        if unsafe { ffi::Py_TYPE(float) != &raw mut ffi::PyFloat_Type } {
+            return None;
+        }
+        Some(match self.layout {
+            // SAFETY: an exact float, which raises nothing.
+            Layout::Other => unsafe { ffi::PyFloat_AsDouble(float) },
+            // SAFETY: `layout` found that floats look like this.
+            Layout::SignedSize | Layout::Tag => unsafe { stored_float(float) },
+        })
+    }
+
+    #[inline]
+    pub fn is_none(&self, position: usize) -> bool {
+        // SAFETY: the address is only compared.
+        self.item(position) == unsafe { ffi::Py_None() }
+    }
+
+    /// All of them as floats, if each is an exact float or an exact int of 64 bits.
+    pub fn reals(&self) -> Option<Vec<f64>> {
+        let mut values = Vec::with_capacity(self.len());
+        values.extend((0..self.len()).map_while(|position| self.real(position)));
+        (values.len() == self.len()).then_some(values)
+    }
+
+    /// The item as a float, if it is an exact float or an exact int of 64 bits.
+    #[inline]
+    pub fn real(&self, position: usize) -> Option<f64> {
+        self.float(position).or_else(|| self.int(position).map(|int| int as f64))
     }
 }
 
@@ -194,6 +226,14 @@ unsafe fn tagged_id(int: *mut ffi::PyObject) -> Option<u32> {
     }
 }
 
+/// # Safety
+/// `float` is an exact float of an interpreter whose layout is known.
+#[inline]
+unsafe fn stored_float(float: *mut ffi::PyObject) -> f64 {
+    // SAFETY: upheld by the caller.
+    unsafe { *float.cast::<f64>().add(FLOAT_VALUE) }
+}
+
 /// The value by way of the stable ABI.
 #[inline]
 fn called_id(int: *mut ffi::PyObject) -> Option<u32> {
@@ -216,7 +256,7 @@ fn expected(py: Python<'_>) -> Layout {
     }
 }
 
-/// The layout, if ints and a list made by the interpreter look like it.
+/// The layout, if ints, floats and a list made by the interpreter look like it.
 fn probed(py: Python<'_>, layout: Layout) -> PyResult<Layout> {
     let fits = [0, 1, 255, 256, 150_000, (1 << 30) - 1].map(|id: u32| (i64::from(id), Some(id)));
     let others = [-1, -150_000, 1 << 30, 1 << 32].map(|int: i64| (int, None));
@@ -233,5 +273,10 @@ fn probed(py: Python<'_>, layout: Layout) -> PyResult<Layout> {
                 }
         }
     });
-    Ok(if same { layout } else { Layout::Other })
+    let floats = [0.0, -0.0, 1.5, f64::MIN_POSITIVE, f64::NEG_INFINITY];
+    // SAFETY: the words read lie inside of any float.
+    let exact = floats
+        .iter()
+        .all(|&value| unsafe { stored_float(PyFloat::new(py, value).as_ptr()) }.to_bits() == value.to_bits());
+    Ok(if same && exact { layout } else { Layout::Other })
 }

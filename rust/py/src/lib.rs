@@ -5,9 +5,10 @@
 
 mod batch;
 mod cache;
+mod columns;
+mod draws;
 mod errors;
 mod event;
-mod extremes;
 mod hashes;
 mod index;
 mod ints;
@@ -27,7 +28,9 @@ mod _core {
     #[pymodule_export]
     use super::cache::{Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache};
     #[pymodule_export]
-    use super::extremes::{highest, lowest};
+    use super::columns::{falling, filled, highest, lowest, mapped, nth, sum_of_products, up_to};
+    #[pymodule_export]
+    use super::draws::{chain, draw, first_choice};
     #[pymodule_export]
     use super::hashes::{BlockHashes, hash_blocks};
     #[pymodule_export]

@@ -11,12 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.lines import Row, cells_of, read_table, shown
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
-from prefixroute.workload.streams import chain, chain_key
+from prefixroute.workload.streams import chain_key
 
 NAME = "lengths"
 BLOCK_SIZE = 16

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import Row, read_rows, shown
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
-from prefixroute.workload.streams import chain, chain_key, stream
+from prefixroute.workload.streams import chain_key, stream
 
 NAME = "recorded-sessions"
 SESSIONS_PER_HOUR = 60.0

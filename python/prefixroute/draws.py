@@ -1,0 +1,10 @@
+"""Draws that depend on nothing but their arguments: what stands in for chance, and rendezvous hashing.
+
+Compiled, since a decision takes several. The same on every machine, except that weighted choices rest on its logarithm.
+"""
+
+from __future__ import annotations
+
+from prefixroute._core import chain, draw, first_choice
+
+__all__ = ["chain", "draw", "first_choice"]

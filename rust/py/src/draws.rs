@@ -1,0 +1,86 @@
+//! Draws and rendezvous hashing over Python's ints.
+
+use numpy::PyArray1;
+use prefixroute_core::draws;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+use crate::errors;
+use crate::ints::hash_of;
+
+/// The `k`-th number of a turn, uniform in [0, 1): a hash of its arguments, the same everywhere.
+#[pyfunction]
+pub fn draw(seed: &Bound<'_, PyInt>, turn: &Bound<'_, PyInt>, k: &Bound<'_, PyInt>) -> f64 {
+    draws::draw(bits(seed), bits(turn), bits(k))
+}
+
+/// The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
+#[pyfunction]
+pub fn chain<'py>(key: &Bound<'py, PyInt>, first: u64, last: u64) -> Bound<'py, PyArray1<u64>> {
+    let (py, key) = (key.py(), bits(key));
+    PyArray1::from_iter(py, (first..last).map(|place| draws::link(key, place)))
+}
+
+/// The slot that ranks first for a key; of equal ranks the first.
+///
+/// Args:
+///     key: a hash, of which the lowest 64 bits count.
+///     slots: slots on offer.
+///     hashes: 64-bit hash of each replica's name, by slot.
+///     weights: speed of each replica relative to the others, by slot; `None` = all equal.
+///
+/// Raises:
+///     ConfigError: no slot is on offer, or a slot or a hash is no int of 64 bits.
+#[pyfunction]
+#[pyo3(signature = (key, slots, hashes, weights=None))]
+pub fn first_choice(
+    key: &Bound<'_, PyInt>,
+    slots: &Bound<'_, PyTuple>,
+    hashes: &Bound<'_, PyTuple>,
+    weights: Option<&Bound<'_, PyTuple>>,
+) -> PyResult<usize> {
+    let key = draws::mix64(bits(key));
+    let first = match weights {
+        None => first_of(slots, hashes, |_, hash| Ok(draws::rank(key, hash)))?,
+        Some(weights) => first_of(slots, hashes, |slot, hash| {
+            Ok(draws::weighted_rank(key, hash, weights.get_borrowed_item(slot)?.extract()?))
+        })?,
+    };
+    first.ok_or_else(|| errors::config("there must be a slot on offer"))
+}
+
+fn first_of<R: PartialOrd>(
+    slots: &Bound<'_, PyTuple>,
+    hashes: &Bound<'_, PyTuple>,
+    rank: impl Fn(usize, u64) -> PyResult<R>,
+) -> PyResult<Option<usize>> {
+    let mut first = None;
+    for slot in slots.iter_borrowed() {
+        let (slot, hash) = member(&slot, hashes)?;
+        let rank = rank(slot, hash)?;
+        if first.as_ref().is_none_or(|(best, _)| rank > *best) {
+            first = Some((rank, slot));
+        }
+    }
+    Ok(first.map(|(_, slot)| slot))
+}
+
+/// A slot, and the hash of its replica's name.
+fn member(slot: &Bound<'_, PyAny>, hashes: &Bound<'_, PyTuple>) -> PyResult<(usize, u64)> {
+    let slot = fitting(slot, "a slot")? as usize;
+    let hash = hashes.get_borrowed_item(slot)?;
+    Ok((slot, fitting(&hash, "a hash")?))
+}
+
+fn fitting(int: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+    hash_of(int).ok_or_else(|| errors::config(format!("{what} must be an int of 64 bits, got {int}")))
+}
+
+/// The lowest 64 bits of an int of any size, in two's complement.
+fn bits(int: &Bound<'_, PyInt>) -> u64 {
+    hash_of(int).unwrap_or_else(|| {
+        // SAFETY: a live int, of which this takes the lowest bits; nothing is raised.
+        unsafe { ffi::PyLong_AsUnsignedLongLongMask(int.as_ptr()) }
+    })
+}
