@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from prefixroute.bounds import number, whole
 from prefixroute.errors import ConfigError
 
-EMPTY_ATTRS: Mapping[str, object] = MappingProxyType({})
+EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""
 
 

@@ -21,7 +21,7 @@ MEDIA = ("GPU", "CPU", "DISK")
 
 
 class Member:
-    """One replica of the fleet. Its slot is reused after removal, its ``generation`` never."""
+    """One replica of the fleet. Its slot is reused after removal, its ``generation`` never; that is -1 once it has left."""
 
     __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state", "tiered")
 
@@ -86,6 +86,7 @@ class Fleet:
         member = self[name]
         del self.members[name]
         self.by_slot[member.slot] = None
+        member.generation = -1
         self.refresh()
         return member
 

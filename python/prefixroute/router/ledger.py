@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prefixroute.router.belief import Belief, Booked
     from prefixroute.router.book import LoadBook
     from prefixroute.router.decision import Decision
-    from prefixroute.router.fleet import Fleet
+    from prefixroute.router.fleet import Fleet, Member
     from prefixroute.router.sessions import Bindings
     from prefixroute.router.tickets import Ticket
     from prefixroute.types import Timing
@@ -45,6 +45,7 @@ class Entry:
         "hit",
         "ident",
         "key",
+        "member",
         "name",
         "open",
         "progress",
@@ -55,11 +56,12 @@ class Entry:
     )
 
     def __init__(  # noqa: PLR0917  # one caller, on the hot path
-        self, ident: int, decision: Decision, slot: int, name: str, generation: int, now: float
+        self, ident: int, decision: Decision, slot: int, name: str, member: Member, now: float
     ) -> None:
         """Describe an attempt that is being booked."""
         view = decision.view
-        self.ident, self.decision, self.slot, self.name, self.generation = ident, decision, slot, name, generation
+        self.ident, self.decision, self.slot, self.name = ident, decision, slot, name
+        self.member, self.generation = member, member.generation
         self.key = view.request.key
         self.hit = view.hits[slot] if slot < len(view.names) and view.names[slot] == name else 0
         self.queued, self.decoding = view.prompt_tokens - self.hit, 0
@@ -95,7 +97,7 @@ class Ledger:
         view = decision.view
         member = self.fleet.members[name]
         self._next += 1
-        entry = Entry(self._next, decision, slot, name, member.generation, now)
+        entry = Entry(self._next, decision, slot, name, member, now)
         entry.epoch = epoch
         entry.booked = self.belief.insert(name, decision._blocks, None, now)  # first: it alone may raise
         self.entries[entry.ident] = entry
@@ -156,7 +158,7 @@ class Ledger:
         if entry.started:
             return True
         entry.started = True
-        if self.fleet.generation(entry.slot) == entry.generation:
+        if entry.member.generation == entry.generation:
             context = entry.decision.view.prompt_tokens
             self.book.start(entry.slot, entry.queued, context)
             self.book.learn(entry.slot, entry.ahead, now - entry.begun)
@@ -171,8 +173,8 @@ class Ledger:
         if not entry.open:
             self.counts["finish_late"] += 1
             return False
-        member = self.fleet.by_slot[entry.slot]
-        alive = member is not None and member.generation == entry.generation and not member.replica.events
+        member = entry.member
+        alive = member.generation == entry.generation and not member.replica.events
         if alive and entry.epoch == epoch:
             namespace = None if context is None else entry.decision.view.request.namespace
             self.belief.insert(entry.name, entry.decision._blocks if context is None else context, namespace, now)
@@ -189,7 +191,7 @@ class Ledger:
             return False
         uncached = entry.queued
         self._close(entry, why)
-        if not entry.started and self.fleet.generation(entry.slot) == entry.generation:
+        if not entry.started and entry.member.generation == entry.generation:
             self.book.unbook(entry.slot, uncached)
             if entry.booked is not None:
                 self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
@@ -230,7 +232,7 @@ class Ledger:
         del self.entries[entry.ident]
         if entry.key is not None and self.keys.get(entry.key) is entry:
             self._release_key(entry.key, entry)
-        if self.fleet.generation(entry.slot) == entry.generation:
+        if entry.member.generation == entry.generation:
             self.book.release(entry.slot, entry.queued, entry.decoding)
         entry.queued = entry.decoding = 0
 
@@ -264,6 +266,6 @@ class Ledger:
         unconfirmed = self.unconfirmed
         while unconfirmed and unconfirmed[0][0] <= now:
             _, entry = unconfirmed.popleft()
-            if entry.booked is not None and self.fleet.generation(entry.slot) == entry.generation:
+            if entry.booked is not None and entry.member.generation == entry.generation:
                 self.belief.retract(entry.name, entry.decision._blocks, entry.booked)
                 entry.booked = None

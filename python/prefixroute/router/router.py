@@ -17,6 +17,7 @@ from prefixroute.index import capped_hits
 from prefixroute.policies import Policy, Request, View, as_policy
 from prefixroute.policies.base import settle
 from prefixroute.policies.scored import COST
+from prefixroute.policies.view import on_offer
 from prefixroute.router import signals, status
 from prefixroute.router.decision import Decision, Limits, limits_of
 from prefixroute.router.fleet import DRAINING, MEDIA
@@ -143,6 +144,7 @@ class Router(Membership):
         self._turn = 0
         self._sweep_at = float("-inf")
         self._wants = self._policy.wants
+        self._book.counts_recent = load == "recent" or "recent" in self._wants
         for name, replica in named(replicas).items():
             self._add(name, replica or Replica(), None)
 
@@ -256,7 +258,7 @@ class Router(Membership):
         whose = (slots, fleet.names, fleet.hashes, fleet.weights)
         view: View = _NEW(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
         choice = policy.decide(view)
-        if type(choice) is tuple and len(choice) == 2 and type(choice[0]) is int and choice[0] in slots:  # noqa: PLR2004
+        if type(choice) is tuple and len(choice) == 2 and type(choice[0]) is int and on_offer(choice[0], slots):  # noqa: PLR2004
             slot, reason = choice
         else:
             slot, reason = settle(choice, view, policy.name)
@@ -289,7 +291,7 @@ class Router(Membership):
         binding = self._bound(request.session, offered, slots, tried, now)
         if limits[2] and binding is not None:
             slots = self._only(binding, slots, request.session)
-        return slots, binding, binding is not None and binding >= 0 and binding not in slots
+        return slots, binding, binding is not None and binding >= 0 and not on_offer(binding, slots)
 
     def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int, int]:
         """Hash a prompt and match it: blocks, hit tokens by slot (the last is always computed), length, largest hit."""
@@ -321,7 +323,9 @@ class Router(Membership):
         member = self._fleet.by_slot[bound.slot]
         if member is None or member.generation != bound.generation or member.state == DRAINING or member.name in tried:
             return -1
-        return -1 if bound.slot in offered and bound.slot not in slots else bound.slot
+        if slots is not offered and on_offer(bound.slot, offered) and not on_offer(bound.slot, slots):
+            return -1
+        return bound.slot
 
     @staticmethod
     def _only(binding: int, slots: tuple[int, ...], session: str) -> tuple[int, ...]:
@@ -370,7 +374,8 @@ class Router(Membership):
             self._ledger.claim(entry)
             self._ledger.bind(entry, now)
             self._count(decision.view, entry)
-            entry.followers = self._shadows.follow(decision, name, now)
+            if self._shadows.all:
+                entry.followers = self._shadows.follow(decision, name, now)
         else:
             entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
         self._counters.decisions[self._policy_name, decision.reason, name] += 1
@@ -382,19 +387,18 @@ class Router(Membership):
         """Count the tokens of a request, once, whatever attempts it takes."""
         counters = self._counters
         counters.prompt_tokens += view.prompt_tokens
-        member = self._fleet.members.get(entry.name)
-        if member is not None and member.tiered:
-            for medium, tokens in self._by_medium(entry, member.slot):
+        if entry.member.tiered:
+            for medium, tokens in self._by_medium(entry):
                 counters.hit_tokens[entry.name, medium] += tokens
         else:
             counters.hit_tokens[entry.name, MEDIA[0]] += entry.hit
         counters.best_hit_tokens += entry.decision.best_hit_tokens
 
-    def _by_medium(self, entry: Entry, slot: int) -> Iterable[tuple[str, int]]:
+    def _by_medium(self, entry: Entry) -> Iterable[tuple[str, int]]:
         """Split the hit tokens of a request over the media that hold them, fastest first."""
         prefix = entry.decision._blocks.head(-(-entry.hit // self._block_size))  # what follows was booked just now
         index: Any = self._index  # that of a tiered replica has match_media()
-        held: list[int] = index.match_media(prefix)[slot].tolist()
+        held: list[int] = index.match_media(prefix)[entry.slot].tolist()
         left = entry.hit
         for medium, tokens in zip(MEDIA, held, strict=True):
             yield medium, min(tokens, left)
@@ -445,7 +449,7 @@ class Router(Membership):
     def _alias(self, entry: Entry, session: str, now: float | None) -> None:
         now = self._time(now)
         with self._lock:
-            if self._fleet.generation(entry.slot) == entry.generation:
+            if entry.member.generation == entry.generation:
                 self._bindings.bind(session, entry.slot, entry.generation, now)
 
     def forget(self, session: str) -> bool:
@@ -482,11 +486,12 @@ class Router(Membership):
         with self._lock:
             if not self._ledger.finish(entry, context, now, self._epoch):
                 return
-            if self._fleet.generation(entry.slot) == entry.generation:
+            if entry.member.generation == entry.generation:
                 self._trust.learn(entry.slot, entry.name, entry.hit, reported[0])
             if reported[1] is not None:
                 self._prompts.calibrate(decision._blocks.token_count, reported[1])
-            self._shadows.finish(entry.followers, output, now)
+            if entry.followers:
+                self._shadows.finish(entry.followers, output, now)
 
     def _abort(self, entry: Entry, now: float | None) -> None:
         del now

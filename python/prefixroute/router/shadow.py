@@ -159,8 +159,6 @@ class Shadows:
 
     def follow(self, decision: Decision, replica: str, now: float) -> Sequence[Ticket]:
         """Let every copy and every shadow route the request of a live decision."""
-        if not self.all:
-            return ()
         tickets = [copy.follow(decision, replica, now) for copy in self._copies]
         tickets += [shadow.follow(decision, None, now) for shadow in self.all.values()]
         return [ticket for ticket in tickets if ticket is not None]

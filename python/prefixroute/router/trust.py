@@ -55,7 +55,9 @@ class Trust:
         if reported is None:
             self.unreported += 1
             return
-        record = self.records.setdefault(slot, Record())
+        record = self.records.get(slot)
+        if record is None:
+            record = self.records[slot] = Record()
         record.predicted += predicted
         record.reported += reported
         record.requests += 1

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Record
-from prefixroute.workload.request import NO_ATTRS, Entry, Request
+from prefixroute.workload.request import Entry, Request
 
 _OPEN_SESSIONS = 1_000_000
 _LEAST_BLOCKS = 2
@@ -99,5 +100,5 @@ def requests_of(records: Iterator[Record], sessions: SessionFinder | None) -> It
             model=record.model,
             entry=None if session is None else Entry(session, held),
             reported_hit_tokens=record.reported_hit_tokens,
-            attrs=record.attrs or NO_ATTRS,
+            attrs=record.attrs or EMPTY_ATTRS,
         )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from prefixroute.types import EMPTY_ATTRS
 
 if TYPE_CHECKING:
     from prefixroute.hashing import BlockHashes
-
-NO_ATTRS: Mapping[str, str] = MappingProxyType({})
-"""The attributes of a request that has none."""
 
 
 class Entry(NamedTuple):
@@ -59,4 +57,4 @@ class Request(NamedTuple):
     model: str | None = None
     entry: Entry | None = None
     reported_hit_tokens: int | None = None
-    attrs: Mapping[str, str] = NO_ATTRS
+    attrs: Mapping[str, str] = EMPTY_ATTRS
