@@ -50,7 +50,7 @@ def table(results: Iterable[Any]) -> list[str]:
         for info, data in rows:
             best, p50, p99 = (at(data, quantile) / info["per"] for quantile in (0.0, 0.5, 0.99))
             scale, ratio = UNITS[info["unit"]], f"{best / own:7.1f}x" if own else ""
-            goal = info["goal"] if info["who"] == OURS else ""
+            goal = info["goal"] if own is None or info["who"] == OURS else ""
             figures = f"{best * scale:10,.3f} {p50 * scale:10,.3f} {p99 * scale:10,.3f} {info['unit']:4} {ratio:>8}"
             lines.append(f"{what:48} {info['who']:18} {figures}  {goal}".rstrip())
     return lines
