@@ -88,6 +88,11 @@ class Front:
         self._turn += 1
         return routers[self._turn % len(routers)]
 
+    @property
+    def watches(self) -> bool:
+        """Whether :meth:`observed` has anything to tell the routers."""
+        return self._feed is not None
+
     def observed(self, name: str, store: Store, now: float) -> None:
         """Let the routers learn, as far as they can, of what has just changed in a store."""
         if self._feed is not None and isinstance(store, BlockStore):

@@ -20,7 +20,7 @@ from prefixroute.workload import Request
 class TimedReplica:
     """A living replica: its engine, and the routers that hear of its jobs."""
 
-    __slots__ = ("_front", "_log", "_warmup", "born", "engine", "events", "name", "number", "store")
+    __slots__ = ("_log", "_observed", "_warmup", "born", "engine", "events", "name", "number", "store")
 
     def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
         """Begin empty and idle, now."""
@@ -28,20 +28,23 @@ class TimedReplica:
         if not isinstance(store, BlockStore):
             raise ConfigError("time mode needs cache 'blocks'")
         self.name, self.number, self.store = name, run.fleet.numbers[name], store
-        self._front, self._log, self.events, self._warmup = run.front, run.log, run.events, run.warmup
+        self._log, self.events, self._warmup = run.log, run.events, run.warmup
+        self._observed = run.front.observed if run.front.watches else None
         self.born = run.events.now
         self.engine = ReplicaEngine(model, store, run.events, self)
 
     def first_token(self, job: Job) -> None:
         """Prefill is done: tell the router, and let it see what was stored."""
         job.ticket.first_token()
-        self._front.observed(self.name, self.store, self.events.now)
+        if self._observed is not None:
+            self._observed(self.name, self.store, self.events.now)
 
     def finished(self, job: Job) -> None:
         """The answer is out: tell the router, and log."""
         request = job.request
         job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
-        self._front.observed(self.name, self.store, self.events.now)
+        if self._observed is not None:
+            self._observed(self.name, self.store, self.events.now)
         if job.number < self._warmup:
             return
         times = (job.started, job.first_token, job.finished, request.output_tokens)

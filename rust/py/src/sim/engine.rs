@@ -61,6 +61,7 @@ impl Jobs {
 
 struct Surroundings {
     cost: Py<PyAny>,
+    overhead_s: f64,
     /// The steps of `cost` as figures, if it has no formula of its own.
     roofline: Option<core::Roofline>,
     store: Py<PyAny>,
@@ -88,8 +89,7 @@ impl core::Host for Moment<'_, '_> {
         job.setattr(intern!(py, "started"), self.now)?;
         let hit_tokens = job.getattr(intern!(py, "hit"))?.extract()?;
         let load_s: f64 = job.getattr(intern!(py, "load_s"))?.extract()?;
-        let overhead_s: f64 = self.host.cost.bind(py).getattr(intern!(py, "overhead_s"))?.extract()?;
-        Ok(Some(core::Started { hit_tokens, extra_s: load_s + overhead_s }))
+        Ok(Some(core::Started { hit_tokens, extra_s: load_s + self.host.overhead_s }))
     }
 
     fn step_seconds(&mut self, chunks: &[core::Chunk], decodes: usize, context_tokens: i128) -> PyResult<f64> {
@@ -163,10 +163,11 @@ impl ReplicaEngine {
             chunk_tokens: model.getattr(intern!(py, "chunk_tokens"))?.extract().unwrap_or(u64::MAX),
             max_running: model.getattr(intern!(py, "max_running"))?.extract().unwrap_or(usize::MAX),
         };
-        let cost = model.getattr(intern!(py, "cost"))?.unbind();
+        let cost = model.getattr(intern!(py, "cost"))?;
+        let overhead_s = cost.getattr(intern!(py, "overhead_s"))?.extract()?;
         let roofline = model.getattr(intern!(py, "roofline"))?;
         let roofline = if roofline.is_none() { None } else { Some(figures(&roofline)?) };
-        let host = Surroundings { cost, roofline, store };
+        let host = Surroundings { cost: cost.unbind(), overhead_s, roofline, store };
         Ok(Self { engine: core::Engine::new(limits), jobs: Jobs::default(), host, events, listener })
     }
 
