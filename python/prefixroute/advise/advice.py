@@ -208,7 +208,7 @@ class Advice:
     @property
     def _rate(self) -> str:
         invented = on_defaults(RATE, self.comparison.assumptions)
-        return "a rate that nobody gave (ASSUMED sessions_per_hour)" if invented else "the trace's rate"
+        return "a rate that nobody gave (ASSUMED sessions_per_hour)" if invented else "the workload's rate"
 
     def _against(self, saving: Saving) -> str:
         month = saving.usd_per_month
