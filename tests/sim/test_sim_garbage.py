@@ -45,7 +45,6 @@ def test_it_looks_rarely_during_a_run_and_as_before_after_it(
 
 
 def test_garbage_of_a_policy_is_collected_during_a_run() -> None:
-
     class Cycle:
         alive = 0
 
@@ -58,10 +57,13 @@ def test_garbage_of_a_policy_is_collected_during_a_run() -> None:
             Cycle.alive -= 1
 
     most: list[int] = []
-    simulate(
-        chat(1, requests=RARELY[0] * 3 // 20),
-        Scenario(policy=lambda view: [Cycle() for _ in range(20)] and 0, replicas=2),
-    )
+
+    def policy(view: View) -> int:
+        for _ in range(20):
+            Cycle()
+        return view.slots[0]
+
+    simulate(chat(1, requests=RARELY[0] * 3 // 20), Scenario(policy=policy, replicas=2))
     assert len(most) >= 2.9 * RARELY[0]
     assert max(most) <= 1.2 * RARELY[0]
 
