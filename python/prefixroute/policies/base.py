@@ -83,6 +83,8 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
     """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
     if isinstance(answer, Scores):
         return answer
+    if type(answer) is tuple and len(answer) == 2 and type(answer[0]) is int and type(answer[1]) is str:  # noqa: PLR2004
+        return answer[0], answer[1]  # asking abstract classes takes its time
     if isinstance(answer, np.ndarray) and answer.ndim:
         return Scores(answer, name)
     slot: Any
