@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies import (
@@ -347,6 +350,18 @@ def test_a_scorer_gives_a_number_for_each_slot() -> None:
     for wrong, message in (([1.0], "gave 1 scores for 3"), (["a", 1, 2], "must be a number, got str")):
         with pytest.raises(ConfigError, match=message):
             Weighted(((lambda _, wrong=wrong: wrong, 1.0),)).decide(view([0, 0, 0]))
+
+
+@given(st.lists(st.integers(0, 1_000) | st.floats(0, 1_000), min_size=1, max_size=70), st.floats(0, 4))
+def test_the_spread_is_the_standard_deviation(loads: list[float], ratio: float) -> None:
+    limit = CacheAware(spill="spread", spill_ratio=ratio)._limit(loads)
+    assert limit == pytest.approx(fmean(loads) + ratio * pstdev(loads), abs=1e-4)
+
+
+@pytest.mark.parametrize("load", [1, 7, 100, 12_345])
+def test_a_load_at_the_limit_is_kept(load: int) -> None:
+    """One of five is busy: its load is the mean plus exactly two standard deviations."""
+    assert CacheAware(spill="spread", spill_ratio=2.0)._limit([0, 0, load, 0, 0]) == load
 
 
 def test_answers_of_every_form() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from statistics import pstdev
+from math import inf, sqrt
 from typing import ClassVar
 
 from prefixroute.columns import highest, lowest, nth
@@ -105,8 +104,12 @@ class CacheAware(Policy):
 
     def _limit(self, loads: Sequence[float]) -> float:
         """Return the load up to which a holder is kept in a fleet with these loads."""
-        mean = sum(loads) / len(loads)
-        return self._bound(mean) if self.spill == "mean" else mean + self.spill_ratio * pstdev(loads)
+        count, total = len(loads), sum(loads)
+        if self.spill == "mean":
+            return self._bound(total / count)
+        squares = sum([load * load for load in loads])
+        spread = sqrt(max(0.0, count * squares - total * total))  # count standard deviations; exact for whole loads
+        return (total + self.spill_ratio * spread) / count
 
     def _next(self, view: View, hits: Sequence[int], loads: Sequence[float], bound: float) -> Pick:
         """Return another holder that is not over the bound, of the longest match first, or else the least loaded."""
