@@ -41,6 +41,18 @@ def test_compare_names_no_winner_inside_the_noise(prefixroute: Prefixroute, trac
     assert "no winner: random, least-loaded are inside the noise" in shown.out
 
 
+def test_compare_takes_parameters_and_says_where_there_is_nothing_to_compare(prefixroute: Prefixroute) -> None:
+    fleet = ("--replicas", 4, "--seeds", 1, "--quiet")
+    shown = prefixroute("compare", "chat,requests=300", "--policies", "session,bounded:key=session:factor=2", *fleet)
+    assert shown.code == 0
+    assert "bounded:key=session:factor=2" in shown.out
+    alone = prefixroute("compare", "chat,requests=300", "--policies", "session,session", *fleet)
+    assert "session stands alone: name a second policy" in alone.out
+    wrong = prefixroute("compare", "chat", "--policies", "session,bounded:factor=fast", *fleet)
+    assert wrong.code == 2
+    assert "bounded factor must be a number, got 'fast'" in wrong.err
+
+
 def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log: Path, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="the extra `report` is not installed")
     page = tmp_path / "advice.html"

@@ -334,6 +334,9 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
         (lambda _: np.array(["a", "b", "c"]), "not a number"),
         (lambda _: np.ones((3, 2)), "not a number"),
         (lambda _: np.ones(2), "2 scores for 3 slots"),
+        (lambda _: np.ones(3, complex), "not a number"),
+        (lambda _: (np.ones(3), "because"), "must return a slot"),
+        (lambda _: (np.ones((3, 3)), "because"), "must return a slot"),
         (lambda _: np.array(99), "picked slot 99"),
         (lambda _: None, "must return a slot"),
         (lambda _: True, "must return a slot"),
@@ -362,6 +365,45 @@ def test_the_spread_is_the_standard_deviation(loads: list[float], ratio: float) 
 def test_a_load_at_the_limit_is_kept(load: int) -> None:
     """One of five is busy: its load is the mean plus exactly two standard deviations."""
     assert CacheAware(spill="spread", spill_ratio=2.0)._limit([0, 0, load, 0, 0]) == load
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("cache-aware:min_match_tokens=512:spill=mean:spill_ratio=1.5", CacheAware(512, spill="mean", spill_ratio=1.5)),
+        ("cache-aware:shorter=true:fallback=random", CacheAware(shorter=True, fallback=as_policy("random"))),
+        ("bounded:key=session:factor=2", Bounded(key="session", factor=2.0)),
+        ("min-ttft:learn=false", MinTtft(learn=False)),
+    ],
+)
+def test_parameters_follow_a_name(text: str, policy: Policy) -> None:
+    assert as_policy(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cache-awar:spill=mean", "no policy 'cache-awar'"),
+        ("cache-aware:", "cache-aware takes min_match_tokens=, .*got ''"),
+        ("cache-aware:spill", "cache-aware takes min_match_tokens=, .*got 'spill'"),
+        ("cache-aware:min_match=5", "cache-aware takes min_match_tokens=, .*got 'min_match=5'"),
+        ("round-robin:a=1", "round-robin takes no parameters, got 'a=1'"),
+        ("cache-aware:min_match_tokens=1.5", "min_match_tokens must be a whole number, got '1.5'"),
+        ("cache-aware:min_match_tokens=-1", "min_match_tokens >= 0"),
+        ("cache-aware:shorter=yes", "shorter must be true or false, got 'yes'"),
+        ("cache-aware:fallback=none", "no policy 'none'"),
+        ("bounded:factor=fast", "factor must be a number, got 'fast'"),
+        ("bounded:factor=nan", "factor must be above 1, got nan"),
+        ("weighted:scorers=prefix", "takes scorers only from Python"),
+        ("linear-cost:cost=H100", "takes cost only from Python"),
+        ("dynamo:queue=1", "no policy 'dynamo'"),
+        ("cache-aware:decide=1", "got 'decide=1'"),
+        ("cache-aware:name=x", "got 'name=x'"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        as_policy(text)
 
 
 def test_answers_of_every_form() -> None:

@@ -153,6 +153,9 @@ def test_a_policy_that_weighs_seconds_uses_the_prices_of_the_run() -> None:
     by_name = simulate(busy_chat(requests=400), scenario, cost=slow)
     by_object = simulate(busy_chat(requests=400), replace(scenario, policy=MinTtft(cost=slow)), cost=slow)
     assert by_name.outcome.policy == "min-ttft"
+    by_parameters = simulate(busy_chat(requests=400), replace(scenario, policy="min-ttft:learn=true"), cost=slow)
+    assert by_parameters.outcome.policy == "min-ttft:learn=true"
+    assert by_parameters.log.column("replica").tolist() == by_object.log.column("replica").tolist()
     assert by_name.log.column("replica").tolist() == by_object.log.column("replica").tolist()
 
 

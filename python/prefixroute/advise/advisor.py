@@ -133,7 +133,7 @@ class _Inquiry:
         match = findings.other_match(self.facts) if base.replicas > 1 else None
         self.scenarios = candidates(self.facts, base, asked.further, match)
         self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + MENDED * (self.mended is not None))
-        self.comparison = self.compare(self.scenarios, len(self.scenarios) * (asked.seeds + 1), infinite=True)
+        self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.seeds, infinite=True)
         current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
         self.slow: set[str] = set()
@@ -214,8 +214,7 @@ class _Inquiry:
         default, other = (row.usd_per_million_requests_busiest for row in rows)
         name = pair[1].policy_name
         better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.seeds).winner == name
-        advised = self.chosen in {AWARE, name}
-        yield from findings.minimum_match(self.facts, self.comparison, name, better=better, advised=advised)
+        yield from findings.minimum_match(self.facts, self.comparison, name, better=better, chosen=self.chosen)
 
     def _fronts(self) -> Iterator[Finding]:
         """Try several routers behind either front."""
@@ -283,7 +282,7 @@ def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
 
 def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> int:
     """Return how many runs an answer takes, about: for whoever waits."""
-    own = len(scenarios) * (asked.seeds + 1) + 2 * asked.seeds * (len(scenarios) > 1)
+    own = 2 * len(scenarios) * asked.seeds + 2 * asked.seeds * (len(scenarios) > 1)
     fronts = 2 * asked.seeds * (asked.scenario.routers > 1)
     return (
         own

@@ -15,7 +15,7 @@ from prefixroute.advise.profile import common_head
 from prefixroute.advise.sample import COLUMNS, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Row, Scenario
+from prefixroute.sim import Outcome, Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
@@ -25,7 +25,7 @@ METRICS = (*COLUMNS, *PERCENTILES)
 """What may decide a comparison; lower is better."""
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 """Verdicts in words."""
-RATIO = attrgetter("outcome.recompute_ratio")
+OUTCOME = attrgetter("outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,12 @@ class Comparison:
 
     def judgement(self, policy: str) -> str:
         """Return a policy's verdict in words, with the remark that it leaves replicas idle where it does."""
-        said = VERDICTS[self.difference(policy).verdict]
+        verdict = self.difference(policy).verdict
+        said = VERDICTS[verdict]
+        if verdict == "reference" and any(one.verdict == "better" for one in self.differences):
+            said = "lowest that can be advised"
         remark = next((one.remark for one in self.idle if one.policy == policy), "")
-        return (
-            f"{said}, but {remark}"
-            if remark and said == VERDICTS["reference"]
-            else ", ".join(filter(None, (said, remark)))
-        )
+        return f"{said}, but {remark}" if remark and verdict == "reference" else ", ".join(filter(None, (said, remark)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of ``compare --json``."""
@@ -145,7 +144,7 @@ def compare(
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
         metric: what decides, one of :data:`METRICS`; lower is better.
-        infinite: run each policy with unlimited caches too, with the first seed.
+        infinite: run each policy with unlimited caches too.
         cost: prices and seconds.
         jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
         progress: told the share of the work that is done.
@@ -191,13 +190,21 @@ def compare_scenarios(
         for one in scenarios
         for seed in chosen
     ]
-    beyond = [RunTask(source, replace(one.unlimited(), seed=chosen[0]), cost, RATIO) for one in scenarios] * infinite
+    beyond = [
+        RunTask(source, replace(one.unlimited(), seed=seed), cost, OUTCOME)
+        for one in (scenarios if infinite else ())
+        for seed in chosen
+    ]
     floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
     results = list(run_tasks([*floors, *tasks, *beyond], jobs, progress))
     floor = _floor(results[: len(chosen)])
     samples: list[Sample] = results[len(chosen) : len(chosen) + len(tasks)]
-    ratios: list[float] = results[len(chosen) + len(tasks) :]
+    unlimited: list[Outcome] = results[len(chosen) + len(tasks) :]
     groups = [samples[first : first + len(chosen)] for first in range(0, len(samples), len(chosen))]
+    ratios = [
+        Row.over(unlimited[first : first + len(chosen)]).recompute_ratio
+        for first in range(0, len(unlimited), len(chosen))
+    ]
     rows = tuple(
         Row.over([sample.outcome for sample in group], floor, ratio) for group, ratio in zip_longest(groups, ratios)
     )

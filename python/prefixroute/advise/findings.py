@@ -161,7 +161,7 @@ def other_match(profile: Profile) -> CacheAware | None:
 
 
 def minimum_match(
-    profile: Profile, comparison: Comparison, other: str, *, better: bool, advised: bool
+    profile: Profile, comparison: Comparison, other: str, *, better: bool, chosen: str
 ) -> Iterator[Finding]:
     """Yield what the other minimum match, the row named ``other``, gave; nothing where the figures are equal as shown.
 
@@ -170,7 +170,7 @@ def minimum_match(
         comparison: the policies that were run.
         other: the row of ``cache-aware`` with the other minimum match.
         better: it is cheaper, materially and beyond the noise.
-        advised: ``cache-aware`` is what is advised, so that its minimum match matters.
+        chosen: the policy that is advised; only if that is one of the two does its minimum match matter.
     """
     default, changed = comparison.row("cache-aware"), comparison.row(other)
     tokens = profile.head_tokens + profile.block_size
@@ -189,7 +189,13 @@ def minimum_match(
         if profile.head_tokens >= MIN_MATCH_TOKENS
         else f"{100 * profile.short_hits:.0f} % of prompt tokens lie in shared prefixes below {MIN_MATCH_TOKENS:,} tokens"
     )
-    verdict = "it changes nothing beyond the noise, keep the default" if not better else "use it"
+    advised = chosen in {"cache-aware", other}
+    if better:
+        verdict = "use it"
+    elif chosen == other:
+        verdict = "use it, though the noise does not tell the two apart"
+    else:
+        verdict = "it changes nothing beyond the noise, keep the default"
     yield Finding(
         "minimum-match",
         "warning" if better and advised else "note",

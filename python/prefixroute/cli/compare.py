@@ -113,6 +113,8 @@ def show(found: Comparison, out: Console) -> None:
         if found.winner
         else f"no winner: {', '.join(found.leaders)} are inside the noise"
     )
+    if len(found.rows) == 1:
+        said = f"{found.reference} stands alone: name a second policy to compare it with"
     console.say(f"  By {WORDS[found.metric]}, {said}.\n", out)
     for one in found.idle:
         console.say(f"  Note: {one.text()}", out)

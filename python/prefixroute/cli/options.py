@@ -38,7 +38,10 @@ WorkloadName = Annotated[
     ),
 ]
 Policies = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="Policies and presets: see `prefixroute policies`.")
+    str | None,
+    typer.Option(
+        metavar="NAME,...", help="Policies, NAME or NAME:PARAMETER=VALUE:..., and presets: see `prefixroute policies`."
+    ),
 ]
 
 

@@ -95,7 +95,10 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
     else:
         slot, reason = answer, name
     if isinstance(slot, SupportsIndex) and not isinstance(slot, bool):
-        return index(slot), reason
+        try:
+            return index(slot), reason
+        except TypeError:  # an array has the method, and no index
+            pass
     raise ConfigError(
         f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
     )

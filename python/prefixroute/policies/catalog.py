@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Answer, FunctionPolicy, Policy
 from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
 from prefixroute.policies.match import CacheAware
-from prefixroute.policies.preset import Preset, preset_texts, read_preset
+from prefixroute.policies.preset import Preset, build, preset_texts, read_preset
 from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
 from prefixroute.policies.view import View
@@ -45,8 +46,10 @@ def presets() -> dict[str, Preset]:
 def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
     """Return a policy from its name, a preset's name, itself, or a function of a view.
 
+    Parameters may follow a policy's name: ``cache-aware:min_match_tokens=512:spill=mean``.
+
     Raises:
-        ConfigError: for an unknown name, or anything else.
+        ConfigError: for an unknown name or parameter, or anything else.
     """
     if isinstance(policy, Policy):
         return policy
@@ -55,10 +58,35 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
             return POLICIES[policy]()
         if policy in presets():
             return presets()[policy].policy
-        raise _unknown(policy)
+        name, *settings = policy.split(":")
+        if name not in POLICIES:
+            raise _unknown(name)
+        return build({"name": name} | dict(_setting(name, text) for text in settings), POLICIES)
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
     raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {policy!r}")
+
+
+def _setting(policy: str, text: str) -> tuple[str, Any]:
+    """Return a parameter and its value, of the kind that its default has, from ``name=value``."""
+    name, equals, value = text.partition("=")
+    known = _values(POLICIES[policy]())
+    if not equals or name not in known:
+        raise ConfigError(f"{policy} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {text!r}")
+    kind = type(known[name])
+    if issubclass(kind, Policy):
+        return name, {"name": value}
+    if kind is bool and value in {"true", "false"}:
+        return name, value == "true"
+    what = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}.get(kind)
+    if what is None:
+        raise ConfigError(f"{policy} takes {name} only from Python, not from a name, got {text!r}")
+    try:
+        if kind is not bool:
+            return name, kind(value)
+    except ValueError:
+        pass
+    raise ConfigError(f"{policy} {name} must be {what}, got {value!r}")
 
 
 def _unknown(name: str) -> ConfigError:
@@ -100,8 +128,11 @@ def describe(name: str) -> Description:
 
 
 def _parameters(policy: Policy) -> dict[str, str]:
-    values = {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
-    return {name: value.name if isinstance(value, Policy) else repr(value) for name, value in values.items()}
+    return {name: value.name if isinstance(value, Policy) else repr(value) for name, value in _values(policy).items()}
+
+
+def _values(policy: Policy) -> dict[str, Any]:
+    return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
 
 
 def _unindented(text: str) -> str:

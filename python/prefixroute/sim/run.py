@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from prefixroute.bounds import whole
 from prefixroute.costmodel import CostModel
-from prefixroute.policies import POLICIES, as_policy
+from prefixroute.policies import as_policy, presets
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
@@ -114,7 +114,7 @@ def simulate(
 
 def _priced(scenario: Scenario, cost: CostModel) -> Scenario:
     """Return the scenario with the run's prices in a policy that weighs seconds, if it was given by its name."""
-    if not isinstance(scenario.policy, str) or scenario.policy not in POLICIES:
+    if not isinstance(scenario.policy, str) or scenario.policy in presets():
         return scenario
     policy = as_policy(scenario.policy)
     if not hasattr(policy, "cost"):
