@@ -7,4 +7,7 @@ from __future__ import annotations
 
 from prefixroute._core import chain, draw, first_choice
 
-__all__ = ["chain", "draw", "first_choice"]
+LONGEST = 1 << 22
+"""Numbers of a chain at most: the index takes no prompt of more blocks."""
+
+__all__ = ["LONGEST", "chain", "draw", "first_choice"]

@@ -52,8 +52,9 @@ def test_the_rest_of_a_prompt_behind_each_head(prompt: int, data: st.DataObject)
     cost = CostModel(overhead_s=0.003)
     heads = data.draw(st.lists(st.integers(0, prompt), min_size=1))
     expected = [cost.prefill_seconds(prompt - head, head) for head in heads]
-    whole = cost.prefill_seconds(prompt)
-    assert cost.rest_seconds(prompt, heads).tolist() == pytest.approx(expected, abs=1e-14 * whole)
+    assert cost.rest_seconds(prompt, heads).tolist() == pytest.approx(expected, rel=1e-14)
+    assert CostModel().rest_seconds(prompt, [prompt]).tolist() == [0.0]
+    assert cost.rest_seconds(np.int64(5_000_000_000), [1]) == pytest.approx(cost.prefill_seconds(4_999_999_999, 1))
 
     class Doubled(CostModel):
         def prefill_seconds(self, new_tokens: Any, cached_tokens: Any = 0) -> Any:

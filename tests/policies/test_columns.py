@@ -76,10 +76,25 @@ def test_nan_has_no_place_among_numbers(numbers: list[Any], data: st.DataObject)
 
 
 @pytest.mark.parametrize(
-    "wrong", [[1, "a"], [1, None], [1, 1j], ["1", "2"], 5, None, {1}, iter([1]), np.ones((2, 2)), np.array("a")]
+    "wrong",
+    [
+        [1, "a"],
+        [1, None],
+        [1, 1j],
+        ["1", "2"],
+        5,
+        None,
+        {1},
+        iter([1]),
+        np.ones((2, 2)),
+        np.array("a"),
+        [1j],
+        [np.complex128(1)],
+        np.ones(2, complex),
+    ],
 )
 def test_what_is_no_column_of_numbers_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises((TypeError, ConfigError)):
         lowest(wrong)
     for call in (falling, lambda column: sum_of_products(0.0, (1.0, column))):
         with pytest.raises((TypeError, ConfigError)):
@@ -124,6 +139,18 @@ def test_a_function_may_change_what_it_maps() -> None:
         mapped([1], lambda _: 1 / 0)
 
 
+def test_falling_reaches_both_ends_whatever_lies_between_them() -> None:
+    for high in (5e-324, 1e-309, 49.0, 3 * 10**18, 1e308):
+        assert falling([0, high, high]).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_rate_known_of_one_is_passed_on_exactly() -> None:
+    """An idle replica that is not known must tie with an idle one that is."""
+    for rate in (*range(1, 1_000), 0.1, 1 / 3, 27_123.456):
+        assert filled([rate, None, None], 1.0).tolist() == [rate] * 3
+        assert filled([None, rate, rate, rate, None], 1.0).tolist() == [rate] * 5
+
+
 REALS = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
 
 
@@ -132,7 +159,7 @@ def test_falling_is_one_at_the_lowest_and_zero_at_the_highest(
     numbers: list[Any], kind: Callable[[list[Any]], Any]
 ) -> None:
     low, high = float(min(numbers)), float(max(numbers))
-    expected = [1.0 if low == high else (high - value) * (1.0 / (high - low)) for value in map(float, numbers)]
+    expected = [1.0 if low == high else (high - value) / (high - low) for value in map(float, numbers)]
     assert falling(kind(numbers)).tolist() == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.draws import chain, draw, first_choice
+from prefixroute.draws import LONGEST, chain, draw, first_choice
 from prefixroute.errors import ConfigError
 
 MASK = (1 << 64) - 1
@@ -73,3 +73,13 @@ def test_what_cannot_be_ranked_is_refused() -> None:
     for wrong in ("a", None, 1.5):
         with pytest.raises(TypeError):
             draw(wrong, 0, 0)  # type: ignore[arg-type]
+
+
+def test_a_chain_is_no_longer_than_a_prompt() -> None:
+    assert len(chain(1, 7, 7 + LONGEST)) == LONGEST
+    for last in (8 + LONGEST, 1 << 40, (1 << 64) - 1):
+        with pytest.raises(ConfigError, match=rf"at most {LONGEST} blocks, got {last - 7}"):
+            chain(1, 7, last)
+    for wrong in (-1, 1 << 64):
+        with pytest.raises(ConfigError, match="a place must be an int of 64 bits"):
+            chain(1, 0, wrong)

@@ -32,6 +32,7 @@ from prefixroute.policies import (
     Random,
     Rendezvous,
     Request,
+    Scores,
     View,
     Weighted,
     as_policy,
@@ -304,11 +305,13 @@ def test_no_hit_lru_spreads_cold_requests_only() -> None:
         (lambda: CacheAware(min_match_ratio=2), "min_match_ratio in 0..1"),
         (lambda: LeastLoaded(by="mood"), "got 'mood'"),
         (lambda: PowerOfTwo(by="mood"), "got 'mood'"),
-        (lambda: Bounded(factor=1.0), "factor must be above 1, got 1.0"),
+        (lambda: Bounded(factor=1.0), "factor must be a finite number above 1, got 1.0"),
         (lambda: Bounded(key="ip"), "key must be one of session, head, document, got 'ip'"),
         (lambda: Rendezvous(key="ip"), "got 'ip'"),
         (lambda: LinearCost(unit="miles"), "got 'miles'"),
         (lambda: LinearCost(temperature=-1), "temperature must be at least 0, got -1"),
+        (lambda: LinearCost(queue=float("nan")), "queue must be a finite number, got nan"),
+        (lambda: LinearCost(credit=float("inf")), "credit must be a finite number, got inf"),
         (lambda: LMetric(batch="miles"), "got 'miles'"),
         (lambda: Weighted(()), "scorers must be functions or of prefix"),
         (lambda: Weighted((("luck", 1.0),)), "luck"),
@@ -332,7 +335,13 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
         (lambda _: [1.0, None, 2.0], "not a number"),
         (lambda _: np.array([1.0, float("nan"), 2.0]), "not a number"),
         (lambda _: np.array(["a", "b", "c"]), "not a number"),
-        (lambda _: np.ones((3, 2)), "not a number"),
+        (lambda _: np.ones((3, 2)), "must return a score per slot"),
+        (lambda _: Scores(None, "r"), "must return a score per slot"),  # type: ignore[arg-type]
+        (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "must return a score per slot"),  # type: ignore[arg-type]
+        (lambda _: [1.0, np.complex128(2), 3.0], "not a number"),
+        (lambda _: -4, "picked slot -4"),
+        (lambda _: (-1, "last"), "picked slot -1"),
+        (lambda _: -(2**70), f"picked slot {-(2**70)}"),
         (lambda _: np.ones(2), "2 scores for 3 slots"),
         (lambda _: np.ones(3, complex), "not a number"),
         (lambda _: (np.ones(3), "because"), "must return a slot"),
@@ -350,7 +359,15 @@ def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
 
 
 def test_a_scorer_gives_a_number_for_each_slot() -> None:
-    for wrong, message in (([1.0], "gave 1 scores for 3"), (["a", 1, 2], "must be a number, got str")):
+    cases: list[tuple[Any, str]] = [
+        ([1.0], "gave 1 scores for 3"),
+        (["a", 1, 2], "must be a number, got str"),
+        *(
+            (wrong, "must give a number for each slot")
+            for wrong in (None, 3, {1, 2, 3}, "abc", np.ones((3, 1)), np.array(1))
+        ),
+    ]
+    for wrong, message in cases:
         with pytest.raises(ConfigError, match=message):
             Weighted(((lambda _, wrong=wrong: wrong, 1.0),)).decide(view([0, 0, 0]))
 
@@ -393,7 +410,7 @@ def test_parameters_follow_a_name(text: str, policy: Policy) -> None:
         ("cache-aware:shorter=yes", "shorter must be true or false, got 'yes'"),
         ("cache-aware:fallback=none", "no policy 'none'"),
         ("bounded:factor=fast", "factor must be a number, got 'fast'"),
-        ("bounded:factor=nan", "factor must be above 1, got nan"),
+        ("bounded:factor=nan", "factor must be a finite number above 1, got nan"),
         ("weighted:scorers=prefix", "takes scorers only from Python"),
         ("linear-cost:cost=H100", "takes cost only from Python"),
         ("dynamo:queue=1", "no policy 'dynamo'"),

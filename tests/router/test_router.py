@@ -14,7 +14,7 @@ from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
-from prefixroute.policies import CacheAware, Policy, Scores, View
+from prefixroute.policies import CacheAware, MinTtft, Policy, PrebleE2, Scores, View
 from prefixroute.router import Decision, Router
 from prefixroute.types import EMPTY_ATTRS, Namespace, Timing
 
@@ -225,3 +225,27 @@ def test_tiers_count_by_their_credits() -> None:
             Router(tier_credits=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="an index that knows tiers"):
         Router(tier_credits=(1.0, 0.5, 0.5), index=FakeBelief())
+
+
+def test_a_seed_may_be_any_whole_number_and_a_cost_anything_that_prices_prefill() -> None:
+    """What numpy calls an integer draws as Python's does, and a policy needs no more of a cost than the router."""
+
+    class Flat:
+        def prefill_seconds(self, new_tokens: int, cached_tokens: int = 0) -> float:
+            return 1e-4 * new_tokens
+
+    for policy in (MinTtft(cost=Flat()), PrebleE2(cost=Flat()), "power-of-two"):  # type: ignore[arg-type]
+        picks = [
+            [Router(["a", "b", "c"], policy=policy, seed=seed).choose(list(range(64))).replica for _ in range(3)]
+            for seed in (2, np.int64(2))
+        ]
+        assert picks[0] == picks[1]
+
+
+def test_a_rate_is_never_infinite() -> None:
+    router = Router(["a"], policy="min-ttft", clock=lambda: 0.0)
+    for _ in range(2):
+        ticket = router.route(list(range(4_000)), now=0.0)
+        ticket.first_token(now=5e-324)
+        ticket.finish(now=1.0)
+    assert router.choose([1, 2, 3]).replica == "a"

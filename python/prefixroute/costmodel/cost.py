@@ -157,13 +157,15 @@ class CostModel:
     def rest_seconds(self, prompt_tokens: int, cached_tokens: Column) -> NDArray[np.float64]:
         """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several cached heads, as decisions ask.
 
-        With p = n + c, ``n (n + 2 c) = p^2 - c^2``: one sum of products. Another ``prefill_seconds`` is called for each head.
+        With p = n + c, ``n + 2 c = p + c``, so that a token costs ``linear + attention (p + c)``. A ``prefill_seconds`` of a
+        subclass is called for each head.
         """
         if type(self).prefill_seconds is not CostModel.prefill_seconds:
             return mapped(cached_tokens, lambda cached: self.prefill_seconds(prompt_tokens - cached, cached))
-        linear, attention = self._linear_s, self._attention_s
-        whole = linear * prompt_tokens + attention * (prompt_tokens * prompt_tokens) + self.overhead_s
-        return sum_of_products(whole, (-linear, cached_tokens), (-attention, cached_tokens, cached_tokens))
+        prompt, attention = float(prompt_tokens), self._attention_s
+        new = sum_of_products(prompt, (-1.0, cached_tokens))
+        each = sum_of_products(self._linear_s + attention * prompt, (attention, cached_tokens))
+        return sum_of_products(self.overhead_s, (1.0, new, each))
 
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0

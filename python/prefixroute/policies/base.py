@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 from operator import index
-from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -79,12 +79,25 @@ class FunctionPolicy(Policy):
         return as_choice(self.function(view), self.name)
 
 
+def is_pick(answer: Any) -> TypeGuard[Pick]:
+    """Return whether an answer is a plain slot and reason; to ask abstract classes takes its time."""
+    return type(answer) is tuple and len(answer) == 2 and type(answer[0]) is int and type(answer[1]) is str  # noqa: PLR2004
+
+
+def is_column(values: Any) -> TypeGuard[Column]:
+    """Return whether these may be one number per slot: a list or another sequence, or an array of one dimension."""
+    return isinstance(values, _COLUMNS) and not isinstance(values, str | bytes) and getattr(values, "ndim", 1) == 1
+
+
+_COLUMNS = (list, np.ndarray, Sequence)
+
+
 def as_choice(answer: Answer, name: str) -> Pick | Scores:
     """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
     if isinstance(answer, Scores):
         return answer
-    if type(answer) is tuple and len(answer) == 2 and type(answer[0]) is int and type(answer[1]) is str:  # noqa: PLR2004
-        return answer[0], answer[1]  # asking abstract classes takes its time
+    if is_pick(answer):
+        return answer
     if isinstance(answer, np.ndarray) and answer.ndim:
         return Scores(answer, name)
     slot: Any
@@ -112,6 +125,8 @@ def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
             return choice
         raise ConfigError(f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}")
     values, slots = choice[0], view.slots
+    if not is_column(values):
+        raise ConfigError(f"policy {name!r} must return a score per slot on offer, got {values!r}")
     if len(values) != len(slots):
         raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")
     try:

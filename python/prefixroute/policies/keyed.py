@@ -170,8 +170,8 @@ class Bounded(Policy):
     def __post_init__(self) -> None:
         """Check the factor and the key."""
         _check_key(self.name, self.key)
-        if not self.factor > 1.0:
-            raise ConfigError(f"bounded factor must be above 1, got {self.factor}")
+        if not 1.0 < self.factor < inf:
+            raise ConfigError(f"bounded factor must be a finite number above 1, got {self.factor}")
 
     @property
     def wants(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from prefixroute.columns import Column, falling, filled, highest, lowest, mapped, sum_of_products
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
-from prefixroute.policies.base import Policy, Scores
+from prefixroute.policies.base import Policy, Scores, is_column
 from prefixroute.policies.view import View
 
 COST = CostModel()
@@ -26,6 +26,14 @@ QUEUED_TOKENS = 1_024
 def queue_seconds(cost: CostModel) -> float:
     """Return the seconds to compute a queued token, in prompts of ``QUEUED_TOKENS``."""
     return cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
+
+
+def rest_seconds(cost: CostModel, prompt: int, hits: Column) -> Column:
+    """Return the seconds to compute the rest of a prompt behind each of the hits, by any object that prices a prefill."""
+    if isinstance(cost, CostModel):
+        return cost.rest_seconds(prompt, hits)
+    price = cost.prefill_seconds
+    return mapped(hits, lambda hit: price(prompt - hit, hit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,9 @@ class LinearCost(Policy):
             raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {self.unit!r}")
         if self.temperature < 0.0:
             raise ConfigError(f"linear-cost temperature must be at least 0, got {self.temperature}")
+        for name in ("prefill", "credit", "queue", "decode"):
+            if not -inf < getattr(self, name) < inf:
+                raise ConfigError(f"linear-cost {name} must be a finite number, got {getattr(self, name)}")
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
@@ -137,7 +148,7 @@ class PrebleE2(Policy):
         if best > self.share * prompt:
             out = mapped(hits, lambda hit: 0.0 if hit == best else -inf)
             return Scores(sum_of_products(0.0, (-1.0, window), (1.0, out)), "exploit")
-        prices = self.cost.rest_seconds(prompt, hits)
+        prices = rest_seconds(self.cost, prompt, hits)
         return Scores(sum_of_products(0.0, (-1.0, window), (-1.0, prices)), "explore")
 
 
@@ -184,11 +195,11 @@ class MinTtft(Policy):
         model_rate = 1.0 / queue_seconds(self.cost)
         rates, queue = self._rates(view, model_rate), (-1.0, view.offered(view.queued or ()))
         if speed <= 0.0:
-            return sum_of_products(0.0, queue, (-model_rate, self.cost.rest_seconds(prompt, hits)), over=rates)
+            return sum_of_products(0.0, queue, (-model_rate, rest_seconds(self.cost, prompt, hits)), over=rates)
         best, threshold = highest(hits)[0], self.balancing_threshold
         fetched = mapped(hits, lambda hit: best if best > threshold * hit else hit)
         transfers = sum_of_products(0.0, (-1.0 / speed, fetched), (1.0 / speed, hits))
-        times = sum_of_products(0.0, queue, (-model_rate, self.cost.rest_seconds(prompt, fetched)), over=rates)
+        times = sum_of_products(0.0, queue, (-model_rate, rest_seconds(self.cost, prompt, fetched)), over=rates)
         return sum_of_products(0.0, (1.0, transfers), (1.0, times))
 
     def _rates(self, view: View, model_rate: float) -> Column:
@@ -309,7 +320,9 @@ class Weighted(Policy):
         count = len(view.slots)
         terms: list[tuple[float, Column]] = []
         for scorer, weight in self.scorers:
-            values = (scorer if callable(scorer) else SCORERS[scorer][0])(view)
+            values = scorer(view) if callable(scorer) else SCORERS[scorer][0](view)
+            if not is_column(values):
+                raise ConfigError(f"a scorer of weighted must give a number for each slot on offer, got {values!r}")
             if len(values) != count:
                 raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} slots on offer")
             terms.append((weight, values))

@@ -97,7 +97,7 @@ SIGNALS = frozenset(
 
 def on_offer(slot: int, slots: tuple[int, ...]) -> bool:
     """Return whether a slot is one of ``slots``. They ascend: in a fleet that is all on offer each stands at its own place."""
-    return (slot < len(slots) and slots[slot] == slot) or slot in slots
+    return (0 <= slot < len(slots) and slots[slot] == slot) or slot in slots
 
 
 def least(view: View, values: Sequence[float], k: int) -> int:

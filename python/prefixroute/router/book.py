@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 from prefixroute.bounds import whole
@@ -122,6 +123,8 @@ class LoadBook:
         if computed < RATE_MIN_TOKENS or not seconds > 0.0:
             return
         rate, known = computed / seconds, self.rates[slot]
+        if not rate < inf:
+            return
         self.rates[slot] = rate if known is None else known + RATE_MEMORY * (rate - known)
 
     def spend(self, slot: int, seconds: float, now: float) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from operator import index as index_of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import capped_hits
 from prefixroute.policies import Policy, Request, View, as_policy
-from prefixroute.policies.base import settle
+from prefixroute.policies.base import is_pick, settle
 from prefixroute.policies.scored import COST
 from prefixroute.policies.view import on_offer
 from prefixroute.router import signals, status
@@ -114,7 +115,7 @@ class Router(Membership):
         self._policy = as_policy(policy)
         self._policy_name = policy if isinstance(policy, str) else self._policy.name
         self._prompts = Prompts(prompt_kind, self._block_size, render, tokenizer)
-        self._seed, self._caps, self._cost, self._record, self._timer = seed, caps, cost, record, timer
+        self._seed, self._caps, self._cost, self._record, self._timer = index_of(seed), caps, cost, record, timer
         self._credited = credited(index, tier_credits)
         self._capped = caps != Caps(retry_after_s=caps.retry_after_s)
         self._options: dict[str, Any] = {
@@ -258,7 +259,7 @@ class Router(Membership):
         whose = (slots, fleet.names, fleet.hashes, fleet.weights)
         view: View = _NEW(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
         choice = policy.decide(view)
-        if type(choice) is tuple and len(choice) == 2 and type(choice[0]) is int and on_offer(choice[0], slots):  # noqa: PLR2004
+        if is_pick(choice) and on_offer(choice[0], slots):
             slot, reason = choice
         else:
             slot, reason = settle(choice, view, policy.name)

@@ -5,7 +5,7 @@
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyList, PySequence, PyTuple};
+use pyo3::types::{PyComplex, PyFloat, PyList, PySequence, PyTuple};
 
 use crate::errors;
 use crate::ints::{Numbers, hash_of};
@@ -38,7 +38,7 @@ impl<'py> Values<'py> {
             Ok(array) if array.ndim() == 1 && matches!(array.dtype().kind(), b'b' | b'i' | b'u' | b'f' | b'O') => {
                 PyList::new(array.py(), array.try_iter()?.collect::<PyResult<Vec<_>>>()?)
             }
-            _ => Err(PyTypeError::new_err(format!(
+            _ => Err(errors::config(format!(
                 "a column must be a sequence or an array of real numbers, got {}",
                 type_name(values)
             ))),
@@ -57,7 +57,7 @@ fn floats<'a>(array: &'a Column<'_>) -> &'a [f64] {
 /// The highest of some numbers, how many are equal to it, and where the first of them is.
 ///
 /// Raises:
-///     ValueError: there are none, or one is NaN.
+///     ValueError: there are none, or one is NaN; a ConfigError if it is no column at all.
 ///     TypeError: something is no real number.
 #[pyfunction]
 pub fn highest<'py>(values: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, usize, usize)> {
@@ -139,6 +139,9 @@ fn by_comparison<'py>(
 
 /// Fails for what is no real number, and for NaN. An int too large for a float is one.
 fn check_real(value: &Bound<'_, PyAny>) -> PyResult<()> {
+    if value.is_instance_of::<PyComplex>() {
+        return Err(PyTypeError::new_err(format!("must be real number, not {}", type_name(value))));
+    }
     match value.extract::<f64>() {
         Ok(real) if real.is_nan() => Err(incomparable()),
         Ok(_) => Ok(()),
@@ -199,9 +202,8 @@ pub fn falling<'py>(values: &Bound<'py, PyAny>) -> PyResult<Column<'py>> {
     let (low, high) = column.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| {
         (if value < low { value } else { low }, if value > high { value } else { high })
     });
-    let unit = 1.0 / (high - low);
     for value in &mut column {
-        *value = if high > low { (high - *value) * unit } else { 1.0 };
+        *value = if high > low { (high - *value) / (high - low) } else { 1.0 };
     }
     Ok(PyArray1::from_slice(values.py(), &column))
 }
@@ -236,7 +238,14 @@ pub fn filled<'py>(rates: &Bound<'py, PyAny>, otherwise: f64) -> PyResult<Column
     if !unknown.is_empty() {
         let known = filled.len() - unknown.len();
         let slowness: f64 = filled.iter().map(|rate| 1.0 / rate).sum();
-        let mean = if known > 0 { known as f64 / slowness } else { otherwise };
+        let lowest = filled.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = filled.iter().copied().filter(|rate| rate.is_finite()).fold(0.0, f64::max);
+        // What is known of one alone, or is the same of all, is passed on to the last bit: an equal replica stays equal.
+        let mean = match known {
+            0 => otherwise,
+            _ if lowest >= highest => lowest,
+            _ => known as f64 / slowness,
+        };
         for at in unknown {
             filled[at] = mean;
         }
@@ -375,6 +384,7 @@ fn read(column: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
 
 /// A number of any class that has a float.
 fn number(object: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
-    let value = errors::caught(object.py(), object.extract())?;
+    let real = if object.is_instance_of::<PyComplex>() { Ok(None) } else { object.extract().map(Some) };
+    let value = errors::caught(object.py(), real)?.flatten();
     value.ok_or_else(|| errors::config(format!("{what} must be a number, got {}", type_name(object))))
 }

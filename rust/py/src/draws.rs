@@ -1,7 +1,7 @@
 //! Draws and rendezvous hashing over Python's ints.
 
 use numpy::PyArray1;
-use prefixroute_core::draws;
+use prefixroute_core::{Error, MAX_PROMPT_BLOCKS, draws};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
@@ -16,10 +16,22 @@ pub fn draw(seed: &Bound<'_, PyInt>, turn: &Bound<'_, PyInt>, k: &Bound<'_, PyIn
 }
 
 /// The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
+///
+/// Raises:
+///     ConfigError: more than a prompt has blocks at most, or places that do not fit in 64 bits.
 #[pyfunction]
-pub fn chain<'py>(key: &Bound<'py, PyInt>, first: u64, last: u64) -> Bound<'py, PyArray1<u64>> {
-    let (py, key) = (key.py(), bits(key));
-    PyArray1::from_iter(py, (first..last).map(|place| draws::link(key, place)))
+pub fn chain<'py>(
+    key: &Bound<'py, PyInt>,
+    first: &Bound<'py, PyInt>,
+    last: &Bound<'py, PyInt>,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let (py, key, first, last) = (key.py(), bits(key), fitting(first, "a place")?, fitting(last, "a place")?);
+    let count = usize::try_from(last.saturating_sub(first)).unwrap_or(usize::MAX);
+    if count > MAX_PROMPT_BLOCKS {
+        return Err(errors::of_core(Error::TooManyBlocks(count)));
+    }
+    let numbers: Vec<u64> = (first..last).map(|place| draws::link(key, place)).collect();
+    Ok(PyArray1::from_vec(py, numbers))
 }
 
 /// The slot that ranks first for a key; of equal ranks the first.

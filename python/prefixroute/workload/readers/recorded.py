@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.draws import chain
+from prefixroute.draws import LONGEST, chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import Row, read_rows, shown
@@ -113,13 +113,11 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
         request = Row(fields, row.path, row.line)
         agent = request.integer("agent") if "agent" in fields else 0
         tokens = request.integer("in", least=1)
-        ids = _ids(request, at, before.get(agent), scope)
+        ids = _ids(request, at, before.get(agent), scope, tokens // layout.block_size)
         if shared is not None:
             length = min(len(shared), len(ids))
             ids = np.concatenate([shared[:length], ids[length:]])
         before[agent] = ids
-        if len(ids) > tokens // layout.block_size:
-            raise request.error(f"requests[{at}]: {len(ids)} blocks of {layout.block_size} for {tokens} tokens")
         prompt = BlockHashes(ids, token_count=tokens, block_size=layout.block_size)
         yield Record(
             row.line,
@@ -134,13 +132,16 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
         )
 
 
-def _ids(request: Row, at: int, before: NDArray[np.uint64] | None, scope: int) -> NDArray[np.uint64]:
-    """Return the request's block hashes: what it keeps of the request before, then its runs of ids."""
+def _ids(request: Row, at: int, before: NDArray[np.uint64] | None, scope: int, room: int) -> NDArray[np.uint64]:
+    """Return the request's block hashes: what it keeps of the request before, then its runs of ids; at most ``room``."""
     keep = request.integer("keep")
     held = 0 if before is None else len(before)
     if keep > held:
         raise request.error(f"requests[{at}] keeps {keep} blocks of the {held} before")
     runs = [_run(request, at, run) for run in request.sequence("add")]
+    blocks, most = keep + sum(count for _, count in runs), min(room, LONGEST)
+    if blocks > most:
+        raise request.error(f"requests[{at}]: {blocks} blocks, where its tokens and the longest prompt allow {most}")
     fresh = [chain(scope, start, start + count) for start, count in runs]
     kept = [] if before is None else [before[:keep]]
     return np.concatenate([*kept, *fresh]) if kept or fresh else np.empty(0, np.uint64)
@@ -159,7 +160,7 @@ def _shared_blocks(row: Row, layout: _Layout) -> NDArray[np.uint64]:
     tools, system = row.integer("tool_tokens"), row.integer("system_tokens")
     requests = row.sequence("requests")
     model = requests[0].get("m") if requests and isinstance(requests[0], dict) else None
-    return chain(chain_key(0, "system", model, tools, system), 0, (tools + system) // layout.block_size)
+    return chain(chain_key(0, "system", model, tools, system), 0, min((tools + system) // layout.block_size, LONGEST))
 
 
 def _model(request: Row) -> str | None:
