@@ -41,6 +41,14 @@ def test_compare_names_no_winner_inside_the_noise(prefixroute: Prefixroute, trac
     assert "no winner: random, least-loaded are inside the noise" in shown.out
 
 
+def test_compare_names_what_cannot_keep_up(prefixroute: Prefixroute) -> None:
+    options = ["--timed", "--policies", "session,document", "--replicas", 4, "--seeds", 1, "--quiet"]
+    shown = prefixroute("compare", "chat,requests=1000,arrivals=poisson:25", *options)
+    assert "overloaded, so that TTFT grows for as long as requests come: document on 4 serves" in " ".join(
+        shown.out.split()
+    )
+
+
 def test_compare_takes_parameters_and_says_where_there_is_nothing_to_compare(prefixroute: Prefixroute) -> None:
     fleet = ("--replicas", 4, "--seeds", 1, "--quiet")
     shown = prefixroute("compare", "chat,requests=300", "--policies", "session,bounded:key=session:factor=2", *fleet)
@@ -165,6 +173,7 @@ def test_size_finds_fleets(prefixroute: Prefixroute, trace: Path) -> None:
     assert "the smallest fleet with ttft_p95=60s" in shown.out
     impossible = prefixroute("size", trace, "--slo", "ttft_p95=1ms", "--policies", "session", "--most", 2)
     assert "more than 2" in impossible.out
+    assert "Beside more than 2 stands the TTFT with 2" in impossible.out
 
 
 def test_simulate_in_time_has_queues_and_no_note_on_order(prefixroute: Prefixroute, trace: Path) -> None:

@@ -17,7 +17,7 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Outcome, Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, overload, seeds_of
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
 from prefixroute.workload import Workload
 
@@ -227,7 +227,7 @@ def compare_scenarios(
         winner=names[best] if alone and len(names) > 1 else None,
         clusters=clusters(groups[best], fixed=fixed),
         assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base, "replicas")),
-        notes=workload.notes,
+        notes=(*workload.notes, *overload(rows)),
         idle=_idle(workload, scenarios, groups),
     )
 

@@ -151,6 +151,13 @@ def size_command(  # noqa: PLR0917
         return
     out = console.stdout()
     out.print(_sizes(found, most))
+    if any(fleet.replicas is None for fleet in found.fleets):
+        console.say(
+            f"  Beside more than {most} stands the TTFT with {most}, and with one replica it is "
+            + ", ".join(f"{one.ttft_one_s:.2f} s ({one.policy})" for one in found.fleets if one.replicas is None)
+            + ". Where more replicas hardly help, prefill alone takes that long, or the policy uses few of them.\n",
+            out,
+        )
     show_assumptions(found.assumptions, found.notes, out)
 
 
@@ -163,7 +170,7 @@ def _sizes(found: Sizing, most: int) -> Table:
         table.add_column(head + mark, justify="right")
     for fleet in found.fleets:
         if fleet.replicas is None:
-            table.add_row(fleet.policy, f"more than {most}")
+            table.add_row(fleet.policy, f"more than {most}", "", "", f"{fleet.ttft_s:.2f}")
             continue
         less = "" if fleet.ttft_one_less_s is None else f"{fleet.ttft_one_less_s:.2f}"
         cells = (fleet.replicas, fleet.gpus, usd(fleet.usd_per_month or 0), f"{fleet.ttft_s:.2f}", less)
