@@ -86,10 +86,9 @@ def is_pick(answer: Any) -> TypeGuard[Pick]:
 
 def is_column(values: Any) -> TypeGuard[Column]:
     """Return whether these may be one number per slot: a list or another sequence, or an array of one dimension."""
-    return isinstance(values, _COLUMNS) and not isinstance(values, str | bytes) and getattr(values, "ndim", 1) == 1
-
-
-_COLUMNS = (list, np.ndarray, Sequence)
+    if isinstance(values, np.ndarray):
+        return values.ndim == 1
+    return type(values) is list or (isinstance(values, Sequence) and not isinstance(values, (str, bytes)))
 
 
 def as_choice(answer: Answer, name: str) -> Pick | Scores:
