@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
 from prefixroute.policies import MinTtft, Policy, View, presets
 from prefixroute.policies.view import SIGNALS
+from prefixroute.router import Decision
 from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Sweep, Tier, simulate, sweep
 from prefixroute.sim.scenario import replica_names
 from prefixroute.sim.timed import TimedRun
@@ -195,6 +197,53 @@ def test_the_last_replica_may_not_die_under_requests() -> None:
     scenario = replace(timed("round-robin"), replicas=1, changes=(FleetChange(0.1, "die", "replica-0"),))
     with pytest.raises(ConfigError, match="last replica died"):
         simulate(busy_chat(requests=200, rate=200.0), scenario)
+
+
+class Sluggish:
+    """Steps that take five seconds, whatever they hold."""
+
+    overhead_s = 0.0
+
+    def step_seconds(self, prefill: object = (), *, decodes: int = 0, decode_context_tokens: int = 0) -> float:
+        del prefill, decodes, decode_context_tokens
+        return 5.0
+
+
+def overloaded(*changes: FleetChange) -> TimedRun:
+    """A replica that gets every request, at a hundred times its pace, and one that gets none."""
+    workload = chat(1, requests=1_000, arrivals=Poisson(0.5))
+    engine = EngineModel(Sluggish(), max_running=1)
+    scenario = Scenario(policy=lambda view: (view.slots[0], "first"), replicas=2, engine=engine, changes=changes)
+    return TimedRun(scenario, workload.block_size, engine)
+
+
+def test_in_an_overload_only_requests_that_the_router_still_waits_for_keep_their_decisions() -> None:
+    def decisions() -> int:
+        gc.collect()
+        return sum(isinstance(one, Decision) for one in gc.get_objects())
+
+    def look() -> None:
+        seen.append((decisions() - others, run.front.routers[0].stats()["in_flight"]))
+
+    seen: list[tuple[int, int]] = []
+    others = decisions()
+    run = overloaded()
+    run.events.schedule(1_900.0, look)
+    run.run(chat(1, requests=1_000, arrivals=Poisson(0.5)).requests())
+    assert len(run.log) == 1_000
+    ((kept, in_flight),) = seen
+    assert 200 < in_flight < 400, "half a request a second, and a ticket expires after ten minutes"
+    assert kept <= in_flight + 2, "one that ran and one that expired since the last arrival"
+
+
+def test_a_death_in_an_overload_moves_requests_that_the_router_has_given_up() -> None:
+    run = overloaded(FleetChange(1_900.0, "die", "replica-0"))
+    run.run(chat(1, requests=1_000, arrivals=Poisson(0.5)).requests())
+    log = run.log
+    assert np.array_equal(np.sort(log.column("number")), np.arange(1_000))
+    assert run.retried > 800
+    assert (log.column("replica")[log.column("start") > 1_900.0] == 1).all()
+    assert run.front.routers[0].stats()["in_flight"] == 0
 
 
 def test_a_tier_saves_prefill_and_costs_its_loading() -> None:

@@ -69,7 +69,10 @@ class EngineModel:
 
 
 class Job:
-    """One request on its way through one replica. Times are seconds, NaN until they are known."""
+    """One request on its way through one replica. Times are seconds, NaN until they are known.
+
+    ``ticket`` is None once the router has given the request up, though it still waits.
+    """
 
     __slots__ = (
         "arrival",
@@ -88,7 +91,7 @@ class Job:
         """Hold the ``number``-th request, which arrived at second ``arrival`` of the run."""
         self.number = number
         self.request = request
-        self.ticket = ticket
+        self.ticket: Ticket | None = ticket
         self.arrival = arrival
         self.started = self.first_token = self.finished = float("nan")
         self.handle: int | None = None

@@ -75,8 +75,10 @@ class Front:
             attrs = {**attrs, "document": request.document}
         return router.route(request.prompt, session=request.session, attrs=attrs)
 
-    def retry(self, request: Request, ticket: Ticket) -> Ticket:
-        """Route a request again, by the router that had it, to a replica that has not been tried."""
+    def retry(self, request: Request, ticket: Ticket | None) -> Ticket:
+        """Route a request again: by the router that has its ticket, to a replica that has not been tried, or anew."""
+        if ticket is None:
+            return self.route(request)
         for belief in self._perfect:
             belief.request = request
         return ticket.retry()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from prefixroute.errors import ConfigError, NoReplicaError
@@ -20,7 +21,7 @@ from prefixroute.workload import Request
 class TimedReplica:
     """A living replica: its engine, and the routers that hear of its jobs."""
 
-    __slots__ = ("_log", "_observed", "_warmup", "born", "engine", "events", "name", "number", "store")
+    __slots__ = ("_booked", "_log", "_observed", "_warmup", "born", "engine", "events", "name", "number", "store")
 
     def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
         """Begin empty and idle, now."""
@@ -30,19 +31,34 @@ class TimedReplica:
         self.name, self.number, self.store = name, run.fleet.numbers[name], store
         self._log, self.events, self._warmup = run.log, run.events, run.warmup
         self._observed = run.front.observed if run.front.watches else None
+        self._booked: deque[Job] = deque()
         self.born = run.events.now
         self.engine = ReplicaEngine(model, store, run.events, self)
 
+    def submit(self, job: Job) -> None:
+        """Take a job, and let go of tickets that have ended.
+
+        A ticket holds all that its decision was made of, several times what the engine knows of a request. In an
+        overload most of those that wait have a ticket that has expired.
+        """
+        booked = self._booked
+        while booked and (ticket := booked[0].ticket) is not None and not ticket.open:
+            booked.popleft().ticket = None
+        booked.append(job)
+        self.engine.submit(job)
+
     def first_token(self, job: Job) -> None:
         """Prefill is done: tell the router, and let it see what was stored."""
-        job.ticket.first_token()
+        if job.ticket is not None:
+            job.ticket.first_token()
         if self._observed is not None:
             self._observed(self.name, self.store, self.events.now)
 
     def finished(self, job: Job) -> None:
         """The answer is out: tell the router, and log."""
         request = job.request
-        job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
+        if job.ticket is not None:
+            job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
         if self._observed is not None:
             self._observed(self.name, self.store, self.events.now)
         if job.number < self._warmup:
@@ -83,14 +99,12 @@ class TimedRun:
             self.events.schedule(request.arrival_s, self._arrive, request, requests)
 
     def _arrive(self, request: Request, rest: Iterator[Request]) -> None:
-        self._submit(Job(self._arrived, request, self.front.route(request), self.events.now))
+        ticket = self.front.route(request)
+        self._replicas[ticket.replica].submit(Job(self._arrived, request, ticket, self.events.now))
         self._arrived += 1
         if self._progress is not None and self._arrived % PROGRESS_EVERY == 0:
             self._progress(self._arrived)
         self._next(rest)
-
-    def _submit(self, job: Job) -> None:
-        self._replicas[job.ticket.replica].engine.submit(job)
 
     def _change(self, change: FleetChange) -> None:
         self.fleet.check(change)
@@ -112,10 +126,11 @@ class TimedRun:
         self.front.remove(name)
         self.fleet.remove(name)
         for job in jobs:
-            self._submit(Job(job.number, job.request, self._reroute(job.request, job.ticket), job.arrival))
+            ticket = self._reroute(job.request, job.ticket)
+            self._replicas[ticket.replica].submit(Job(job.number, job.request, ticket, job.arrival))
             self.retried += 1
 
-    def _reroute(self, request: Request, ticket: Ticket) -> Ticket:
+    def _reroute(self, request: Request, ticket: Ticket | None) -> Ticket:
         try:
             return self.front.retry(request, ticket)
         except NoReplicaError as error:
