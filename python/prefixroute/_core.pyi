@@ -24,6 +24,7 @@ __all__ = [
     "lowest",
     "mapped",
     "nth",
+    "scattered",
     "sum_of_products",
     "up_to",
     "EventQueue",
@@ -371,6 +372,7 @@ def sum_of_products(
     constant: float, *terms: tuple[float, Unpack[tuple[_Column[float], ...]]], over: _Column[float] | None = None
 ) -> NDArray[np.float64]: ...
 def chain(key: int, first: int, last: int) -> NDArray[np.uint64]: ...
+def scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
 def draw(seed: int, turn: int, k: int) -> float: ...
 def first_choice(
     key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None = None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.draws import LONGEST, chain, draw, first_choice
+from prefixroute.draws import LONGEST, chain, draw, first_choice, scattered
 from prefixroute.errors import ConfigError
 
 MASK = (1 << 64) - 1
@@ -56,6 +56,13 @@ def test_a_chain_is_its_key_scattered_by_place(key: int, first: int, last: int) 
     assert numbers.dtype == np.uint64
     assert numbers.tolist() == [mix64(key + (place + 1) * GAMMA) for place in range(first, last)]
     assert np.array_equal(numbers[5:], chain(key, first + 5, last)[: max(0, last - first - 5)])
+
+
+@given(st.lists(WORDS))
+def test_numbers_are_scattered_one_by_one(numbers: list[int]) -> None:
+    array = np.array(numbers, np.uint64)
+    assert scattered(array).tolist() == [mix64(number + GAMMA) for number in numbers]
+    assert np.array_equal(scattered(array[::2]), scattered(array)[::2]), "any stride"
 
 
 def test_what_cannot_be_ranked_is_refused() -> None:

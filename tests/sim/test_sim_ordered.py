@@ -193,6 +193,13 @@ def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message:
         sweep(chat(1, requests=5), **settings)  # type: ignore[arg-type]
 
 
+def test_what_other_processes_cannot_import_is_refused_before_they_start() -> None:
+    with pytest.raises(ConfigError, match="2 jobs need policies and a source that other processes can import"):
+        sweep(chat, policies=[lambda view: (view.slots[0], "first")], jobs=2)
+    with pytest.raises(ConfigError, match="2 jobs need policies and a source that other processes can import"):
+        sweep(lambda seed: chat(seed, requests=5), jobs=2)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -32,14 +32,13 @@ from prefixroute.router.settings import apply_preset, check_options, check_reque
 from prefixroute.router.shadow import Follow, Regret, Shadow, Shadows
 from prefixroute.router.tickets import Ticket
 from prefixroute.router.trust import wrong_report
-from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing
+from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing, new_tuple
 
 if TYPE_CHECKING:
     from prefixroute.policies import Answer
     from prefixroute.router.belief import Belief, Blocks
 
 _LOG = logging.getLogger("prefixroute")
-_NEW: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__  # a named tuple's own constructor takes four times as long
 _UNASKED = (None,) * 10
 SWEEP_S = 1.0
 """Seconds between two looks for expired tickets, idle sessions and unconfirmed blocks."""
@@ -190,7 +189,7 @@ class Router(Membership):
         """
         if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
             check_request(slo_ttft_s, attrs)
-        request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
+        request = new_tuple(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             return self._choose(prompt, request, limits, self._time(now))
@@ -228,7 +227,7 @@ class Router(Membership):
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
         if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
             check_request(slo_ttft_s, attrs)
-        request = _NEW(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
+        request = new_tuple(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             now = self._time(now)
@@ -257,7 +256,7 @@ class Router(Membership):
         self._turn = turn + 1
         gathered = self._gather(blocks, now) if self._wants else _UNASKED
         whose = (slots, fleet.names, fleet.hashes, fleet.weights)
-        view: View = _NEW(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
+        view: View = new_tuple(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
         choice = policy.decide(view)
         if is_pick(choice) and on_offer(choice[0], slots):
             slot, reason = choice

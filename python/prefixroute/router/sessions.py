@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prefixroute.bounds import whole
-
-_NEW: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__  # a named tuple's own constructor takes four times as long
+from prefixroute.types import new_tuple
 
 
 class Binding(NamedTuple):
@@ -44,7 +42,7 @@ class Bindings:
     def bind(self, session: str, slot: int, generation: int, now: float) -> None:
         """Bind a session, or renew its binding."""
         bindings = self._map
-        bindings[session] = _NEW(Binding, (slot, generation, now))
+        bindings[session] = new_tuple(Binding, (slot, generation, now))
         bindings.move_to_end(session)
         if len(bindings) > self.capacity:
             bindings.popitem(last=False)

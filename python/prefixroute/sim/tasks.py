@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -109,11 +110,12 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
 
     Args:
         tasks: in the order of the results.
-        jobs: processes; more than one needs sources that can be pickled: a function of a module, or :class:`Trace`.
+        jobs: processes; more than one needs policies and sources that can be pickled: a function of a module, or
+            :class:`Trace`.
         progress: told after each task, and within runs if ``jobs`` is one.
 
     Raises:
-        ConfigError: ``jobs`` is below one, or cannot be had with these sources.
+        ConfigError: ``jobs`` is below one, or cannot be had with these policies and sources.
     """
     whole("jobs", jobs, 1)
     if jobs == 1 or len(tasks) == 1:
@@ -121,6 +123,10 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
         return
     if any(isinstance(task.source, Workload) for task in tasks):
         raise ConfigError(f"{jobs} jobs need a function from a seed to a workload, which other processes can call")
+    try:
+        pickle.dumps(list(tasks))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # three names for the same fault
+        raise ConfigError(f"{jobs} jobs need policies and a source that other processes can import: {error}") from error
     with ExitStack() as stack:  # leaving early, at an interrupt too, ends the processes
         with _interrupts_ignored():
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))))

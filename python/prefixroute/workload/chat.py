@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
-from prefixroute.types import EMPTY_ATTRS
+from prefixroute.types import EMPTY_ATTRS, new_tuple
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Shape
@@ -18,7 +18,6 @@ from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.workload import Workload
 
 _BATCH = 4096
-_NEW: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__  # a named tuple's own constructor takes four times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +99,10 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
         prompt = prompts[slot.turn]
         context = prompt + answer
         slot.turn += 1
-        entry = _NEW(Entry, (slot.name, context, shape.system_tokens))
+        entry = new_tuple(Entry, (slot.name, context, shape.system_tokens))
         head = slot.text.head
         heads = head(prompt // block_size, prompt), head(context // block_size, context)
-        yield _NEW(Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS))
+        yield new_tuple(Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS))
 
 
 def _picks(rng: np.random.Generator, slots: int, count: int) -> Iterator[int]:

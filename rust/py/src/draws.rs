@@ -1,6 +1,6 @@
 //! Draws and rendezvous hashing over Python's ints.
 
-use numpy::PyArray1;
+use numpy::{PyArray1, PyReadonlyArray1};
 use prefixroute_core::{Error, MAX_PROMPT_BLOCKS, draws};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -32,6 +32,13 @@ pub fn chain<'py>(
     }
     let numbers: Vec<u64> = (first..last).map(|place| draws::link(key, place)).collect();
     Ok(PyArray1::from_vec(py, numbers))
+}
+
+/// Numbers scattered over all of 64 bits, one to one, as `uint64` of the same length: what is distinct stays so.
+#[pyfunction]
+pub fn scattered(numbers: PyReadonlyArray1<'_, u64>) -> Bound<'_, PyArray1<u64>> {
+    let scattered: Vec<u64> = numbers.as_array().iter().map(|&number| draws::link(number, 0)).collect();
+    PyArray1::from_vec(numbers.py(), scattered)
 }
 
 /// The slot that ranks first for a key; of equal ranks the first.

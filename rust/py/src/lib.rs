@@ -30,7 +30,7 @@ mod _core {
     #[pymodule_export]
     use super::columns::{falling, filled, highest, lowest, mapped, nth, sum_of_products, up_to};
     #[pymodule_export]
-    use super::draws::{chain, draw, first_choice};
+    use super::draws::{chain, draw, first_choice, scattered};
     #[pymodule_export]
     use super::hashes::{BlockHashes, hash_blocks};
     #[pymodule_export]

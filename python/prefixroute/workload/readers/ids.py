@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.draws import scattered
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.lines import Row
-from prefixroute.workload.streams import mix
 
 
 def block_size_of(row: Row, usual: int) -> int:
@@ -41,4 +41,4 @@ def full_blocks(row: Row, tokens: int, block_size: int, *, keep_partial: bool = 
 
 def hashed(ids: NDArray[np.uint64], tokens: int, block_size: int) -> BlockHashes:
     """Return ids that are unique to a prefix as block hashes: equal ids are equal hashes, in every file."""
-    return BlockHashes(mix(ids), token_count=max(tokens, len(ids) * block_size), block_size=block_size)
+    return BlockHashes(scattered(ids), token_count=max(tokens, len(ids) * block_size), block_size=block_size)
