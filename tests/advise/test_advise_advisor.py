@@ -18,7 +18,7 @@ from prefixroute.advise.findings import elsewhere, faster
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
-from prefixroute.sim import EngineModel, Scenario, simulate
+from prefixroute.sim import EngineModel, Scenario, Trace, simulate
 from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
 
 CHAT = partial(chat, requests=2_500)
@@ -261,21 +261,41 @@ def test_a_shared_head_shorter_than_a_block_is_named(tmp_path: Path, size: int, 
     assert found.get("head-shorter-than-a-block") == severity
 
 
-def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
+def dated_log(path: Path, date: str = "2026-11-29T10:{turn:02}:{chat:02}Z") -> Path:
+    """Write a log of 20 chats of 4 turns whose system prompts begin with a date."""
     rows = []
     for turn in range(4):
-        for chat_of in range(20):
+        for number in range(20):
             system = {
                 "role": "system",
-                "content": f"Now: 2026-11-29T10:{turn:02}:{chat_of:02}Z. " + "Answer politely. " * 80,
+                "content": f"Now: {date.format(turn=turn, chat=number)}. " + "Be polite. " * 120,
             }
-            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
-            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": [system, *asked]})
-    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    found = kinds(advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1)))
+            asked = [{"role": "user", "content": f"chat {number}, question {k}. " * 20} for k in range(turn + 1)]
+            rows.append({"timestamp": len(rows), "session_id": f"c{number}", "messages": [system, *asked]})
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_a_date_is_mended_in_other_processes_too_and_the_advice_is_that_on_the_mended_log(tmp_path: Path) -> None:
+    log = Trace(dated_log(tmp_path / "log.jsonl"))
+    question = ask(scenario=Scenario(replicas=2), seeds=(4, 5))
+    advice = advise(log, question)
+    assert advise(log, question, jobs=2).to_json() == advice.to_json()
+    assert advice.remedy is not None
+    mended = advise(Trace(dated_log(tmp_path / "mended.jsonl", "2026-11-29T10:00:00Z")), question)
+    assert mended.remedy is None
+    assert mended.row is not None
+    assert advice.remedy.policy == mended.policy
+    assert advice.remedy.recompute_ratio_fixed == pytest.approx(
+        mended.row.recompute_ratio, abs=0.01
+    )  # the mask is shorter
+
+
+def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
+    advice = advise(read_trace(dated_log(tmp_path / "log.jsonl")), ask(scenario=Scenario(replicas=2), seeds=1))
+    found = kinds(advice)
     assert found["volatile-head"] == "fix first"
     assert "broken-prefix" not in found
-    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
     assert advice.verdict.startswith("fix the prompt first, then ")
     remedy = advice.remedy
     assert remedy is not None

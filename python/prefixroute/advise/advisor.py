@@ -28,14 +28,12 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import assumed
-from prefixroute.sim.tasks import Report, Source, open_source
+from prefixroute.sim.sweep import assumed, seeds_of
+from prefixroute.sim.tasks import Masked, Report, Source, open_source
 from prefixroute.workload import Workload
 
 SIZINGS = 6
 """Runs that the search for a smaller fleet takes, about."""
-MENDED = 5
-"""Runs on mended prompts, about: text is cut into blocks anew in each, so the advisor's own policies get one run each."""
 LOAD_PARTS = 60
 """Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 13
@@ -56,21 +54,27 @@ class Question:
         current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
         policies: further policies and presets to compare; ``None`` = :data:`OTHERS`.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
-        seeds: runs of each policy.
+        seeds: runs of each policy, counted from 1, or the seeds themselves.
 
     Raises:
-        ConfigError: something to vary that cannot be.
+        ConfigError: no seed, or something to vary that cannot be.
     """
 
     scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
     current: AnyPolicy | None = None
     policies: Sequence[AnyPolicy] | None = None
     vary: Sequence[str] = ()
-    seeds: int = 3
+    seeds: int | Sequence[int] = 3
 
     def __post_init__(self) -> None:
-        """Check what is varied."""
+        """Check what is varied, and the seeds."""
         sensitivity.check(self.vary)
+        seeds_of(self.seeds)
+
+    @property
+    def runs(self) -> int:
+        """How many runs each policy gets."""
+        return len(seeds_of(self.seeds))
 
     @property
     def variants(self) -> int:
@@ -124,20 +128,25 @@ class _Inquiry:
 
     def __init__(self, source: Source, asked: Question, cost: CostModel, jobs: int, progress: Report | None) -> None:
         self.source, self.asked, self.cost, self.jobs = source, asked, cost, jobs
-        self.base = base = asked.scenario
-        self.workload = open_source(source, 1)
+        self.base = asked.scenario
+        self.workload = open_source(source, seeds_of(asked.seeds)[0])
         self.facts = profile(self.workload)
         head = self.workload.volatile
         self.mended = None if head is None else profile(head.masked)
         self.inferred = any("inferred" in note for note in self.workload.notes)
-        match = findings.other_match(self.facts) if base.replicas > 1 else None
-        self.scenarios = candidates(self.facts, base, asked.further, match)
-        self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + MENDED * (self.mended is not None))
-        self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.seeds, infinite=True)
+        self.scenarios = self._candidates(self.facts, asked.further)
+        further = [policy for policy in asked.further if policy not in OTHERS]
+        self.after = [] if self.mended is None else self._candidates(self.mended, further)
+        self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + len(self.after) * asked.runs)
+        self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.runs, infinite=True)
         current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
         self.slow: set[str] = set()
         self._settle()
+
+    def _candidates(self, facts: Profile, further: Sequence[AnyPolicy]) -> list[Scenario]:
+        match = findings.other_match(facts) if self.base.replicas > 1 else None
+        return candidates(facts, self.base, further, match)
 
     def _settle(self) -> None:
         """Choose among the policies that were run."""
@@ -151,7 +160,7 @@ class _Inquiry:
         return compare_scenarios(
             source or self.source,
             scenarios,
-            seeds=self.asked.seeds if source is None else 1,
+            seeds=self.asked.seeds,
             metric=METRIC,
             among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
             infinite=infinite,
@@ -213,13 +222,13 @@ class _Inquiry:
         rows = (self.comparison.row(one.policy_name) for one in pair)
         default, other = (row.usd_per_million_requests_busiest for row in rows)
         name = pair[1].policy_name
-        better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.seeds).winner == name
+        better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.runs).winner == name
         yield from findings.minimum_match(self.facts, self.comparison, name, better=better, chosen=self.chosen)
 
     def _fronts(self) -> Iterator[Finding]:
         """Try several routers behind either front."""
         if self.base.routers > 1 and self.base.replicas > 1 and self.facts.keyless < 1.0:
-            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.seeds)
+            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.runs)
             yield findings.fronts(compared, self.base.routers)
 
     def _fleet(self) -> list[Finding]:
@@ -252,8 +261,7 @@ class _Inquiry:
         if first.kind != "volatile-head" or head is None or self.mended is None:
             fixed = first.evidence["floor_if_fixed"]
             return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
-        scenarios = candidates(self.mended, self.base, () if self.asked.current is None else (self.asked.current,))
-        compared = self.compare(scenarios, MENDED, source=head.masked)
+        compared = self.compare(self.after, len(self.after) * self.asked.runs, source=Masked(self.source))
         policy = self._choice(compared)
         after = compared.row(policy)
         saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest
@@ -267,7 +275,7 @@ class _Inquiry:
         compared = self.comparison
         if fleet is not self.base:
             others = candidates(self.facts, fleet, self.asked.further)
-            compared = self.compare(others, len(others) * self.asked.seeds)
+            compared = self.compare(others, len(others) * self.asked.runs)
         best = self._choice(compared)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
@@ -282,14 +290,14 @@ def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
 
 def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> int:
     """Return how many runs an answer takes, about: for whoever waits."""
-    own = 2 * len(scenarios) * asked.seeds + 2 * asked.seeds * (len(scenarios) > 1)
-    fronts = 2 * asked.seeds * (asked.scenario.routers > 1)
+    own = 2 * len(scenarios) * asked.runs + 2 * asked.runs * (len(scenarios) > 1)
+    fronts = 2 * asked.runs * (asked.scenario.routers > 1)
     return (
         own
         + fronts
         + SIZINGS * (facts.span_s > 0)
         + BACKTESTS * bool(facts.reported)
-        + len(scenarios) * asked.seeds * asked.variants
+        + len(scenarios) * asked.runs * asked.variants
     )
 
 

@@ -38,6 +38,7 @@ def advise_command(  # noqa: PLR0917
         str | None, typer.Option(metavar="WHAT,...", help="Would it change with another capacity, price, replicas?")
     ] = None,
     seeds: options.Seeds = 3,
+    seed: options.Seed = 1,
     jobs: options.Jobs = 1,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
@@ -55,7 +56,7 @@ def advise_command(  # noqa: PLR0917
         current=current,
         policies=None if policies is None else arguments.policies(policies, workload),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
-        seeds=seeds,
+        seeds=range(seed, seed + seeds),
     )
     with console.progress(quiet=quiet) as told:
         found = advise(reading.source(workload, told), question, cost=hardware.cost, jobs=jobs, progress=told)

@@ -40,6 +40,18 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
+class Masked:
+    """A source whose prompts have a volatile head, with that head masked. Picklable if the source is."""
+
+    source: Source
+
+    def __call__(self, seed: int) -> Workload:
+        """Open the source, and return the other reading of it; the same one where nothing in it is volatile."""
+        workload = open_source(self.source, seed)
+        return workload if workload.volatile is None else workload.volatile.masked
+
+
+@dataclass(frozen=True, slots=True)
 class RunTask:
     """One run, and what to keep of it. Picklable if its source and ``measure`` are."""
 
@@ -102,7 +114,7 @@ def _made(source: Callable[[int], Workload], seed: int) -> Workload:
 
 def is_fixed(source: Source) -> bool:
     """Whether every seed gives the same requests."""
-    return isinstance(source, Workload | Trace)
+    return is_fixed(source.source) if isinstance(source, Masked) else isinstance(source, Workload | Trace)
 
 
 def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Report | None = None) -> Iterator[Any]:
