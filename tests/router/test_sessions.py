@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prefixroute.errors import ConfigError, NoReplicaError
@@ -27,6 +30,23 @@ def test_assigned_then_primary(make_router: Make) -> None:
     assert reason == "assigned"
     assert {turn(router) for _ in range(10)} == {(home, "primary")}
     assert home == make_router(8, policy="rendezvous").choose(TOKENS, session="s").replica
+
+
+def test_a_hash_seed_is_another_placement_that_routers_share(make_router: Make) -> None:
+    def placed(policy: str = "session", **options: int) -> list[str]:
+        router = make_router(8, policy=policy, **options)
+        return [router.route(TOKENS, session=f"s{i}").replica for i in range(200)]
+
+    placements = [placed(hash_seed=seed) for seed in (0, 1, 2, -1)]
+    assert placements[0] == placed()
+    assert placements[1] == placed(hash_seed=np.int64(1), seed=9) == placed("rendezvous", hash_seed=1)
+    for first, second in combinations(placements, 2):
+        stayed = sum(a == b for a, b in zip(first, second, strict=True))
+        assert 8 <= stayed <= 50, "one in eight by chance"
+    for placement in placements:
+        assert max(Counter(placement).values()) <= 45, "each is as even as chance makes it"
+    with pytest.raises(ConfigError, match="hash_seed must be an int, got 'x'"):
+        make_router(8, hash_seed="x")
 
 
 def test_a_blip_is_a_detour(make_router: Make) -> None:

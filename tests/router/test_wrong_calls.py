@@ -116,7 +116,7 @@ def test_a_capacity_is_a_count_of_tokens(make_router: Make, capacity: Any) -> No
 
 WRONG = [None, "x", -1, 1.5, float("nan"), float("inf"), True, [], {}, object(), 1 << 70, b"q", "\ud800", 1j]
 OPTIONS = (
-    "policy", "block_size", "capacity_tokens", "prompt_kind", "seed", "clock", "load", "recent_window", "index", "ttl_s",
+    "policy", "block_size", "capacity_tokens", "prompt_kind", "seed", "hash_seed", "clock", "load", "recent_window", "index", "ttl_s",
     "max_bytes", "tier_credits", "caps", "timing", "session_capacity", "render", "tokenizer", "cost", "record", "timer",
 )  # fmt: skip
 

@@ -77,6 +77,19 @@ def test_a_ninth_replica_moves_a_ninth_except_under_modulo(policy: str, worst: f
     assert all_moved > 4 * max(moved, 0.005)
 
 
+def test_a_seed_is_a_placement_of_its_own_on_which_all_routers_agree() -> None:
+    workload = chat(1, requests=600)
+
+    def homes(seed: int) -> list[int]:
+        log = simulate(workload, Scenario(policy="rendezvous", seed=seed, routers=3)).log
+        placed = dict(zip(log.column("session").tolist(), log.column("replica").tolist(), strict=True))
+        assert [placed[session] for session in log.column("session").tolist()] == log.column("replica").tolist()
+        return list(placed.values())
+
+    assert homes(0) == homes(0)
+    assert len({tuple(homes(seed)) for seed in range(4)}) == 4
+
+
 def test_load_in_order_counts_requests_by_part() -> None:
     run = simulate(chat(1, requests=103), Scenario(policy="round-robin", replicas=4))
     edges, load = run.load(buckets=10)

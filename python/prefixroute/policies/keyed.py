@@ -27,6 +27,11 @@ def text_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
+def name_hash(name: str, seed: int) -> int:
+    """Return the 64-bit hash of a replica's name; each ``seed`` but 0 is another placement of all keys."""
+    return text_hash(f"{name}\0{seed}" if seed else name)
+
+
 def rendezvous(view: View, key: int, slots: tuple[int, ...] | None = None) -> int:
     """Return which of ``slots`` (all on offer) ranks first for ``key``; a replica of weight 2 does so twice as often."""
     return first_choice(key, view.slots if slots is None else slots, view.hashes, view.weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
-from prefixroute.policies.keyed import text_hash
+from prefixroute.policies.keyed import name_hash
 from prefixroute.types import Replica
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class Member:
 
     __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state", "tiered")
 
-    def __init__(self, name: str, slot: int, replica: Replica, generation: int) -> None:
+    def __init__(self, name: str, slot: int, replica: Replica, generation: int, hash_seed: int) -> None:
         """Register an active replica that is not starting slowly."""
         self.name, self.slot, self.replica, self.generation = name, slot, replica, generation
-        self.hash = text_hash(name)
+        self.hash = name_hash(name, hash_seed)
         self.state = ACTIVE
         self.started: float | None = None
         self.tiered = False
@@ -41,9 +41,9 @@ class Fleet:
     Not thread-safe: the router's lock guards it.
     """
 
-    def __init__(self, slow_start_s: float) -> None:
+    def __init__(self, slow_start_s: float, hash_seed: int) -> None:
         """Start without replicas. ``slow_start_s``: time in which a fresh replica grows to its full share."""
-        self.slow_start_s = slow_start_s
+        self.slow_start_s, self.hash_seed = slow_start_s, hash_seed
         self.members: dict[str, Member] = {}
         self.by_slot: list[Member | None] = []
         self.slots: tuple[int, ...] = ()
@@ -72,7 +72,7 @@ class Fleet:
     def add(self, name: str, slot: int, replica: Replica, now: float | None) -> Member:
         """Register a replica. With ``now`` it starts slowly if the fleet has others to carry the load."""
         self._generation += 1
-        member = Member(name, slot, replica, self._generation)
+        member = Member(name, slot, replica, self._generation, self.hash_seed)
         self.members[name] = member
         self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
         self.by_slot[slot] = member

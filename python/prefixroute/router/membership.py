@@ -32,14 +32,21 @@ class Membership:
     """
 
     def __init__(  # noqa: PLR0917  # one caller
-        self, index: Belief, capacity: Capacity, load: str, window: int, timing: Timing, clock: Callable[[], float]
+        self,
+        index: Belief,
+        capacity: Capacity,
+        load: str,
+        window: int,
+        timing: Timing,
+        clock: Callable[[], float],
+        hash_seed: int,
     ) -> None:
         if not isinstance(load, str) or load not in LOADS:
             raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {load!r}")
         self._index, self._capacity, self._timing, self._clock = index, capacity, timing, clock
         self._signal, self._load_name = LOADS[load], load
         self._lock = RLock()  # signal handlers and finalizers of the host run inside a call, and may call in turn
-        self._fleet = Fleet(timing.slow_start_s)
+        self._fleet = Fleet(timing.slow_start_s, hash_seed)
         self._book = LoadBook(window, timing.report_fresh_s, timing.window_s)
         self._trust = Trust()
         self._mirrors: list[Membership] = []

@@ -59,6 +59,8 @@ class Router(Membership):
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
         prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``.
         seed: fixes every random draw.
+        hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone. Routers
+            that should agree have the same. With few sessions the skew of a placement is luck: another one is a new draw.
         clock: returns seconds; used where ``now=`` is not given.
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
         recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
@@ -86,6 +88,7 @@ class Router(Membership):
         capacity_tokens: Capacity = 300_000,
         prompt_kind: str = "tokens",
         seed: int = 0,
+        hash_seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         load: str = "in_flight",
         recent_window: int = 200,
@@ -106,11 +109,11 @@ class Router(Membership):
             if not hasattr(index, "hash_and_match"):
                 raise ConfigError(f"index must be a PrefixIndex or a belief with its methods, got {index!r}")
             block_size = index.block_size
-        check_options(seed, clock, timer, record, caps, timing, cost)
+        check_options(seed, hash_seed, clock, timer, record, caps, timing, cost)
         settings, self._notes = apply_preset(policy, block_size, capacity_tokens, ttl_s, given=index is not None)
         self._settings, self._block_size = settings, settings.block_size
         index = new_index(settings, max_bytes) if index is None else index
-        super().__init__(index, settings.capacity_tokens, load, recent_window, timing, clock)
+        super().__init__(index, settings.capacity_tokens, load, recent_window, timing, clock, hash_seed)
         self._policy = as_policy(policy)
         self._policy_name = policy if isinstance(policy, str) else self._policy.name
         self._prompts = Prompts(prompt_kind, self._block_size, render, tokenizer)
@@ -123,6 +126,7 @@ class Router(Membership):
             "max_bytes": max_bytes,
             "prompt_kind": prompt_kind,
             "seed": seed,
+            "hash_seed": hash_seed,
             "clock": clock,
             "load": load,
             "recent_window": recent_window,

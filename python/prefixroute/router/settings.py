@@ -35,10 +35,11 @@ class Settings(NamedTuple):
 
 
 def check_options(  # noqa: PLR0917  # one caller
-    seed: Any, clock: Any, timer: Any, record: Any, caps: Any, timing: Any, cost: Any
+    seed: Any, hash_seed: Any, clock: Any, timer: Any, record: Any, caps: Any, timing: Any, cost: Any
 ) -> None:
     """Raise :class:`ConfigError` for an option of the router that nobody looks at before its first request."""
     whole("seed", seed)
+    whole("hash_seed", hash_seed)
     function("clock", clock)
     if timer is not None:
         function("timer", timer)

@@ -56,7 +56,7 @@ class Scenario:
     Args:
         policy: name of a policy or preset, a policy object, or a function of a view.
         replicas: replicas at the start, 1 or more.
-        seed: of the routers' draws and of losses; the workload has a seed of its own.
+        seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
         observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
