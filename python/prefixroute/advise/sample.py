@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
+from prefixroute.advise.bootstrap import Interval, Ratio, over_runs, ratio_intervals, sums_by_cluster
 from prefixroute.advise.percentiles import Observed, percentile_differences
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
@@ -38,6 +39,13 @@ class Sample:
     ttft_s: Floats
     usd: Floats
     usd_busiest: Floats
+
+    def figure(self, metric: str) -> float:
+        """Return the metric of this run alone."""
+        if metric in PERCENTILES:
+            return float(np.percentile(self.ttft_s, PERCENTILES[metric])) if len(self.ttft_s) else 0.0
+        top, below = (float(getattr(self, name).sum()) for name in COLUMNS[metric])
+        return top / below if below else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,8 @@ COLUMNS = {
     "usd_per_million_requests_busiest": ("usd_busiest", "requests"),
 }
 """What each metric is a ratio of."""
+DRAWN = "usd_per_million_requests_busiest"
+"""The metric that rests on which sessions meet on one replica."""
 PERCENTILES = {"ttft_p50_s": 50.0, "ttft_p90_s": 90.0, "ttft_p99_s": 99.0}
 """Which percentile of TTFT each further metric is."""
 
@@ -109,9 +119,24 @@ def differences(groups: list[list[Sample]], reference: int, *, fixed: bool) -> l
     per_group = [joined[first : first + len(COLUMNS)] for first in range(0, len(joined), len(COLUMNS))]
     percentiles = _percentiles(groups, reference, units, fixed=fixed)
     return [
-        {**dict(zip(COLUMNS, ratios, strict=True)), **dict(zip(PERCENTILES, times, strict=True))}
-        for ratios, times in zip(per_group, percentiles, strict=True)
+        {
+            name: interval | _over_runs(name, group, groups[reference])
+            for name, interval in zip((*COLUMNS, *PERCENTILES), (*ratios, *times), strict=True)
+        }
+        for group, ratios, times in zip(groups, per_group, percentiles, strict=True)
     ]
+
+
+def _over_runs(metric: str, group: list[Sample], reference: list[Sample]) -> Interval:
+    """Return the mean difference of the runs, as wide as they differ.
+
+    Which sessions meet on the busiest replica is one draw in each run, which no resampling of sessions draws again: one
+    run tells nothing of it.
+    """
+    values = [mine.figure(metric) - theirs.figure(metric) for mine, theirs in zip(group, reference, strict=True)]
+    if len(values) == 1 and metric == DRAWN and values[0]:
+        return Interval(values[0], -math.inf, math.inf)
+    return over_runs(values)
 
 
 def _percentiles(groups: list[list[Sample]], reference: int, units: list[str], *, fixed: bool) -> list[list[Interval]]:
