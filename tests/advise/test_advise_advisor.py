@@ -91,9 +91,14 @@ def test_other_routers_stand_beside_every_advice() -> None:
     assert set(OTHERS) <= set(rows)
     assert advice.policy not in OTHERS
     assert advice.comparison.reference not in OTHERS
-    cheaper = replace(advice.comparison.difference("dynamo"), verdict="better")
-    (finding,) = elsewhere(replace(advice.comparison, differences=(cheaper,)))
-    assert finding.evidence["policy"] == "dynamo"
+    least = 0.03 * advice.comparison.row(advice.comparison.reference).usd_per_million_requests_busiest
+    for gap, told in ((-1.1 * least, ["dynamo"]), (-0.9 * least, [])):
+        known = Interval(gap, gap, gap)
+        cheaper = replace(
+            advice.comparison.difference("dynamo"), verdict="better", usd_per_million_requests_busiest=known
+        )
+        found = elsewhere(replace(advice.comparison, differences=(cheaper,)))
+        assert [finding.evidence["policy"] for finding in found] == told
 
 
 def test_documents_are_followed_and_a_small_cache_is_named() -> None:

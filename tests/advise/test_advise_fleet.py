@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from prefixroute.advise import Finding, Question, Slo, advise, advisor, size
+from prefixroute.advise import Question, Slo, advise, advisor, size
 from prefixroute.advise import fleet as smaller
+from prefixroute.advise.size import Told
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.workload import Poisson, Workload, chat
+from prefixroute.workload import Poisson, Workload, chat, documents
 
 BUSY = chat(1, requests=1_200, arrivals=Poisson(20.0))
 
@@ -23,7 +25,7 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     log = simulate(BUSY, Scenario(policy="random", engine=engine)).log
     today = float(np.percentile(log.column("first_token") - log.column("arrival"), 95))
     assert found.evidence["ttft_p95_today_s"] == today
-    fleet = size(BUSY, Slo(95, 1.1 * today), [advice.policy], most=8).fleets[0]
+    fleet = size(BUSY, Slo(95, 1.1 * today), [advice.policy], seeds=(0,), most=8).fleets[0]
     assert found.evidence["replicas"] == fleet.replicas
     assert fleet.replicas is not None
     assert fleet.replicas < 8
@@ -50,7 +52,7 @@ def test_a_long_trace_is_looked_at_from_its_start_and_that_is_said(monkeypatch: 
 
 
 def test_a_fleet_that_is_needed_whole_is_called_so() -> None:
-    loaded = replace(BUSY.scaled(6.0))
+    loaded = BUSY.scaled(1.5)
     found = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "random", cost=CostModel())
     assert found.evidence["replicas"] == 3
     assert found.text.startswith(
@@ -59,6 +61,17 @@ def test_a_fleet_that_is_needed_whole_is_called_so() -> None:
     worse = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "session", cost=CostModel())
     assert worse.evidence["replicas"] is None
     assert worse.text.startswith("All 3 replicas are needed: with random, they take")
+    assert (found.severity, found.evidence["overloaded"]) == ("note", False)
+
+
+def test_a_fleet_that_cannot_keep_up_is_called_so_before_all_else() -> None:
+    advice = advise(BUSY.scaled(6.0), Question(scenario=Scenario(replicas=3), policies=(), seeds=1))
+    found = next(finding for finding in advice.findings if finding.kind == "fleet-size")
+    assert (found.severity, found.evidence["overloaded"]) == ("warning", True)
+    assert advice.verdict == f"{advice.policy}; but 3 replicas cannot keep up"
+    assert found.text.startswith("3 replicas cannot keep up: in time, requests come faster than they are served with ")
+    assert advice.opening[0] == found.text
+    assert advice.text().count(found.text) == 1
 
 
 def test_one_replica_that_would_do_needs_no_router_and_the_headline_says_so() -> None:
@@ -69,19 +82,38 @@ def test_one_replica_that_would_do_needs_no_router_and_the_headline_says_so() ->
 
 
 def test_a_policy_that_answers_far_later_than_what_is_in_use_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it saves: the search for a smaller fleet looks at it in time."""
+    """Whatever it saves, and on every fleet that is looked at."""
     looked = []
 
-    def slow_session(workload: Workload, advised: Scenario, today: str, **rest: object) -> Finding:
-        looked.append(advised.policy_name)
-        late = advised.policy_name == "session"
-        evidence = {"replicas": None, "ttft_p95_s": 1.6 if late else 1.2, "ttft_p95_today_s": 1.0}
-        return Finding("fleet-size", "note", "looked at", evidence)
+    def slow_session(workload: Workload, scenario: Scenario, *rest: object) -> Told:
+        looked.append((scenario.policy_name, scenario.replicas))
+        ttft = {"session": 1.6, "cache-aware": 1.2}.get(scenario.policy_name, 1.0)
+        return Told(ttft, recompute_ratio=0.1, busy=0.1, is_overloaded=False)
 
-    monkeypatch.setattr(advisor, "smaller_fleet", slow_session)
-    advice = advise(BUSY, Question(policies=(), seeds=1))
-    assert looked == ["session", "cache-aware"]
+    monkeypatch.setattr(advisor, "read", slow_session)
+    advice = advise(BUSY, Question(policies=(), seeds=1, vary=("replicas",)))
+    assert looked[:6] == [(policy, count) for count in (8, 4) for policy in ("round-robin", "session", "cache-aware")]
+    assert [policy for policy, count in looked if count == 16][:2] == ["round-robin", "session"]
     assert advice.policy == "cache-aware"
+    assert all(flip.policy.startswith("cache-aware") for flip in advice.sensitivity)
+    (found,) = (one for one in advice.findings if one.kind == "slower")
+    assert found.text == (
+        "session was passed over: in time, 95 % of the requests have their first token within 1.60 s, more than 1.5 times "
+        "the 1.00 s with round-robin."
+    )
+
+
+def test_what_would_be_advised_elsewhere_is_what_is_advised_there() -> None:
+    """The rows of the sensitivity come from the same choice, minimum match and clock included."""
+    question = Question(scenario=Scenario(replicas=4, capacity_tokens=60_000), policies=(), seeds=2)
+    documents_ = partial(documents, requests=1_200)
+    flips = advise(documents_, replace(question, vary=("capacity", "replicas"))).sensitivity
+    assert len(flips) == 5
+    for flip in flips:
+        change = {"replicas": flip.value} if flip.setting == "replicas" else {"capacity_tokens": flip.value}
+        there = advise(documents_, replace(question, scenario=replace(question.scenario, **change)))  # type: ignore[arg-type]
+        assert there.row is not None
+        assert (flip.policy, flip.recompute_ratio) == (there.policy, there.row.recompute_ratio)
 
 
 def test_without_time_or_a_choice_there_is_no_fleet_to_size() -> None:

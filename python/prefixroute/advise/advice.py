@@ -158,10 +158,12 @@ class Advice:
             then = self.remedy.policy or self.policy
             now = "" if then == self.policy else f"; until then {chosen}"
             return f"fix the prompt first, then {chosen if not now else then}{now}"
-        fewer = self.smaller_fleet
-        if fewer is None or self.policy == NO_ROUTER:
+        found = self.fleet_first
+        if found is None or self.policy == NO_ROUTER:
             return chosen
-        enough = fewer.evidence["replicas"]
+        if found.evidence["overloaded"]:
+            return f"{chosen}; but {self.fleet} cannot keep up"
+        enough = found.evidence["replicas"]
         return (
             f"{chosen}; but {'1 replica would do, without a router' if enough == 1 else f'{enough} replicas would do'}"
         )
@@ -172,17 +174,24 @@ class Advice:
         return f"{self.replicas} replica{'s' * (self.replicas != 1)}"
 
     @property
-    def smaller_fleet(self) -> Finding | None:
-        """The finding that fewer replicas would do; None where they would not, or where that was not looked at."""
+    def fleet_first(self) -> Finding | None:
+        """The finding that the fleet cannot keep up, or that fewer replicas would do; None where neither was found."""
         found = next((one for one in self.findings if one.kind == "fleet-size"), None)
-        enough = None if found is None else found.evidence["replicas"]
-        return found if isinstance(enough, int) and enough < self.replicas else None
+        if found is None:
+            return None
+        enough = found.evidence["replicas"]
+        return found if found.evidence["overloaded"] or (isinstance(enough, int) and enough < self.replicas) else None
+
+    @property
+    def agreement(self) -> tuple[str, ...]:
+        """How far the simulation can be believed, which comes before all else: its hits beside those that the log reports."""
+        return () if self.backtest is None else tuple(self.backtest.text().splitlines())
 
     @property
     def opening(self) -> tuple[str, ...]:
         """What is said first, as sentences: what comes before routing, why this policy, and what it saves."""
         lines = [] if self.remedy is None else [self.remedy.text(self._rate)]
-        lines += [] if self.smaller_fleet is None else [self.smaller_fleet.text]
+        lines += [] if self.fleet_first is None else [self.fleet_first.text]
         return (*lines, self.because, *([] if self.saving is None else [self._against(self.saving)]), self.margin)
 
     @property
@@ -203,7 +212,7 @@ class Advice:
     @property
     def remaining(self) -> tuple[Finding, ...]:
         """The findings that the opening has not told yet."""
-        return tuple(one for one in self.findings if one is not self.smaller_fleet)
+        return tuple(one for one in self.findings if one is not self.fleet_first)
 
     @property
     def _rate(self) -> str:
@@ -251,8 +260,15 @@ class Advice:
     def text(self) -> str:
         """Return the report: the answer first, then why, then what to look at, in plain lines."""
         headline = f"Advice for {self.workload} on {self.fleet}: {self.verdict}."
-        agreement = [] if self.backtest is None else [self.backtest.text()]
-        parts = [headline, *filter(None, self.opening), *agreement, *self.expectation, "", "Why", *_steps(self.steps)]
+        parts = [
+            *self.agreement,
+            headline,
+            *filter(None, self.opening),
+            *self.expectation,
+            "",
+            "Why",
+            *_steps(self.steps),
+        ]
         if self.remaining:
             parts += ["", "Also found"]
             parts += [f"  [{finding.severity}] {finding.text}" for finding in self.remaining]

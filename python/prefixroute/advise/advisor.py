@@ -12,6 +12,7 @@ from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.choice import (
     AWARE,
     CURRENT,
+    FAR_SLOWER,
     IN_USE,
     MATERIAL,
     METRIC,
@@ -21,7 +22,7 @@ from prefixroute.advise.choice import (
     simplicity,
 )
 from prefixroute.advise.compare import Comparison, compare_scenarios
-from prefixroute.advise.fleet import in_time, is_far_slower, smaller_fleet
+from prefixroute.advise.fleet import in_time, read, smaller_fleet
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
@@ -134,34 +135,58 @@ class _Inquiry:
         head = self.workload.volatile
         self.mended = None if head is None else profile(head.masked)
         self.inferred = any("inferred" in note for note in self.workload.notes)
-        self.scenarios = self._candidates(self.facts, asked.further)
+        self.scenarios = self._candidates(self.facts, self.base, asked.further)
         further = [policy for policy in asked.further if policy not in OTHERS]
-        self.after = [] if self.mended is None else self._candidates(self.mended, further)
+        self.after = [] if self.mended is None else self._candidates(self.mended, self.base, further)
         self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + len(self.after) * asked.runs)
         self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.runs, infinite=True)
         current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
-        self.slow: set[str] = set()
-        self._settle()
-
-    def _candidates(self, facts: Profile, further: Sequence[AnyPolicy]) -> list[Scenario]:
-        match = findings.other_match(facts) if self.base.replicas > 1 else None
-        return candidates(facts, self.base, further, match)
-
-    def _settle(self) -> None:
-        """Choose among the policies that were run."""
-        self.chosen = self._choice(self.comparison)
+        self.chosen, self.slow = self._settled(self.scenarios, self.comparison, self.workload)
         self.scenario = next(one for one in self.scenarios if one.policy_name == self.chosen)
 
+    def _candidates(self, facts: Profile, fleet: Scenario, further: Sequence[AnyPolicy]) -> list[Scenario]:
+        match = findings.other_match(facts) if fleet.replicas > 1 else None
+        return candidates(facts, fleet, further, match)
+
+    def _settled(
+        self, scenarios: Sequence[Scenario], comparison: Comparison, workload: Workload
+    ) -> tuple[str, dict[str, findings.Late]]:
+        """Choose among policies that were run; one that answers far later in time than what is in use gives way to the next.
+
+        Returns:
+            The policy, and those that gave way.
+        """
+        late: dict[str, findings.Late] = {}
+        today = None
+        while True:
+            chosen = choose(comparison, keys=not self.inferred, in_use=self.asked.named, slow=late)
+            scenario = next(one for one in scenarios if one.policy_name == chosen)
+            if scenario.replicas == 1 or self.facts.span_s <= 0 or chosen in late or chosen == self.asked.in_use:
+                return chosen, late
+            if today is None:
+                in_use = replace(scenario, policy=self.asked.current or IN_USE, label="")
+                today = read(workload, in_use, self.cost, self.work.runs(1)).ttft_s
+            ttft = read(workload, scenario, self.cost, self.work.runs(1)).ttft_s
+            if ttft <= FAR_SLOWER * today:
+                return chosen, late
+            late[chosen] = findings.Late(ttft, today)
+
     def compare(
-        self, scenarios: list[Scenario], runs: int, *, infinite: bool = False, source: Source | None = None
+        self,
+        scenarios: list[Scenario],
+        runs: int,
+        *,
+        infinite: bool = False,
+        source: Source | None = None,
+        metric: str = METRIC,
     ) -> Comparison:
         """Run scenarios, once on other traffic where a ``source`` is given; ``runs`` is about how many that takes."""
         return compare_scenarios(
             source or self.source,
             scenarios,
             seeds=self.asked.seeds,
-            metric=METRIC,
+            metric=metric,
             among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
             infinite=infinite,
             cost=self.cost,
@@ -169,9 +194,6 @@ class _Inquiry:
             progress=self.work.runs(runs),
             load_parts=LOAD_PARTS if infinite else 0,
         )
-
-    def _choice(self, comparison: Comparison) -> str:
-        return choose(comparison, keys=not self.inferred, in_use=self.asked.named, slow=self.slow)
 
     def advice(self) -> Advice:
         """Look for what else there is to say, and join it all."""
@@ -206,6 +228,7 @@ class _Inquiry:
         yield from findings.coincidence(comparison)
         yield from findings.volatile(self.workload, facts, self.mended)
         yield from findings.measured(comparison.row(chosen), self.scenario)
+        yield from findings.late(self.slow, self.asked.in_use)
         yield from findings.keys(facts, policy, inferred=self.inferred)
         yield from self._matches()
         yield from findings.idle(comparison, chosen)
@@ -228,24 +251,15 @@ class _Inquiry:
     def _fronts(self) -> Iterator[Finding]:
         """Try several routers behind either front."""
         if self.base.routers > 1 and self.base.replicas > 1 and self.facts.keyless < 1.0:
-            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.runs)
+            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.runs, metric="recompute_ratio")
             yield findings.fronts(compared, self.base.routers)
 
     def _fleet(self) -> list[Finding]:
-        """Look for a smaller fleet, in time; what that rests on joins the assumptions.
-
-        A policy that proves to be far slower than what is in use gives way to the next.
-        """
+        """Look for a smaller fleet, in time; what that rests on joins the assumptions."""
         if self.base.replicas == 1 or self.facts.span_s <= 0:
             return []
-        today = self.asked.current or IN_USE
-        while True:
-            told = self.work.runs(SIZINGS)
-            found = smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
-            if not is_far_slower(found) or self.chosen in self.slow:
-                break
-            self.slow.add(self.chosen)
-            self._settle()
+        today, told = self.asked.current or IN_USE, self.work.runs(SIZINGS)
+        found = smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
         known = {item.name for item in self.comparison.assumptions}
         more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, *more))
@@ -262,7 +276,7 @@ class _Inquiry:
             fixed = first.evidence["floor_if_fixed"]
             return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
         compared = self.compare(self.after, len(self.after) * self.asked.runs, source=Masked(self.source))
-        policy = self._choice(compared)
+        policy, _ = self._settled(self.after, compared, head.masked)
         after = compared.row(policy)
         saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest
         then = policy if self.base.replicas > 1 else NO_ROUTER
@@ -272,11 +286,11 @@ class _Inquiry:
 
     def _decide(self, fleet: Scenario) -> tuple[str, Row]:
         """Return what would be advised for another fleet."""
-        compared = self.comparison
+        compared, best = self.comparison, self.chosen
         if fleet is not self.base:
-            others = candidates(self.facts, fleet, self.asked.further)
-            compared = self.compare(others, len(others) * self.asked.runs)
-        best = self._choice(compared)
+            scenarios = self._candidates(self.facts, fleet, self.asked.further)
+            compared = self.compare(scenarios, len(scenarios) * self.asked.runs)
+            best, _ = self._settled(scenarios, compared, self.workload)
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from prefixroute.advise.advice import Finding
 from prefixroute.advise.backtest import Backtest
-from prefixroute.advise.choice import by_coincidence, prefill_skew
+from prefixroute.advise.choice import FAR_SLOWER, MATERIAL, by_coincidence, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.advise.times import duration
@@ -94,6 +95,25 @@ def volatile(workload: Workload, profile: Profile, mended: Profile | None) -> It
             "floor_if_fixed": fixed,
         },
     )
+
+
+class Late(NamedTuple):
+    """The p95 of TTFT of a policy, and of the one in use, on the same fleet: seconds."""
+
+    ttft_s: float
+    today_s: float
+
+
+def late(passed_over: Mapping[str, Late], in_use: str) -> Iterator[Finding]:
+    """Yield the policies that were passed over because they answer far later in time than what is in use."""
+    for policy, found in passed_over.items():
+        yield Finding(
+            "slower",
+            "note",
+            f"{policy} was passed over: in time, 95 % of the requests have their first token within {duration(found.ttft_s)}, "
+            f"more than {FAR_SLOWER:g} times the {duration(found.today_s)} with {in_use}.",
+            {"policy": policy, "ttft_p95_s": found.ttft_s, "ttft_p95_today_s": found.today_s},
+        )
 
 
 def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
@@ -195,7 +215,7 @@ def minimum_match(
     elif chosen == other:
         verdict = "use it, though the noise does not tell the two apart"
     else:
-        verdict = "it changes nothing beyond the noise, keep the default"
+        verdict = "it is not cheaper beyond the noise, keep the default"
     yield Finding(
         "minimum-match",
         "warning" if better and advised else "note",
@@ -267,8 +287,13 @@ def faster(comparison: Comparison, chosen: str) -> Iterator[Finding]:
 
 
 def elsewhere(comparison: Comparison) -> Iterator[Finding]:
-    """Yield another router's policy that is cheaper than the best of the advisor's own, beyond the noise."""
-    better = [one for one in comparison.differences if one.verdict == "better"]
+    """Yield another router's policy that is cheaper than the best of the advisor's own, materially and beyond the noise."""
+    least = MATERIAL * comparison.row(comparison.reference).usd_per_million_requests_busiest
+    better = [
+        one
+        for one in comparison.differences
+        if one.verdict == "better" and one.usd_per_million_requests_busiest.value < -least
+    ]
     if better:
         best = min(better, key=lambda one: one.usd_per_million_requests_busiest.value)
         gap = best.usd_per_million_requests_busiest
@@ -304,8 +329,10 @@ def both_fronts(scenario: Scenario) -> list[Scenario]:
 def fronts(comparison: Comparison, routers: int) -> Finding:
     """Return what a round-robin front before several routers costs against a sticky one."""
     spread, sticky = comparison.row("round-robin front"), comparison.row("sticky front")
-    worse = comparison.difference("round-robin front").verdict == "worse"
-    needed = "The front must be sticky, too" if worse else "The front need not be sticky: the difference is noise"
+    told = comparison.difference("round-robin front").verdict == "worse"
+    worse = told and spread.recompute_ratio > (1 + MATERIAL) * sticky.recompute_ratio
+    small = "small" if told else "inside the noise"
+    needed = "The front must be sticky, too" if worse else f"The front need not be sticky: the difference is {small}"
     return Finding(
         "several-routers",
         "warning" if worse else "note",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
-from prefixroute.advise.choice import FAR_SLOWER
 from prefixroute.advise.findings import SOONER
 from prefixroute.advise.size import Fleet, Reading, Slo, Told, size
 from prefixroute.advise.times import duration
@@ -27,6 +26,13 @@ def in_time(scenario: Scenario, cost: CostModel) -> Scenario:
     return scenario if scenario.engine is not None else replace(scenario, engine=EngineModel(cost))
 
 
+def read(workload: Workload, scenario: Scenario, cost: CostModel, progress: Report | None = None) -> Told:
+    """Return what a run in time on the first :data:`SIZED_REQUESTS` tells of the percentile."""
+    task = RunTask(workload.head(SIZED_REQUESTS), in_time(scenario, cost), cost, Reading(PERCENTILE))
+    told: Told = task.run(_within(progress, scenario))
+    return told
+
+
 def smaller_fleet(
     workload: Workload, advised: Scenario, today: AnyPolicy, *, cost: CostModel, progress: Report | None = None
 ) -> Finding:
@@ -43,21 +49,32 @@ def smaller_fleet(
     """
     head, advised = workload.head(SIZED_REQUESTS), in_time(advised, cost)
     before = replace(advised, policy=today, label="")
-    now: Told = RunTask(head, before, cost, Reading(PERCENTILE)).run(_first(progress, before))
+    now, then = (read(workload, one, cost, progress) for one in (before, advised))
     promise = Slo(PERCENTILE, (1 + SOONER) * max(now.ttft_s, 1e-9))
     sizing = size(
-        head, promise, [advised.policy], scenario=advised, most=advised.replicas, cost=cost, progress=progress
+        head,
+        promise,
+        [advised.policy],
+        scenario=advised,
+        seeds=(advised.seed,),
+        most=advised.replicas,
+        cost=cost,
+        progress=progress,
     )
     fleet = sizing.fleets[0]
     enough = fleet.replicas
     alike = None
     if enough is not None and enough < advised.replicas:
-        fewer: Told = RunTask(head, replace(before, replicas=enough), cost, Reading(PERCENTILE)).run()
-        alike = fewer.ttft_s <= promise.seconds
+        alike = read(workload, replace(before, replicas=enough), cost).ttft_s <= promise.seconds
     told = _sentence(fleet, advised, before, now) + _reason(before, enough, alike=alike)
+    if then.is_overloaded:
+        told = (
+            f"{advised.replicas} replicas cannot keep up: in time, requests come faster than they are served with "
+            f"{advised.policy_name}, and 95 % of them have their first token only within {_told(then.ttft_s)}."
+        )
     return Finding(
         "fleet-size",
-        "note",
+        "warning" if then.is_overloaded else "note",
         told + _looked_at(workload, cost, advised.replicas, fleet),
         {
             "replicas": enough,
@@ -66,6 +83,8 @@ def smaller_fleet(
             "ttft_p95_one_less_s": fleet.ttft_one_less_s,
             "ttft_p95_one_replica_s": fleet.ttft_one_s,
             "ttft_p95_today_s": now.ttft_s,
+            "ttft_p95_advised_s": then.ttft_s,
+            "overloaded": then.is_overloaded,
             "requests": SIZED_REQUESTS
             if workload.request_count is None
             else min(SIZED_REQUESTS, workload.request_count),
@@ -73,10 +92,10 @@ def smaller_fleet(
     )
 
 
-def _first(progress: Report | None, before: Scenario) -> Callable[[int], None] | None:
+def _within(progress: Report | None, scenario: Scenario) -> Callable[[int], None] | None:
     if progress is None:
         return None
-    return lambda done: progress(0.0, f"{before.policy_name} on {before.replicas} in time, {done:,} requests")
+    return lambda done: progress(0.0, f"{scenario.policy_name} on {scenario.replicas} in time, {done:,} requests")
 
 
 def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> str:
@@ -121,11 +140,3 @@ def _looked_at(workload: Workload, cost: CostModel, count: int, fleet: Fleet) ->
 
 def _told(seconds: float | None) -> str:
     return "nothing" if seconds is None else duration(seconds)
-
-
-def is_far_slower(found: Finding) -> bool:
-    """Whether the advised policy, on the whole fleet, answers far later than the policy in use does."""
-    ttft, today = (found.evidence[name] for name in ("ttft_p95_s", "ttft_p95_today_s"))
-    if found.evidence["replicas"] is not None or not isinstance(ttft, float) or not isinstance(today, float):
-        return False
-    return ttft > FAR_SLOWER * today

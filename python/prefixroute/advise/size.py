@@ -13,7 +13,7 @@ import numpy as np
 from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import EngineModel, Run, Scenario
+from prefixroute.sim import EngineModel, Row, Run, Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
 from prefixroute.sim.tasks import Report, RunTask, Source, open_source, run_tasks
@@ -104,6 +104,7 @@ class Told(NamedTuple):
     ttft_s: float
     recompute_ratio: float
     busy: float
+    is_overloaded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Reading:
         log = run.log
         ttft = log.column("first_token") - log.column("arrival")
         value = float(np.percentile(ttft, self.percentile)) if len(ttft) else 0.0
-        return Told(value, run.outcome.recompute_ratio, run.outcome.busy or 0.0)
+        return Told(value, run.outcome.recompute_ratio, run.outcome.busy or 0.0, Row.over([run.outcome]).is_overloaded)
 
 
 def size(

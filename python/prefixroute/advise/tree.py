@@ -106,11 +106,18 @@ def because(comparison: Comparison, chosen: str, in_use: str) -> str:
         return "No prefix-aware routing is needed: what it would add is inside the noise, or not worth its trouble."
     other = comparison.row(ROUND_ROBIN if chosen == in_use else in_use)
     than = "round robin" if other.policy == ROUND_ROBIN else other.policy
+    saves = row.recompute_ratio <= other.recompute_ratio
+    why = (
+        "What is in use is good"
+        if chosen == in_use
+        else "It saves prefill"
+        if saves
+        else "It shares prefill out better"
+    )
     return (
-        f"{'What is in use is good' if chosen == in_use else 'It saves prefill'}: {percent(row.recompute_ratio)} of the "
-        f"prompt tokens are computed again where {than} recomputes {percent(other.recompute_ratio)}, and its busiest replica "
-        f"has {prefill_skew(row):.2f} times the mean of the prefill time (round robin and the like: "
-        f"{prefill_skew(comparison.row(ROUND_ROBIN)):.2f})."
+        f"{why}: {percent(row.recompute_ratio)} of the prompt tokens are computed again where {than} recomputes "
+        f"{percent(other.recompute_ratio)}, and its busiest replica has {prefill_skew(row):.2f} times the mean of the prefill "
+        f"time ({than}: {prefill_skew(other):.2f})."
     )
 
 
@@ -143,9 +150,12 @@ def margin(comparison: Comparison, chosen: str, order: Sequence[str]) -> str:
     if worse:
         near = min(worse, key=gaps.__getitem__)
         gap = comparison.difference(near).usd_per_million_requests_busiest
-        ends = f" (95 % interval {gap.low:,.2f} to {gap.high:,.2f})" if chosen == comparison.reference else ""
         sentences.append(
-            f"The next that is dearer beyond the noise, {near}, costs ${gaps[near]:,.2f} more per million requests{ends}."
+            f"The next that is dearer beyond the noise, {near}, costs ${gaps[near]:,.2f} more per million requests (95 % "
+            f"interval {gap.low:,.2f} to {gap.high:,.2f})."
+            if chosen == comparison.reference
+            else f"{near} is dearer than {comparison.reference} beyond the noise, and costs ${gaps[near]:,.2f} more than "
+            f"{chosen} by the point estimate."
         )
     return " ".join(sentences)
 

@@ -23,8 +23,8 @@ def advice_page(advice: Advice) -> str:
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
     drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
     parts = [
+        *map(html.paragraph, advice.agreement),
         *(html.paragraph(line) for line in advice.opening if line),
-        *([] if advice.backtest is None else map(html.paragraph, advice.backtest.text().splitlines())),
         *map(html.paragraph, advice.expectation),
         html.heading("Why"),
         html.ordered(f"{step.question} {step.answer}" for step in advice.steps),
