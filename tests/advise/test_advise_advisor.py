@@ -38,7 +38,7 @@ def on_chat() -> Advice:
 
 def test_conversations_are_kept_together(on_chat: Advice) -> None:
     assert on_chat.policy == "session"
-    assert [step.answer.split(".")[0] for step in on_chat.steps] == ["Yes, 8", "No", "Yes"]
+    assert [step.answer.split(".")[0] for step in on_chat.steps] == ["Your own, 8", "Yes, 8", "No", "Yes"]
     assert on_chat.row is not None
     assert on_chat.row.recompute_ratio < 0.06
     assert on_chat.saving is not None
@@ -91,6 +91,8 @@ def test_other_routers_stand_beside_every_advice() -> None:
     assert set(OTHERS) <= set(rows)
     assert advice.policy not in OTHERS
     assert advice.comparison.reference not in OTHERS
+    named = Question(policies=("min-ttft",), current="random")
+    assert named.further == ["random", *OTHERS, "min-ttft"]
     least = 0.03 * advice.comparison.row(advice.comparison.reference).usd_per_million_requests_busiest
     for gap, told in ((-1.1 * least, ["dynamo"]), (-0.9 * least, [])):
         known = Interval(gap, gap, gap)
@@ -143,7 +145,7 @@ def test_where_hashing_happens_to_place_sessions_is_noise() -> None:
 def test_a_single_replica_needs_no_router() -> None:
     advice = advise(CHAT, ask(scenario=Scenario(replicas=1), seeds=1))
     assert (advice.policy, advice.saving) == ("none", None)
-    assert [step.question for step in advice.steps] == ["Two replicas or more?"]
+    assert [step.question for step in advice.steps] == ["An API, or your own replicas?", "Two replicas or more?"]
     assert "no router" in advice.text()
 
 
@@ -165,7 +167,7 @@ def test_a_shared_system_prompt_alone_needs_no_more_than_round_robin() -> None:
     assert advice.policy == "round-robin"
     assert advice.saving is None
     assert advice.profile.shared_head > 0.9
-    assert len(advice.steps) == 2
+    assert len(advice.steps) == 3
 
 
 def test_a_date_near_the_start_comes_before_any_routing() -> None:

@@ -8,10 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
+from prefixroute.advise.choice import METRIC
 from prefixroute.advise.compare import METRICS, Comparison, compare
 from prefixroute.advise.sample import Measure
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
+from prefixroute.policies import View
+from prefixroute.policies.view import one_of
 from prefixroute.sim import EngineModel, Scenario, simulate
 from prefixroute.workload import Poisson, Workload, chat
 
@@ -91,3 +94,22 @@ def test_a_trace_is_one_set_of_sessions_with_a_run_for_each_seed() -> None:
 def test_what_cannot_be_compared_is_refused(policies: list[str], settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compare(SMALL, policies, **settings)  # type: ignore[arg-type]
+
+
+def test_equal_policies_are_told_apart_no_more_often_than_the_level_allows() -> None:
+    """Two that draw a replica at random, by busiest dollars: which sessions meet there is luck."""
+
+    def one(view: View) -> int:
+        return one_of(view, view.slots, 0)
+
+    def other(view: View) -> int:
+        return one_of(view, view.slots, 1)
+
+    workload = chat(1, requests=300)
+    winners = 0
+    for trial in range(40):
+        seeds = range(3 * trial, 3 * trial + 3)
+        found = compare(workload, [one, other], scenario=FLEET, seeds=seeds, metric=METRIC)
+        assert found.rows[0].policy != found.rows[1].policy
+        winners += found.winner is not None
+    assert winners <= 6, "two of 40 expected; seven or more in one of a hundred cases"

@@ -41,6 +41,21 @@ def test_compare_names_no_winner_inside_the_noise(prefixroute: Prefixroute, trac
     assert "no winner: random, least-loaded are inside the noise" in shown.out
 
 
+def test_compare_shows_the_dollars_that_decide(prefixroute: Prefixroute, trace: Path) -> None:
+    options = ["compare", trace, "--replicas", 3, "--policies", "random,session", "--quiet"]
+    by_recompute = prefixroute(*options)
+    assert "busiest" not in by_recompute.out
+    metric = ("--metric", "usd_per_million_requests_busiest")
+    shown = prefixroute(*options, *metric).out
+    document = json.loads(prefixroute(*options, *metric, "--json").out)
+    assert "busiest" in shown.splitlines()[2] + shown.splitlines()[3]
+    for row in document["rows"]:
+        assert f"{row['usd_per_million_requests_busiest']:.4g}" in shown
+    alone = prefixroute(*options, *metric, "--seeds", 1)
+    assert "no winner" in alone.out
+    assert "one run of each policy: how evenly it shares work out is partly luck" in " ".join(alone.out.split())
+
+
 def test_compare_names_what_cannot_keep_up(prefixroute: Prefixroute) -> None:
     options = ["--timed", "--policies", "session,document", "--replicas", 4, "--seeds", 1, "--quiet"]
     shown = prefixroute("compare", "chat,requests=1000,arrivals=poisson:25", *options)
@@ -63,11 +78,14 @@ def test_compare_takes_parameters_and_says_where_there_is_nothing_to_compare(pre
 
 def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log: Path, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="the extra `report` is not installed")
-    page = tmp_path / "advice.html"
+    page, picture = tmp_path / "advice.html", tmp_path / "advice.png"
     options = ["advise", log, "--replicas", 2, "--seeds", 1, "--current", "round-robin", "--sensitivity", "price"]
-    shown = prefixroute(*options, "--report", page)
-    assert (shown.code, shown.err) == (0, f"report: {page}\n")
-    assert shown.out.startswith("Advice for gateway.jsonl on 2 replicas: ")
+    shown = prefixroute(*options, "--report", page, "--png", picture)
+    assert (shown.code, shown.err) == (0, f"report: {page}\npicture: {picture}\n")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    first, second, *_ = shown.out.splitlines()
+    assert first.startswith("60 of 60 requests (100 %) report cached tokens: ")
+    assert second.startswith("Advice for gateway.jsonl on 2 replicas: ")
     for part in ("Why", "Compared", "What would change this", "Assumed"):
         assert f"\n{part}" in shown.out
     document = json.loads(prefixroute(*options, "--json").out)

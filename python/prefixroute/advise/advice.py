@@ -59,6 +59,13 @@ class Flip:
     usd_per_million_requests_busiest: float
     flips: bool
 
+    @property
+    def changed(self) -> str:
+        """What is changed to what, as people say it: ``capacity 150,000 tokens a replica``."""
+        value = "unlimited" if self.value is None else f"{self.value:,.6g}"
+        units = {"capacity": " tokens a replica", "price": " $ per GPU and hour"}
+        return f"{self.setting} {value}{'' if self.value is None else units.get(self.setting, '')}"
+
 
 @dataclass(frozen=True, slots=True)
 class Saving:
@@ -342,9 +349,8 @@ def _times(comparison: Comparison) -> list[str]:
 
 
 def _flip(flip: Flip) -> str:
-    value = "unlimited" if flip.value is None else f"{flip.value:,.6g}"
     change = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
     return (
-        f"  {flip.setting} {value}: {change}, {100 * flip.recompute_ratio:.1f} % recomputed, "
+        f"  {flip.changed}: {change}, {100 * flip.recompute_ratio:.1f} % recomputed, "
         f"${flip.usd_per_million_requests_busiest:,.2f} per million requests"
     )

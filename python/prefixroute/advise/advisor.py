@@ -53,7 +53,7 @@ class Question:
     Args:
         scenario: the fleet and all that is simulated of it; its policy is not used. With an engine, in time.
         current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
-        policies: further policies and presets to compare; ``None`` = :data:`OTHERS`.
+        policies: further policies and presets to compare, beside :data:`OTHERS`; an empty sequence = not even these.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
         seeds: runs of each policy, counted from 1, or the seeds themselves.
 
@@ -95,8 +95,8 @@ class Question:
     @property
     def further(self) -> list[AnyPolicy]:
         """Policies to compare beside the advisor's own."""
-        further = OTHERS if self.policies is None else self.policies
-        return [*([] if self.current is None else [self.current]), *further]
+        others = () if self.policies is not None and not self.policies else OTHERS
+        return [*([] if self.current is None else [self.current]), *others, *(self.policies or ())]
 
 
 def advise(

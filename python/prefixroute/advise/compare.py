@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.profile import common_head
-from prefixroute.advise.sample import COLUMNS, PERCENTILES, Measure, Sample, clusters, differences
+from prefixroute.advise.sample import COLUMNS, DRAWN, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Outcome, Row, Scenario
@@ -25,6 +25,9 @@ METRICS = (*COLUMNS, *PERCENTILES)
 """What may decide a comparison; lower is better."""
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 """Verdicts in words."""
+ONE_RUN = (
+    "one run of each policy: how evenly it shares work out is partly luck, which no interval shows; more --seeds do"
+)
 OUTCOME = attrgetter("outcome")
 
 
@@ -97,7 +100,8 @@ class Comparison:
         """Return a policy's verdict in words, with the remark that it leaves replicas idle where it does."""
         verdict = self.difference(policy).verdict
         said = VERDICTS[verdict]
-        if verdict == "reference" and any(one.verdict == "better" for one in self.differences):
+        own = getattr(self.row(policy), self.metric)
+        if verdict == "reference" and any(getattr(row, self.metric) < own for row in self.rows):
             said = "lowest that can be advised"
         remark = next((one.remark for one in self.idle if one.policy == policy), "")
         return f"{said}, but {remark}" if remark and verdict == "reference" else ", ".join(filter(None, (said, remark)))
@@ -218,6 +222,7 @@ def compare_scenarios(
     )
     alone = all(one.verdict in ("reference", "worse") for one in judged)
     workload = open_source(source, chosen[0])
+    lucky = (ONE_RUN,) if len(chosen) == 1 and len(names) > 1 and metric == DRAWN else ()
     return Comparison(
         workload=workload.name,
         metric=metric,
@@ -227,7 +232,7 @@ def compare_scenarios(
         winner=names[best] if alone and len(names) > 1 else None,
         clusters=clusters(groups[best], fixed=fixed),
         assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base, "replicas")),
-        notes=(*workload.notes, *overload(rows)),
+        notes=(*workload.notes, *lucky, *overload(rows)),
         idle=_idle(workload, scenarios, groups),
     )
 

@@ -14,6 +14,12 @@ from prefixroute.sim.metrics import Row
 
 def walk(profile: Profile, comparison: Comparison, chosen: str, replicas: int) -> Iterator[Step]:
     """Yield the questions down to the one where ``chosen`` is the answer."""
+    yield Step(
+        "An API, or your own replicas?",
+        f"Your own, {replicas}. Behind an API nobody else's router is yours to choose: send one call of those that share a "
+        "prefix first, so that its cache entry is there, and then the others in parallel.",
+        {"replicas": replicas},
+    )
     if replicas == 1:
         answer = "No: one. The engine's own prefix cache is all there is, and it needs no router."
         yield Step("Two replicas or more?", answer, {"replicas": 1})

@@ -42,6 +42,7 @@ def advise_command(  # noqa: PLR0917
     jobs: options.Jobs = 1,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
+    png: options.PngFile = None,
     quiet: options.Quiet = False,
     *,
     simulated: options.Simulated,
@@ -50,7 +51,7 @@ def advise_command(  # noqa: PLR0917
     reading: options.Reading,
 ) -> None:
     """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
-    output = Output(report, None)
+    output = Output(report, png)
     question = Question(
         scenario=options.scenario(hardware, simulated, front, replicas=replicas),
         current=current,
@@ -65,9 +66,9 @@ def advise_command(  # noqa: PLR0917
     else:
         console.say(found.text().rstrip("\n"), console.stdout())
     if output:
-        from prefixroute.report.advice import advice_page
+        from prefixroute.report.advice import advice_page, advice_picture
 
-        output.write(lambda: advice_page(found))
+        output.write(lambda: advice_page(found), *advice_picture(found))
 
 
 @options.grouped

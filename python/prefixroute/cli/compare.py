@@ -128,7 +128,10 @@ def _best(found: Comparison) -> str:
 
 
 def _table(found: Comparison, title: str) -> Table:
-    table = _headed(title, HEADS, found)
+    busiest = found.metric.endswith("_busiest")
+    money = "usd_per_million_requests_busiest" if busiest else "usd_per_million_requests"
+    heads = {f"{name}, busiest" if busiest and name == "$ / 1M" else name: basis for name, basis in HEADS.items()}
+    table = _headed(title, heads, found)
     for row, difference in zip(found.rows, found.differences, strict=True):
         infinite = row.recompute_ratio_infinite
         table.add_row(
@@ -136,8 +139,8 @@ def _table(found: Comparison, title: str) -> Table:
             f"{100 * row.recompute_ratio:.2f}",
             "" if infinite is None else f"{100 * infinite:.2f}",
             difference.recompute_ratio.text(100),
-            usd(row.usd_per_million_requests),
-            difference.usd_per_million_requests.text(),
+            usd(getattr(row, money)),
+            getattr(difference, money).text(),
             f"{row.skew:.3f}",
             found.judgement(row.policy),
         )

@@ -12,9 +12,9 @@ from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
 from prefixroute.report import html
 from prefixroute.report.charts import charts
-from prefixroute.report.drawing import svg
+from prefixroute.report.drawing import Chart, svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import floor_line, usd
+from prefixroute.report.table import floor_line, remarks, usd
 
 
 def advice_page(advice: Advice) -> str:
@@ -22,6 +22,7 @@ def advice_page(advice: Advice) -> str:
     compared = advice.comparison
     study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
     drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
+    first = tuple(drawings)[:2]  # what is computed again, and what it costs: the rest is for who asks
     parts = [
         *map(html.paragraph, advice.agreement),
         *(html.paragraph(line) for line in advice.opening if line),
@@ -31,16 +32,29 @@ def advice_page(advice: Advice) -> str:
         *_findings(advice),
         html.heading("Compared"),
         html.paragraph(f"{VERDICT_BY[0].upper()}{VERDICT_BY[1:]}.", soft=True),
-        html.legend(study.policies),
-        html.figures(drawings),
         html.table(_heads(compared.assumptions), _rows(advice)),
-        *_times(compared),
+        html.figures({title: drawing for title, drawing in drawings.items() if title in first}),
         *_sensitivity(advice.sensitivity),
-        html.heading("What this rests on"),
-        html.assumptions(compared.assumptions),
-        *(html.paragraph(note, soft=True) for note in compared.notes),
+        html.details(
+            "More: time to first token, load, what this rests on",
+            [
+                html.legend(study.policies),
+                html.figures({title: drawing for title, drawing in drawings.items() if title not in first}),
+                *_times(compared),
+                html.heading("What this rests on"),
+                html.assumptions(compared.assumptions),
+                *(html.paragraph(note, soft=True) for note in compared.notes),
+            ],
+        ),
     ]
     return html.document(_title(advice), parts)
+
+
+def advice_picture(advice: Advice) -> tuple[str, dict[str, Chart], list[str]]:
+    """Return the title, the charts and the remarks of a picture."""
+    compared = advice.comparison
+    study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
+    return _title(advice), charts(study, busiest=True), remarks(compared.assumptions, compared.notes)
 
 
 def _title(advice: Advice) -> str:
@@ -129,8 +143,7 @@ def _sensitivity(flips: tuple[Flip, ...]) -> Iterator[str]:
 
 
 def _flip(flip: Flip) -> str:
-    value = "unlimited" if flip.value is None else f"{flip.value:,.6g}"
     advised = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
     share = f"{100 * flip.recompute_ratio:.1f} % recomputed"
-    cells = "".join(html.cell(text, text_like=True) for text in (f"{flip.setting} {value}", advised, share))
+    cells = "".join(html.cell(text, text_like=True) for text in (flip.changed, advised, share))
     return f"<tr>{cells}{html.cell(f'${usd(flip.usd_per_million_requests_busiest)} / 1M')}</tr>"

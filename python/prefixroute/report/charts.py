@@ -85,26 +85,24 @@ def _bars(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str
 
 
 def _ttft(study: Study, replicas: int) -> Chart:
-    """Draw the share of requests answered within a time, per policy."""
+    """Draw the share of requests answered within a time, per policy, with each one's mark at a height of its own."""
+    curves = {policy: curve for (policy, count), curve in study.ttft_s.items() if count == replicas}
+    at = {policy: len(CURVE) * (place + 1) // (len(curves) + 1) for place, policy in enumerate(curves)}
     values = [
-        {"policy": policy, "ms": max(SOONEST_MS, 1e3 * seconds), "share": 100 * share}
-        for (policy, count), curve in study.ttft_s.items()
-        if count == replicas
-        for share, seconds in zip(CURVE, curve, strict=True)
+        {"policy": policy, "ms": max(SOONEST_MS, 1e3 * seconds), "share": 100 * share, "marked": number == at[policy]}
+        for policy, curve in curves.items()
+        for number, (share, seconds) in enumerate(zip(CURVE, curve, strict=True))
     ]
-    chart: alt.Chart = (
-        alt.Chart(alt.InlineData(values=values))
-        .mark_line(strokeWidth=2)
-        .encode(
-            x=alt.X("ms:Q", title="milliseconds", scale=alt.Scale(type="log", nice=False), axis=LOGARITHMIC),
-            y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
-            color=_colour(study),
-            strokeDash=_dash(study),
-            order="share:Q",
-        )
-        .properties(width=WIDTH, height=HEIGHT)
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("ms:Q", title="milliseconds", scale=alt.Scale(type="log", nice=False), axis=LOGARITHMIC),
+        y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
+        color=_colour(study),
     )
-    return chart
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study), order="share:Q")
+    marks = (
+        base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study)).transform_filter("datum.marked")
+    )
+    return alt.layer(lines, marks).properties(width=WIDTH, height=HEIGHT)
 
 
 def _load(study: Study, replicas: int) -> Chart:

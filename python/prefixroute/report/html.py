@@ -22,7 +22,7 @@ h1 { font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
 p, li { margin: .5rem 0; max-width: 50rem; }
 .soft { color: var(--soft); }
-.charts { columns: 27rem 2; column-gap: 1rem; }
+.charts { columns: 27rem 2; column-gap: 1rem; margin-top: 1rem; }
 figure { break-inside: avoid; margin: 0 0 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
 figcaption { font-weight: 600; margin-bottom: .75rem; }
 figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
@@ -41,6 +41,11 @@ tr.floor td { color: var(--soft); font-style: italic; }
 .assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
   font-weight: 600; }
 th .assumed { display: table; margin-left: auto; }
+summary { font-weight: 600; margin: 2rem 0 .75rem; cursor: pointer; }
+@media print { @page { size: A4; margin: 10mm; }
+  body, table { font-size: 10px; line-height: 1.35; } .assumed { font-size: 7px; } body { padding: 0; max-width: none; } h1 { font-size: 16px; } h2 { font-size: 11px; margin: 8px 0 3px; }
+  p, li { margin: 2px 0; max-width: none; } .charts { display: grid; grid-template-columns: 1fr 1fr; margin: 4px 0 0; } figure { padding: 4px; margin: 0 0 4px; } figcaption { margin: 0; } figure svg { max-height: 34mm; }
+  .wide { margin-top: 3px; } td, th { padding: 1px 4px; white-space: normal; } details:not([open]) { display: none; } }
 @media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
   td, th { white-space: normal; } }
 """
@@ -84,6 +89,11 @@ def inline(text: str) -> str:
 def paragraph(text: str, *, soft: bool = False) -> str:
     """Return a paragraph of plain text; ``soft`` for notes."""
     return f'<p class="soft">{inline(text)}</p>' if soft else f"<p>{inline(text)}</p>"
+
+
+def details(summary: str, parts: Iterable[str]) -> str:
+    """Return parts, HTML already, that show when asked for, and not in print."""
+    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
 def ordered(items: Iterable[str]) -> str:
