@@ -35,6 +35,8 @@ from prefixroute.workload import Workload
 
 SIZINGS = 6
 """Runs that the search for a smaller fleet takes, about."""
+LOOKS = 3
+"""Runs in time that a choice takes, about: of what is in use, and of what is chosen."""
 LOAD_PARTS = 60
 """Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 13
@@ -309,7 +311,7 @@ def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> i
     return (
         own
         + fronts
-        + SIZINGS * (facts.span_s > 0)
+        + (SIZINGS + LOOKS * (1 + asked.variants)) * (facts.span_s > 0)
         + BACKTESTS * bool(facts.reported)
         + len(scenarios) * asked.runs * asked.variants
     )
