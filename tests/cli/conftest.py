@@ -75,3 +75,21 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows.append(json.dumps(row))
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+@pytest.fixture(scope="session")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of sessions that says nothing about when they start: 20 of 4 requests, each 64 tokens longer."""
+    path = tmp_path_factory.mktemp("sessions") / "sessions.jsonl"
+    rows = []
+    for number in range(20):
+        requests = [
+            {"t": 9_000 * turn, "in": 640 + 64 * turn, "out": 5, "keep": 9 + turn if turn else 0,
+             "add": [[9 + turn if turn else 0, 1 if turn else 10]]}
+            for turn in range(4)
+        ]  # fmt: skip
+        rows.append(
+            json.dumps({"session": f"s{number}", "tool_tokens": 100, "system_tokens": 60, "requests": requests})
+        )
+    path.write_text("\n".join(rows) + "\n")
+    return path

@@ -30,7 +30,7 @@ def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace
     shown = prefixroute(*options)
     assert (shown.code, shown.err) == (0, "")
     assert "session is best" in shown.out
-    assert shown.out.count("ASSUMED") == 13  # four columns, eight of times, and the line that lists the figures
+    assert shown.out.count("ASSUMED") == 14  # five columns, eight of times, and the line that lists the figures
     known = ["--capacity", "200k", "--gpu", "H100", "--model", "Qwen3-8B", "--price", 4, "--tensor-parallel", 1]
     assert prefixroute(*options, *known).out.count("ASSUMED") == 11  # utilisation and overhead stay assumed
     assert "floor " in shown.out

@@ -14,12 +14,23 @@ from prefixroute.advise import IN_USE, Question, Sizing, Slo, advise, backtest, 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
-from prefixroute.costmodel.assumption import MONEY, on_defaults
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
 from prefixroute.report.table import usd
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"
 SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s"
+
+SIZE_HEADS = {
+    "replicas": SECONDS,
+    "GPUs": SECONDS,
+    "$ / month": MONEY,
+    "TTFT s": SECONDS,
+    "with one less": SECONDS,
+    "recomputed %": SHARES,
+    "busy %": SECONDS,
+}
+"""Columns of ``size``, and the assumptions that each rests on."""
 
 Current = Annotated[
     str | None, typer.Option(metavar="NAME", help="Policy in use now: savings are against it.", show_default=IN_USE)
@@ -166,9 +177,9 @@ def size_command(  # noqa: PLR0917
 def _sizes(found: Sizing, most: int) -> Table:
     title = f"{found.workload}: the smallest fleet with {found.slo}"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    mark = "\nASSUMED" if on_defaults(MONEY, found.assumptions) else ""
     table.add_column("policy", no_wrap=True)
-    for head in ("replicas", "GPUs", "$ / month", "TTFT s", "with one less", "recomputed %", "busy %"):
+    for head, rests_on in SIZE_HEADS.items():
+        mark = "\nASSUMED" if on_defaults(rests_on, found.assumptions) else ""
         table.add_column(head + mark, justify="right")
     for fleet in found.fleets:
         if fleet.replicas is None:

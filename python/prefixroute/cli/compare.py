@@ -16,7 +16,7 @@ from prefixroute.advise.compare import VERDICTS
 from prefixroute.advise.times import unit_of
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.table import show_assumptions
-from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
+from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, on_defaults
 from prefixroute.report.table import floor_line, usd
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
@@ -26,11 +26,11 @@ EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware,sgla
 HEADS: dict[str, frozenset[str]] = {
     "policy": frozenset(),
     "recomputed %": SHARES,
-    "unlimited %": frozenset(),
+    "unlimited %": RUN,
     "difference, points": SHARES,
     "$ / 1M": MONEY,
     "difference, $": MONEY,
-    "skew": frozenset(),
+    "skew": SHARES,
     "verdict": frozenset(),
 }
 """Columns, and the assumptions that each rests on."""

@@ -16,6 +16,7 @@ from prefixroute.cli import arguments, console
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, Trace
+from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, read_trace
 
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
@@ -100,6 +101,47 @@ Utilisation = Annotated[
         metavar="SHARE",
         help="Share of the GPU's peak that prefill reaches: see `prefixroute fit`.",
         show_default="0.5",
+        rich_help_panel=MODEL,
+    ),
+]
+BandwidthUtilisation = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of the GPU's peak memory bandwidth that a step reaches.",
+        show_default="0.8",
+        rich_help_panel=MODEL,
+    ),
+]
+MemoryShare = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of the GPU's memory for weights and KV cache.",
+        show_default="0.9",
+        rich_help_panel=MODEL,
+    ),
+]
+WeightBytes = Annotated[
+    float | None,
+    typer.Option(metavar="BYTES", help="Bytes a weight.", show_default="of the model", rich_help_panel=MODEL),
+]
+KvBytes = Annotated[
+    float | None,
+    typer.Option(metavar="BYTES", help="Bytes a number in the KV cache.", show_default="2", rich_help_panel=MODEL),
+]
+ChunkTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Tokens of one step of the engine, in time.", show_default=f"{CHUNK_TOKENS}", rich_help_panel=MODEL
+    ),
+]
+MaxRunning = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Requests that a replica runs at once, in time.",
+        show_default=f"{MAX_RUNNING}",
         rich_help_panel=MODEL,
     ),
 ]
@@ -240,6 +282,10 @@ _FIGURES = {
     "utilisation": "utilisation",
     "overhead": "overhead_s",
     "price": "usd_per_gpu_hour",
+    "bandwidth_utilisation": "bandwidth_utilisation",
+    "memory_share": "memory_share",
+    "weight_bytes": "weight_bytes",
+    "kv_bytes": "kv_bytes",
 }
 """Arguments of the cost model by the options that give them."""
 
@@ -266,7 +312,19 @@ class Hardware(Machine):
 
     utilisation: Utilisation = None
     overhead: Overhead = None
+    bandwidth_utilisation: BandwidthUtilisation = None
+    weight_bytes: WeightBytes = None
+    kv_bytes: KvBytes = None
+    memory_share: MemoryShare = None
     capacity: Capacity = None
+    chunk_tokens: ChunkTokens = None
+    max_running: MaxRunning = None
+
+    @property
+    def batching(self) -> dict[str, int]:
+        """How the engine fills its steps, as far as it was given."""
+        given = {"chunk_tokens": self.chunk_tokens, "max_running": self.max_running}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -274,7 +332,8 @@ class Hardware(Machine):
         if self.capacity is not None:
             unlimited = self.capacity == "unlimited"
             return {"capacity_tokens": None if unlimited else arguments.count(self.capacity, what="--capacity")}
-        known = self.gpu or self.model or self.tensor_parallel
+        behind = (self.gpu, self.model, self.tensor_parallel, self.memory_share, self.weight_bytes, self.kv_bytes)
+        known = any(figure is not None for figure in behind)
         return {"capacity_tokens": self.cost.capacity_tokens} if known else {}
 
 
@@ -311,11 +370,14 @@ def scenario(hardware: Hardware, simulated: Simulated, front: Front = NO_FRONT, 
         chosen["observe"] = arguments.observation(simulated.observe)
     if hardware.capacity is not None:
         chosen |= hardware.settings
+    batching = hardware.batching
+    if batching and not simulated.timed:
+        raise ConfigError("--chunk-tokens and --max-running speak of a run in time: give --timed too")
     return Scenario(
-        engine=EngineModel(hardware.cost) if simulated.timed else None,
+        engine=EngineModel(hardware.cost, **batching) if simulated.timed else None,
         routers=front.routers,
         front="sticky" if front.sticky else "round-robin",
-        given=frozenset(chosen),
+        given=frozenset({*chosen, *batching}),
         **{**hardware.settings, **chosen},
     )
 

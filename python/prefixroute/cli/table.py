@@ -28,7 +28,7 @@ def show(study: Study, console: Console) -> None:
     show_assumptions(study.assumptions, study.notes, console)
 
 
-def show_assumptions(assumptions: Iterable[Assumption], notes: Iterable[str], console: Console) -> None:
+def show_assumptions(assumptions: Sequence[Assumption], notes: Iterable[str], console: Console) -> None:
     """Print the figures that nobody gave, and the notes."""
     for line in remarks(assumptions, notes):
         say(f"  {line}", console)

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHARES = frozenset({"capacity_tokens"})
-SECONDS = SHARES | {"gpu", "model", "utilisation", "tensor_parallel", "overhead_s"}
+IN_ORDER, IN_TIME = "in order", "in time"
+"""Values of the assumption ``clock``: whether a run had no clock or one."""
+LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
+"""Source of a ``capacity_tokens`` that was worked out and not given."""
+
+RUN = frozenset({"clock"})
+"""Names of the assumptions that every figure of a run rests on: in order none but that, in time all of :data:`TIMED`."""
+SHARES = RUN | {"capacity_tokens", "sessions_per_hour", "bytes_per_token", "media_tokens", "output_tokens"}
+SECONDS = SHARES | {"gpu", "model", "model_note", "utilisation", "tensor_parallel", "overhead_s"}
 MONEY = SECONDS | {"usd_per_gpu_hour"}
 """Names of the assumptions that figures of each kind rest on."""
+TIMED = SECONDS | {
+    "bandwidth_utilisation", "weight_bytes", "kv_bytes", "chunk_tokens", "max_running", "requests_per_day",
+}  # fmt: skip
+"""What a run in time adds: how long steps take and what goes into them, and when requests come."""
+CAPACITY = frozenset({"gpu", "model", "model_note", "tensor_parallel", "memory_share", "weight_bytes", "kv_bytes"})
+"""What a capacity rests on that was worked out."""
+SETTINGS = frozenset({"cache", "observe", "load"})
+"""Settings of a simulation rather than figures: only the JSON has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +52,25 @@ class Assumption:
 
 
 def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> bool:
-    """Return whether one of the named figures is a default, so that what rests on it is marked ASSUMED."""
-    return any(item.assumed and item.name in names for item in assumptions)
+    """Return whether one of the named figures is a default, or rests on one, so that what rests on it is marked ASSUMED."""
+    return bool(defaults(names, assumptions))
+
+
+def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[Assumption]:
+    """Return the defaults among the named figures and those that these rest on in turn, in the order of ``assumptions``."""
+    behind = set(names)
+    for item in assumptions:
+        if item.name in names & RUN and item.value == IN_TIME:
+            behind |= TIMED
+    for item in assumptions:
+        if item.name == "capacity_tokens" and item.name in behind and item.source == LEFT_BY_WEIGHTS:
+            behind |= CAPACITY
+    return [item for item in assumptions if item.assumed and item.name in behind]
+
+
+def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
+    """Return the defaults that a table lists: all but settings, and figures that only other runs than this one rest on."""
+    needed = {item.name for item in defaults(MONEY, assumptions)}
+    sometimes = (TIMED - MONEY) | (CAPACITY - MONEY)
+    hidden = SETTINGS | (sometimes - needed)
+    return [item for item in assumptions if item.assumed and item.name not in hidden]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -27,6 +28,7 @@ DEFAULT_MODEL = "Qwen3-8B"
 DEFAULT_UTILISATION = 0.5
 DEFAULT_BANDWIDTH_UTILISATION = 0.8
 DEFAULT_MEMORY_SHARE = 0.9
+WIDEST_BYTES = 8
 HOURS_PER_MONTH = 730
 """Hours of a month, 365 x 24 / 12, as cloud bills count them."""
 
@@ -69,6 +71,8 @@ class CostModel:
         tensor_parallel: GPUs of one replica; 1 unless given.
         bandwidth_utilisation: share of the peak memory bandwidth that a step reaches; 0.8 unless given.
         memory_share: share of the GPU's memory for weights and cache; 0.9 unless given.
+        weight_bytes: bytes of one weight; the model's unless given.
+        kv_bytes: bytes of one number in the cache; the model's, which is 2, unless given.
         overhead_s: seconds added to each prefill, whatever its length; 0 unless given or fitted.
 
     Raises:
@@ -90,6 +94,8 @@ class CostModel:
         tensor_parallel: int | None = None,
         bandwidth_utilisation: float | None = None,
         memory_share: float | None = None,
+        weight_bytes: float | None = None,
+        kv_bytes: float | None = None,
         overhead_s: float | None = None,
     ) -> None:
         """Look up names, check figures and work out the seconds of one operation and one byte."""
@@ -101,10 +107,17 @@ class CostModel:
             "tensor_parallel": tensor_parallel,
             "bandwidth_utilisation": bandwidth_utilisation,
             "memory_share": memory_share,
+            "weight_bytes": weight_bytes,
+            "kv_bytes": kv_bytes,
             "overhead_s": overhead_s,
         }
         self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
-        self.model = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
+        shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
+        self.model = replace(
+            shape,
+            weight_bytes=_width("weight_bytes", weight_bytes, shape.weight_bytes),
+            kv_bytes=_width("kv_bytes", kv_bytes, shape.kv_bytes),
+        )
         self.utilisation = _share("utilisation", utilisation, DEFAULT_UTILISATION)
         self.bandwidth_utilisation = _share(
             "bandwidth_utilisation", bandwidth_utilisation, DEFAULT_BANDWIDTH_UTILISATION
@@ -236,7 +249,7 @@ class CostModel:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Every figure behind the results, in a fixed order, with its source."""
-        gpu, model = self.gpu, self.model
+        gpu, model, notes = self.gpu, self.model, "; ".join(self.model.notes)
         by_user = "given by the user"
 
         def row(name: str, value: float | str, unit: str, source: str) -> Assumption:
@@ -251,13 +264,22 @@ class CostModel:
             row("model", model.name, "", _ARTICLE),
             Assumption("model_active_parameters", model.active_parameters, "", model.source, assumed=False),
             Assumption("model_kv_bytes_per_token", model.kv_bytes_per_token, "bytes", model.source, assumed=False),
-            *(Assumption("model_note", note, "", model.source, assumed=True) for note in model.notes),
+            *([Assumption("model_note", notes, "", model.source, assumed=True)] if notes else []),
+            self._weight_width(),
+            row("kv_bytes", model.kv_bytes, "bytes a number", "bf16, vLLM's default for kv_cache_dtype"),
             row("utilisation", self.utilisation, "of peak operations", _ARTICLE),
             row("bandwidth_utilisation", self.bandwidth_utilisation, "of peak bandwidth", "planning figure, 2026-11"),
             row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
             row("tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"),
             row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
             row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", gpu.price_source),
+        )
+
+    def _weight_width(self) -> Assumption:
+        model, given = self.model, self._arguments["weight_bytes"] is not None
+        source = "given by the user" if given else model.weight_source or "bf16, nothing says how weights are stored"
+        return Assumption(
+            "weight_bytes", model.weight_bytes, "bytes a weight", source, not (given or model.weight_source)
         )
 
     def with_measured(self, *, utilisation: float, overhead_s: float) -> CostModel:
@@ -287,6 +309,12 @@ def _share(name: str, value: float | None, default: float) -> float:
     share = default if value is None else value
     number(name, share, 0, 1, above=True)
     return share
+
+
+def _width(name: str, value: float | None, default: float) -> float:
+    width = default if value is None else value
+    number(name, width, 0, WIDEST_BYTES, above=True)
+    return width
 
 
 def _not_negative(name: str, value: float | None, default: float) -> float:

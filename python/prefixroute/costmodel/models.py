@@ -31,6 +31,7 @@ class ModelShape:
         weight_bytes: bytes of one weight (2 for bf16, 1 for fp8).
         kv_bytes: bytes of one number in the cache.
         source: where the shape is from.
+        weight_source: what says how wide a weight is; empty where nothing does, and bf16 is assumed.
         notes: where the figures are an upper bound, and why.
     """
 
@@ -44,6 +45,7 @@ class ModelShape:
     source: str
     weight_bytes: float = BF16_BYTES
     kv_bytes: float = BF16_BYTES
+    weight_source: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -66,6 +68,7 @@ def models() -> dict[str, ModelShape]:
             kv_values=2 * row["layers"] * row["kv_heads"] * row["head_dim"],
             kv_shards=row["kv_heads"],
             source=row["source"],
+            weight_source=f"bf16, {row['source']}",
         )
         for name, row in tomllib.loads(text).items()
     }

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
-from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
+from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
 from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
@@ -35,8 +34,8 @@ COLUMNS = (
     Column("replicas", lambda row: str(row["replicas"])),
     Column("policy", lambda row: str(row["policy"]), text=True),
     Column("recomputed %", lambda row: f"{100 * row['recompute_ratio']:.2f}", SHARES),
-    Column("spread", lambda row: f"{100 * row['recompute_ratio_spread']:.2f}"),
-    Column("skew", lambda row: f"{row['skew']:.3f}"),
+    Column("spread", lambda row: f"{100 * row['recompute_ratio_spread']:.2f}", SHARES),
+    Column("skew", lambda row: f"{row['skew']:.3f}", SHARES),
     Column("$ / 1M requests", lambda row: usd(row["usd_per_million_requests"]), MONEY),
     Column("TTFT mean ms", _milliseconds("ttft_mean_s"), SECONDS),
     Column("p50 ms", _milliseconds("ttft_p50_s"), SECONDS),
@@ -44,13 +43,13 @@ COLUMNS = (
     Column("p99 ms", _milliseconds("ttft_p99_s"), SECONDS),
 )
 
-UNLIMITED = Column("unlimited %", lambda row: f"{100 * row['recompute_ratio_infinite']:.2f}")
+UNLIMITED = Column("unlimited %", lambda row: f"{100 * row['recompute_ratio_infinite']:.2f}", RUN)
 """The same policy with caches that never evict."""
 
 CLOCKED = (
     Column("queue mean ms", _milliseconds("queue_mean_s"), SECONDS),
     Column("busy %", lambda row: f"{100 * row['busy']:.1f}", SECONDS),
-    Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}"),
+    Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}", SECONDS),
 )
 """What only a run in time can tell."""
 
@@ -80,17 +79,9 @@ def figure(value: float | str) -> str:
     return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004
 
 
-UNSHOWN = frozenset({"cache", "observe", "load", "bandwidth_utilisation"})
-"""Settings rather than figures, and figures that no column of an ordered run rests on. The JSON has all of them."""
-
-
-def remarks(assumptions: Iterable[Assumption], notes: Iterable[str]) -> list[str]:
+def remarks(assumptions: Sequence[Assumption], notes: Iterable[str]) -> list[str]:
     """Return the figures that nobody gave, in a line, and the notes, a line each."""
-    assumed = {item.name: item for item in assumptions if item.assumed and item.name not in UNSHOWN}
-    capacity = assumed.get("capacity_tokens")
-    if capacity is None or capacity.value == ARTICLE_CAPACITY_TOKENS:
-        assumed.pop("memory_share", None)  # only a capacity worked out from the GPU's memory rests on it
-    figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in assumed.values())
+    figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in shown(assumptions))
     return [f"ASSUMED {figures}"] * bool(figures) + [f"Note: {note}" for note in notes]
 
 

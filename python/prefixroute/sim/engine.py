@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from prefixroute.router import Ticket
     from prefixroute.workload import Request
 
+CHUNK_TOKENS, MAX_RUNNING = 8_192, 256
+"""vLLM's defaults for ``max_num_batched_tokens``, of a server on an H100, and for ``max_num_seqs``."""
+
 
 class StepCost(Protocol):
     """What the engine asks of a cost model: :class:`prefixroute.costmodel.CostModel` has it."""
@@ -53,8 +56,8 @@ class EngineModel:
     """
 
     cost: StepCost
-    chunk_tokens: int = 8_192
-    max_running: int = 256
+    chunk_tokens: int = CHUNK_TOKENS
+    max_running: int = MAX_RUNNING
 
     @property
     def roofline(self) -> Roofline | None:

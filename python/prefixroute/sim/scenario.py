@@ -69,8 +69,8 @@ class Scenario:
         warmup: requests served before counting begins: they warm caches and belief, and are in no number.
         label: what tables call the policy; empty = its name.
         tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
-        given: names of the settings that somebody chose, so that results mark the others ASSUMED; ``None`` = those that
-            are not what they are by default.
+        given: names of the settings, the engine's too, that somebody chose, so that results mark the others ASSUMED;
+            ``None`` = those that are not what they are by default.
 
     Raises:
         ConfigError: a figure outside of what is allowed, or two settings that do not fit together.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, repeat
 from operator import attrgetter, methodcaller
 from typing import Any
 
 from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
 from prefixroute.errors import ConfigError
+from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
 from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, open_source, run_tasks
@@ -135,7 +137,6 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
         return Assumption(setting, value, unit, "given by the user" if given else source, not given)
 
     capacity, article = scenario.capacity_tokens, ARTICLE_CAPACITY_TOKENS
-    left = "what the GPU's memory leaves beside the model"
     rows = {
         "policy": row("policy", scenario.policy_name, "", "the default"),
         "replicas": row("replicas", scenario.replicas, "", "the default"),
@@ -143,18 +144,23 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
             "capacity_tokens",
             "unlimited" if capacity is None else capacity,
             "tokens a replica",
-            "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else left,
+            "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else LEFT_BY_WEIGHTS,
         ),
         "cache": row("cache", scenario.cache, "", "vLLM's rules"),
         "observe": row("observe", repr(scenario.observation), "", "path from truth to belief"),
         "load": row("load", scenario.load_signal, "", "signal that every policy balances"),
     }
     extra = {"policy", "replicas"} - set(also)
-    engine = scenario.engine
-    usual = {"chunk_tokens": 8_192, "max_running": 256} if engine is not None else {}
-    batching = []
-    for name, default in usual.items():
-        value = getattr(engine, name)
-        source = "vLLM's default" if value == default else "given by the user"
-        batching.append(Assumption(name, value, "", source, assumed=value == default))
-    return (*(item for name, item in rows.items() if name not in extra), *batching)
+    clock = Assumption("clock", IN_TIME if scenario.engine else IN_ORDER, "", "how it was simulated", assumed=False)
+    return (*(item for name, item in rows.items() if name not in extra), clock, *_batching(scenario))
+
+
+def _batching(scenario: Scenario) -> Iterator[Assumption]:
+    """Yield how an engine fills its steps, in time."""
+    if scenario.engine is None:
+        return
+    for name, default in (("chunk_tokens", CHUNK_TOKENS), ("max_running", MAX_RUNNING)):
+        value = getattr(scenario.engine, name)
+        given = value != default or name in (scenario.given or ())
+        source = "given by the user" if given else "vLLM's default"
+        yield Assumption(name, value, "", source, not given)
