@@ -74,7 +74,7 @@ def test_json_and_report_hold_the_same_answer(on_chat: Advice) -> None:
     text = on_chat.text()
     assert text.startswith("Advice for chat on 8 replicas: session; but ")
     assert document["advice"]["verdict"] in text.splitlines()[0]
-    assert "ASSUMED behind these figures: gpu, " in text
+    assert "ASSUMED behind these figures: requests_per_day, gpu, " in text
     assert "current_policy" not in text  # somebody named it
     assert f"{100 * on_chat.row.recompute_ratio:.1f} %" in text  # type: ignore[union-attr]
 

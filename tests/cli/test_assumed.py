@@ -100,3 +100,15 @@ def test_how_an_engine_fills_its_steps_changes_a_run_and_needs_one_in_time(
     assert refused.code == 2
     assert "--chunk-tokens and --max-running speak of a run in time: give --timed too" in refused.err
     assert prefixroute("size", trace, *COMMANDS["size"], "--chunk-tokens", 512).code == 0
+
+
+@pytest.mark.parametrize("workload", ["chat", "documents", "agents", "few-shot", "tenants", "fan-out"])
+def test_a_rate_that_nobody_gave_marks_what_rests_on_it(prefixroute: Prefixroute, workload: str) -> None:
+    given = [*COMMANDS["size"], *GIVEN, *(part for option in TIMED.values() for part in option)]
+    out = prefixroute("size", f"{workload},requests=60", *given).out
+    assert "; requests_per_day = 1,000,000 requests a day" in out
+    assert marks(out) == 7
+    out = prefixroute("size", f"{workload},requests=60,arrivals=even:11", *given).out
+    assert ("requests_per_day" in out, marks(out)) == (False, 0)
+    ordered = ["simulate", f"{workload},requests=60", "--replicas", 2, "--seeds", 1, "--policies", "session", *GIVEN]
+    assert "requests_per_day" not in prefixroute(*ordered).out  # evenly: the order is the same at any rate

@@ -183,6 +183,12 @@ def test_scaling_time_scales_arrivals_only() -> None:
         assert fingerprint(after)[1:] == fingerprint(before)[1:]
 
 
+def test_a_rate_that_nobody_gave_is_an_assumption() -> None:
+    rate = chat(1).assumptions[-1]
+    assert (rate.name, rate.value, rate.assumed) == ("requests_per_day", 1_000_000, True)
+    assert "requests_per_day" not in {item.name for item in chat(1, arrivals=Even()).assumptions}
+
+
 def test_own_shapes_are_not_marked_assumed() -> None:
     sizes = {item.name: item for item in chat(1, shape=ChatShape(turns=3)).assumptions}
     assert not sizes["chat_turns"].assumed

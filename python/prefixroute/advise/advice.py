@@ -12,7 +12,7 @@ from prefixroute.advise.choice import CURRENT, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.times import duration, unit_of
-from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, on_defaults
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, defaults, on_defaults
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 
@@ -21,7 +21,7 @@ NO_ROUTER = "none"
 """Name of the advice to use no router at all."""
 BUSIEST = "busiest replica"
 """The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
-RATE = frozenset({"sessions_per_hour"})
+RATE = frozenset({"sessions_per_hour", "requests_per_day"})
 """Assumptions that the rate of requests rests on, and with it dollars a month."""
 BEHIND = MONEY | RATE | {"replicas", CURRENT, "bytes_per_token"}
 """Assumptions that the figures of an advice rest on."""
@@ -223,8 +223,8 @@ class Advice:
 
     @property
     def _rate(self) -> str:
-        invented = on_defaults(RATE, self.comparison.assumptions)
-        return "a rate that nobody gave (ASSUMED sessions_per_hour)" if invented else "the workload's rate"
+        invented = ", ".join(item.name for item in defaults(RATE, self.comparison.assumptions))
+        return f"a rate that nobody gave (ASSUMED {invented})" if invented else "the workload's rate"
 
     def _against(self, saving: Saving) -> str:
         month = saving.usd_per_month
@@ -291,7 +291,7 @@ class Advice:
 
 def assumed_behind(assumptions: Sequence[Assumption]) -> list[str]:
     """Return a line that names the defaults which an advice's figures rest on; none where all were given."""
-    names = [item.name for item in assumptions if item.assumed and item.name in BEHIND]
+    names = [item.name for item in defaults(BEHIND, assumptions)]
     return [f"ASSUMED behind these figures: {', '.join(names)}."] if names else []
 
 

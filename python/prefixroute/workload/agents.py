@@ -106,7 +106,7 @@ def agents(
         times = (arrivals or Even()).times(stream(seed, "agents.arrivals"))
         return itertools.islice(_Agents(seed, block_size, sizes).requests(times), requests)
 
-    return Workload("agents", block_size, source, requests, sizes.assumptions)
+    return Workload("agents", block_size, source, requests, sizes.behind(arrivals))
 
 
 class _Agents:

@@ -17,8 +17,9 @@ import numpy as np
 from prefixroute.errors import ConfigError
 
 _BATCH = 4096
-ARTICLE_RATE_PER_S = 1_000_000 / 86_400
-"""Requests a second of the article's example: one million a day."""
+REQUESTS_PER_DAY = 1_000_000
+"""Requests of the article's example."""
+ARTICLE_RATE_PER_S = REQUESTS_PER_DAY / 86_400
 
 
 class Arrivals(Protocol):

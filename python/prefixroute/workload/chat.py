@@ -76,7 +76,7 @@ def chat(
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)
 
-    return Workload("chat", block_size, source, requests, sizes.assumptions)
+    return Workload("chat", block_size, source, requests, sizes.behind(arrivals))
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: ChatShape) -> Iterator[Request]:

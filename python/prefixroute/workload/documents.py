@@ -68,7 +68,7 @@ def documents(
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)
 
-    return Workload("documents", block_size, source, requests, sizes.assumptions)
+    return Workload("documents", block_size, source, requests, sizes.behind(arrivals))
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: DocumentsShape) -> Iterator[Request]:

@@ -59,7 +59,7 @@ def fan_out(
         process = arrivals or Even(Even().rate_per_s / sizes.copies)
         return _requests(seed, requests, block_size, process, sizes)
 
-    return Workload("fan-out", block_size, source, requests, sizes.assumptions)
+    return Workload("fan-out", block_size, source, requests, sizes.behind(arrivals))
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FanOutShape) -> Iterator[Request]:

@@ -64,7 +64,7 @@ def few_shot(
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)
 
-    return Workload("few-shot", block_size, source, requests, sizes.assumptions)
+    return Workload("few-shot", block_size, source, requests, sizes.behind(arrivals))
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FewShotShape) -> Iterator[Request]:

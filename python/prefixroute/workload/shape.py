@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
+from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals
 
 GIVEN = "given by the user"
+RATE = Assumption(
+    "requests_per_day", REQUESTS_PER_DAY, "requests a day", "evenly over the day, seed article, 2026-11", assumed=True
+)
+"""How often requests arrive where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,10 @@ class Shape:
             source = self.OTHER_SOURCES.get(size.name, self.SOURCE) if default else GIVEN
             rows.append(Assumption(f"{self.KIND}_{size.name}", shown, unit, source, default))
         return tuple(rows)
+
+    def behind(self, arrivals: Arrivals | None) -> tuple[Assumption, ...]:
+        """Return the sizes, and the rate of requests where nobody gave their arrivals: all that a workload rests on."""
+        return self.assumptions if arrivals is not None else (*self.assumptions, RATE)
 
 
 def zipf_shares(count: int, exponent: float) -> NDArray[np.float64]:

@@ -84,7 +84,7 @@ def tenants(
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)
 
-    return Workload("tenants", block_size, source, requests, sizes.assumptions)
+    return Workload("tenants", block_size, source, requests, sizes.behind(arrivals))
 
 
 def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: TenantsShape) -> Iterator[Request]:
