@@ -42,6 +42,37 @@ def inspected(workload: Workload, scenario: Scenario) -> TimedRun:
     return run
 
 
+LATE = {
+    "events half a minute late": {"observe": Events(delay_s=30.0)},
+    "events ten minutes late": {"observe": Events(delay_s=600.0)},
+    "a drain": {"changes": (FleetChange(3_600, "drain", "replica-0"),)},
+    "a death": {"changes": (FleetChange(3_600, "die", "replica-0"),)},
+    "a replica more": {"changes": (FleetChange(3_600, "add", "replica-9"),)},
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_what_happens_after_the_last_answer_leaves_no_mark_on_the_time_busy(late: str) -> None:
+    workload = busy_chat(requests=300)
+    plain, changed = (simulate(workload, timed("session", **more)).outcome for more in ({}, LATE[late]))
+    assert changed.busy == plain.busy
+
+
+def test_a_replica_lives_from_the_first_request_to_the_last_answer_or_its_death() -> None:
+    workload = busy_chat(requests=300)
+    plain = inspected(workload, timed("session"))
+    start, end = plain.log.column("arrival").min(), plain.log.column("finish").max()
+    assert plain.alive_s == pytest.approx(4 * (end - start))
+    changes = FleetChange(start + 1.0, "die", "replica-1"), FleetChange(start + 2.0, "add", "replica-4")
+    changed = inspected(workload, timed("session", changes=changes))
+    end = changed.log.column("finish").max()
+    assert changed.alive_s == pytest.approx(3 * (end - start) + 1.0 + (end - start - 2.0))
+    later = replace(
+        workload, source=lambda: (one._replace(arrival_s=one.arrival_s + 500) for one in workload.requests())
+    )
+    assert inspected(later, timed("session")).alive_s == pytest.approx(plain.alive_s)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_requests_and_blocks_are_conserved_and_times_are_in_order(policy: str) -> None:
     workload = busy_chat()

@@ -21,7 +21,19 @@ from prefixroute.workload import Request
 class TimedReplica:
     """A living replica: its engine, and the routers that hear of its jobs."""
 
-    __slots__ = ("_booked", "_log", "_observed", "_warmup", "born", "engine", "events", "name", "number", "store")
+    __slots__ = (
+        "_booked",
+        "_log",
+        "_observed",
+        "_warmup",
+        "born",
+        "engine",
+        "events",
+        "name",
+        "number",
+        "served",
+        "store",
+    )
 
     def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
         """Begin empty and idle, now."""
@@ -32,7 +44,7 @@ class TimedReplica:
         self._log, self.events, self._warmup = run.log, run.events, run.warmup
         self._observed = run.front.observed if run.front.watches else None
         self._booked: deque[Job] = deque()
-        self.born = run.events.now
+        self.born, self.served = run.events.now, 0.0
         self.engine = ReplicaEngine(model, store, run.events, self)
 
     def submit(self, job: Job) -> None:
@@ -56,7 +68,7 @@ class TimedReplica:
 
     def finished(self, job: Job) -> None:
         """The answer is out: tell the router, and log."""
-        request = job.request
+        request, self.served = job.request, self.events.now
         if job.ticket is not None:
             job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
         if self._observed is not None:
@@ -68,7 +80,11 @@ class TimedReplica:
 
 
 class TimedRun:
-    """One run in time mode. ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts jobs moved by a death."""
+    """One run in time mode, from its first request to its last answer.
+
+    ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts jobs moved by a death. Events may reach a router,
+    and the fleet change, after the last answer: no replica is idle then, for the run is over.
+    """
 
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
         """Set up idle replicas and the routers before them."""
@@ -80,7 +96,9 @@ class TimedRun:
         self._replicas = {name: TimedReplica(self, name, model) for name in self.fleet.names}
         self._progress: Progress | None = None
         self._arrived = 0
-        self.alive_s = self.busy_s = 0.0
+        self._begun = self._ended = 0.0
+        self._lives: list[tuple[float, float]] = []
+        self.busy_s = 0.0
         self.retried = 0
         for change in in_order(scenario.changes):
             self.events.schedule(change.at, self._change, change)
@@ -93,12 +111,19 @@ class TimedRun:
         for replica in self._replicas.values():
             self._account(replica)
 
+    @property
+    def alive_s(self) -> float:
+        """Seconds that replicas lived during the run, all together."""
+        return sum(max(0.0, min(died, self._ended) - max(born, self._begun)) for born, died in self._lives)
+
     def _next(self, requests: Iterator[Request]) -> None:
         request = next(requests, None)
         if request is not None:
             self.events.schedule(request.arrival_s, self._arrive, request, requests)
 
     def _arrive(self, request: Request, rest: Iterator[Request]) -> None:
+        if not self._arrived:
+            self._begun = self.events.now
         ticket = self.front.route(request)
         self._replicas[ticket.replica].submit(Job(self._arrived, request, ticket, self.events.now))
         self._arrived += 1
@@ -137,5 +162,6 @@ class TimedRun:
             raise ConfigError(f"the last replica died at {self.events.now:g} s with requests in flight") from error
 
     def _account(self, replica: TimedReplica) -> None:
-        self.alive_s += self.events.now - replica.born
+        self._lives.append((replica.born, self.events.now))
+        self._ended = max(self._ended, replica.served)
         self.busy_s += replica.engine.busy_s
