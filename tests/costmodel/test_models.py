@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefixroute.costmodel import CostModel, find_model, read_config
+from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
 
 QWEN3_8B = {
@@ -39,6 +42,65 @@ DEEPSEEK_V3 = {
     "quantization_config": {"quant_method": "fp8"}, "model_type": "deepseek_v3",
 }  # fmt: skip
 
+GQA = {"num_key_value_heads": 8, "head_dim": 128}
+MLA = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+LLAMA_4 = {
+    **GQA, "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
+    "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_experts_per_tok": 1, "vocab_size": 202048,
+}  # fmt: skip
+GEMMA_2 = {
+    "model_type": "gemma2", "hidden_size": 4608, "num_hidden_layers": 46, "num_attention_heads": 32, "head_dim": 128,
+    "num_key_value_heads": 16, "intermediate_size": 36864, "vocab_size": 256000, "sliding_window": 4096,
+}  # fmt: skip
+PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
+    "ERNIE-4.5-21B-A3B": ({
+        "model_type": "ernie4_5_moe", "hidden_size": 2560, "num_hidden_layers": 28, "num_attention_heads": 20,
+        "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 12288, "moe_num_experts": 64, "moe_k": 6,
+        "moe_intermediate_size": 1536, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+        "moe_layer_end_index": 27, "moe_layer_interval": 1, "vocab_size": 103424,
+    }, 21.8, 3.3, 2 * 28 * 4 * 128),
+    "Hunyuan-A13B": ({
+        **GQA, "model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "intermediate_size": 3072, "num_experts": 64, "moe_topk": [8] * 32, "num_shared_expert": [1] * 32,
+        "moe_intermediate_size": [3072] * 32, "vocab_size": 128167, "tie_word_embeddings": True,
+    }, 80.4, 13.0, 2 * 32 * 8 * 128),
+    "DBRX": ({
+        "model_type": "dbrx", "d_model": 6144, "n_layers": 40, "n_heads": 48, "vocab_size": 100352,
+        "attn_config": {"kv_n_heads": 8, "model_type": ""},
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "model_type": ""},
+    }, 132, 36, 2 * 40 * 8 * 128),
+    "Llama-4-Scout": (
+        {"text_config": {**LLAMA_4, "num_local_experts": 16, "interleave_moe_layer_step": 1}}, 109, 17, 2 * 48 * 8 * 128
+    ),
+    "Llama-4-Maverick": (
+        {"text_config": {**LLAMA_4, "num_local_experts": 128, "interleave_moe_layer_step": 2}}, 400, 17, 2 * 48 * 8 * 128
+    ),
+    "StarCoder": ({
+        "model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576, "multi_query": True,
+        "vocab_size": 49152,
+    }, 15.5, 15.5, 2 * 40 * 128),
+    "Falcon-7B": ({
+        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "num_kv_heads": 71,
+        "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024,
+    }, 6.92, 6.92, 2 * 32 * 64),
+    "Falcon-40B": ({
+        "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8,
+        "multi_query": True, "new_decoder_architecture": True, "vocab_size": 65024,
+    }, 41.8, 41.8, 2 * 60 * 8 * 64),
+    "Gemma-2-27B": (GEMMA_2, 27.2, 27.2, 2 * 46 * 16 * 128),
+    "Qwen2-57B-A14B": ({
+        "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+        "intermediate_size": 18944, "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480,
+        "num_experts": 64, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "vocab_size": 151936,
+    }, 57.4, 14.2, 2 * 28 * 4 * 128),
+    "ChatGLM3-6B": ({
+        "model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128,
+        "multi_query_attention": True, "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 65024,
+    }, 6.24, 6.24, 2 * 28 * 2 * 128),
+    "DeepSeek-V3.2": ({**DEEPSEEK_V3, "index_head_dim": 128, "index_topk": 2048}, 671, 37.5, 61 * (576 + 128)),
+}  # fmt: skip
+"""Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a token."""
+
 
 def write(folder: Path, config: dict[str, Any]) -> Path:
     path = folder / "model" / "config.json"
@@ -68,6 +130,34 @@ def test_counts_of_model_cards(
     assert model.name == "model"
 
 
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_other_families_are_within_a_twentieth_of_their_cards(tmp_path: Path, name: str) -> None:
+    config, billions, active, cached = PUBLISHED[name]
+    model = read_config(write(tmp_path, config))
+    assert model.parameters / 1e9 == pytest.approx(billions, rel=0.05)
+    assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.05)
+    assert model.kv_values == cached
+
+
+def test_layers_with_experts_are_those_that_the_config_says(tmp_path: Path) -> None:
+    def count(**which: object) -> float:
+        return read_config(write(tmp_path, {**QWEN3_30B_A3B, **which})).parameters
+
+    every, expert = count(), 128 * 3 * 2048 * 768 + 2048 * 128
+    dense = 3 * 2048 * 6144
+    for without, which in (
+        (1, {"first_k_dense_replace": 1}),
+        (2, {"mlp_only_layers": [0, 47]}),
+        (24, {"decoder_sparse_step": 2}),
+        (24, {"moe_layer_freq": 2}),
+        (3, {"moe_layer_freq": [0, 0, 0] + [1] * 45}),
+        (40, {"moe_layer_start_index": 8, "moe_layer_end_index": 15}),
+        (0, {"moe_layer_end_index": -1}),
+        (46, {"moe_layers": [3, 7]}),
+    ):
+        assert count(**which) == every - without * (expert - dense), which
+
+
 def test_a_config_agrees_with_the_table(tmp_path: Path) -> None:
     for config, name in ((QWEN3_8B, "Qwen3-8B"), (LLAMA_8B, "Llama-3.1-8B")):
         read, known = read_config(write(tmp_path, config)), find_model(name)
@@ -87,11 +177,58 @@ def test_latent_attention_and_stored_width(tmp_path: Path) -> None:
     assert one_node.capacity_tokens == pytest.approx((141e9 * 0.9 - 671e9 / 8) / (61 * 576 * 2), rel=0.02)
 
 
+def _groups(*bits: int) -> dict[str, Any]:
+    return {f"group_{at}": {"weights": {"num_bits": width, "type": "int"}} for at, width in enumerate(bits)}
+
+
 @pytest.mark.parametrize(
-    ("quantised", "weight_bytes"), [({"bits": 4, "quant_method": "awq"}, 0.5), ({"quant_method": "mxfp4"}, 0.5)]
+    ("quantised", "weight_bytes"),
+    [
+        ({"bits": 4, "quant_method": "awq"}, 0.5),
+        ({"bits": 8, "quant_method": "gptq"}, 1),
+        ({"bits": 3.5, "quant_method": "exl2"}, 0.4375),
+        ({"quant_method": "mxfp4"}, 0.5),
+        ({"quant_method": "fp8", "fmt": "e4m3"}, 1),
+        ({"quant_method": "fbgemm_fp8"}, 1),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 0.5),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, 1),
+        ({"quant_method": "compressed-tensors", "config_groups": _groups(4)}, 0.5),
+        ({"quant_method": "compressed-tensors", "config_groups": _groups(4, 8)}, 1),
+        ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "config_groups": {}}, 0.5),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, 0.5),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": True}, 1),
+        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, 0.5),
+    ],
 )
 def test_quantised_weights(tmp_path: Path, quantised: dict[str, Any], weight_bytes: float) -> None:
-    assert read_config(write(tmp_path, {**LLAMA_8B, "quantization_config": quantised})).weight_bytes == weight_bytes
+    model = read_config(write(tmp_path, {**LLAMA_8B, "torch_dtype": "bfloat16", "quantization_config": quantised}))
+    assert (model.weight_bytes, model.notes) == (weight_bytes, ())
+    width = next(item for item in CostModel(model=model).assumptions if item.name == "weight_bytes")
+    assert (width.value, width.assumed) == (weight_bytes, False)
+    assert "quantization_config" in width.source
+
+
+@pytest.mark.parametrize(
+    ("said", "weight_bytes", "assumed"),
+    [
+        ({}, 2, True),
+        ({"torch_dtype": "auto"}, 2, True),
+        ({"torch_dtype": "float32"}, 4, False),
+        ({"dtype": "bfloat16"}, 2, False),
+        ({"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "new"}}, 2, True),
+    ],
+)
+def test_bytes_of_a_weight_are_assumed_where_nothing_says_them(
+    tmp_path: Path, said: dict[str, Any], weight_bytes: float, assumed: bool
+) -> None:
+    cost = CostModel(model=read_config(write(tmp_path, {**LLAMA_8B, **said})))
+    figures = {item.name: item for item in cost.assumptions}
+    assert (figures["weight_bytes"].value, figures["weight_bytes"].assumed) == (weight_bytes, assumed)
+    assert (figures["kv_bytes"].value, figures["kv_bytes"].assumed) == (2, True)
+    assert ("model_note" in figures) == ("quantization_config" in said)
+    given = {item.name: item for item in CostModel(model=cost.model, weight_bytes=1, kv_bytes=1).assumptions}
+    assert [(given[name].value, given[name].assumed) for name in ("weight_bytes", "kv_bytes")] == [(1, False)] * 2
+    assert given["model_kv_bytes_per_token"].value == 65_536
 
 
 def test_the_text_part_of_a_multimodal_config_counts(tmp_path: Path) -> None:
@@ -104,6 +241,39 @@ def test_windowed_layers_are_an_upper_bound_and_say_so(tmp_path: Path) -> None:
     model = read_config(write(tmp_path, {**LLAMA_8B, "layer_types": kinds}))
     assert model.notes == ("24 of 32 layers have a window and count as full: upper bound",)
     assert any(item.name == "model_note" and item.assumed for item in CostModel(model=model).assumptions)
+
+
+@pytest.mark.parametrize(
+    ("config", "windowed"),
+    [
+        (GEMMA_2, 23),
+        ({**GEMMA_2, "model_type": "gemma3_text", "num_hidden_layers": 62, "sliding_window_pattern": 6}, 52),
+        ({**GEMMA_2, "model_type": "cohere2", "num_hidden_layers": 32}, 24),
+        ({**LLAMA_8B, "sliding_window": 4096, "model_type": "mistral"}, 32),
+        ({**LLAMA_8B, "sliding_window": 4096, "max_position_embeddings": 4096}, 0),
+        ({**LLAMA_8B, "sliding_window": 4096, "use_sliding_window": False}, 0),
+        ({**LLAMA_8B, "sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 28}, 4),
+        ({**LLAMA_8B, "sliding_window": None}, 0),
+        ({**LLAMA_8B, "model_type": "llama4_text", "attention_chunk_size": 8192}, 24),
+    ],
+)
+def test_windows_that_no_list_of_layers_names_are_said_too(
+    tmp_path: Path, config: dict[str, Any], windowed: int
+) -> None:
+    notes = read_config(write(tmp_path, config)).notes
+    said = f"{windowed} of {config['num_hidden_layers']} layers have a window and count as full: upper bound"
+    assert notes == ((said,) if windowed else ())
+
+
+def test_every_note_is_listed(tmp_path: Path) -> None:
+    config = {**LLAMA_8B, "sliding_window": 4096, "quantization_config": {"quant_method": "new"}}
+    (note,) = (
+        item.value
+        for item in CostModel(model=read_config(write(tmp_path, config))).assumptions
+        if item.name == "model_note"
+    )
+    assert "32 of 32 layers have a window" in str(note)
+    assert "quantization_config (new) has no width that is understood: 2 bytes a weight" in str(note)
 
 
 def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
@@ -119,11 +289,58 @@ def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
         ({**LLAMA_8B, "num_attention_heads": 0}, "num_attention_heads in .* must be a positive whole number, got 0"),
         ({**LLAMA_8B, "layer_types": ["linear_attention"] * 32}, "layers without attention .linear_attention."),
         ({**LLAMA_8B, "mamba_d_state": 16}, "layers without attention"),
+        ({**LLAMA_8B, "block_types": ["recurrent", "attention"]}, "layers without attention .recurrent."),
+        ({**LLAMA_8B, "layers_block_type": ["mamba", "attention"]}, "layers without attention .mamba."),
+        ({**LLAMA_8B, "attn_layer_period": 8}, "layers without attention"),
+        ({**LLAMA_8B, "attn_type_list": [0, 1]}, "layers without attention"),
+        ({**LLAMA_8B, "lru_width": 2560}, "layers without attention"),
+        ({**LLAMA_8B, "is_encoder_decoder": True}, "has an encoder .is_encoder_decoder.: not supported"),
+        ({**LLAMA_8B, "block_configs": [{}]}, "has layers of unlike shapes .block_configs.: not supported"),
+        ({**LLAMA_8B, "use_cla": True}, "has layers that share a cache .use_cla.: not supported"),
+        ({**DEEPSEEK_V3, "zero_expert_num": 256}, "has experts that compute nothing .zero_expert_num.: not supported"),
+        ({**DEEPSEEK_V3, "model_type": "longcat_flash"}, "two blocks of attention a layer .model_type longcat_flash."),
+        ({**LLAMA_8B, "intermediate_size": None}, "lacks intermediate_size_mlp or intermediate_size or ffn_dim or"),
+        ({**MIXTRAL, "num_experts_per_tok": None}, "lacks num_experts_per_tok or "),
+        ({**LLAMA_8B, "num_key_value_heads": 0}, "num_key_value_heads in .* must be a positive whole number, got 0"),
+        ({**LLAMA_8B, "hidden_size": 10**400}, r"hidden_size in .* must be at most 16,777,216, got 1000.*\.\.\."),
+        ({**LLAMA_8B, "num_key_value_heads": [8, 4]}, "num_key_value_heads in .* must be a positive whole number"),
+        ({**LLAMA_8B, "num_hidden_layers": 20_000}, "must have at most 10,000 layers, got 20000"),
+        ({**LLAMA_8B, "layer_types": 5}, "layer_types in .* must be a list of strings, got 5"),
+        ({**LLAMA_8B, "layer_types": [5]}, "layer_types in .* must be a list of strings"),
+        ({**MIXTRAL, "mlp_only_layers": "x"}, "mlp_only_layers in .* must be a list of whole numbers, got 'x'"),
+        ({**LLAMA_8B, "tie_word_embeddings": "no"}, "tie_word_embeddings in .* must be true or false, got 'no'"),
+        ({**LLAMA_8B, "model_type": 5}, "model_type in .* must be a string, got 5"),
+        ({**LLAMA_8B, "quantization_config": {"bits": 0}}, "quantization_config in .* from 1 to 32, got .'bits': 0."),
+        ({**LLAMA_8B, "quantization_config": {"bits": "4"}}, "quantization_config in .* from 1 to 32"),
+        ({**LLAMA_8B, "quantization_config": "int4"}, "quantization_config in .* must be an object, got 'int4'"),
     ],
 )
 def test_configs_that_cannot_be_counted_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_config(write(tmp_path, config))
+
+
+JUNK = st.sampled_from(
+    [0, -1, 1.5, 10**30, "x", True, False, [], ["x"], [-3], [None], {}, {"bits": []}, {"weights": 3}]
+)
+KEYS = sorted(
+    {*QWEN3_30B_A3B, *DEEPSEEK_V3, *LLAMA_4, *GEMMA_2, *(key for config, *_ in PUBLISHED.values() for key in config)}
+    | {"layer_types", "text_config", "attn_type_list", "moe_layers", "dtype", "use_sliding_window", "index_topk"}
+)
+
+
+@given(
+    st.sampled_from([QWEN3_30B_A3B, DEEPSEEK_V3, LLAMA_4 | {"num_local_experts": 16}]),
+    st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=3),
+)
+def test_junk_is_read_or_refused_and_never_breaks(config: dict[str, Any], junk: dict[str, Any]) -> None:
+    try:
+        shape = TransformerConfig({**config, **junk}, "config.json")
+        sizes = (shape.parameters(active=True), shape.parameters(active=False), shape.kv_values, shape.kv_shards)
+    except ConfigError:
+        return
+    assert min(sizes) > 0
+    assert 0 < shape.weight_bytes <= 4
 
 
 def test_files_that_are_no_config(tmp_path: Path) -> None:

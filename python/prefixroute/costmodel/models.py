@@ -9,10 +9,9 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from prefixroute.costmodel.storage import BF16_BYTES
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
-
-BF16_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +94,21 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     """Read the shape of any decoder from its Hugging Face ``config.json``.
 
     Dense models, grouped queries (GQA), mixtures of experts and latent attention (MLA) are understood; weights are
-    counted from the shape. Layers with a sliding window count as full ones, with a note: an upper bound.
+    counted from the shape. Layers with a sliding window count as full ones, with a note: an upper bound. The encoders of
+    images and sound of a multimodal model are left out.
 
     Args:
         path: the file.
         name: what to call the model; the name of the file's folder unless given.
 
     Raises:
-        ConfigError: if the file cannot be read, lacks a needed field, or has layers without attention (linear
-            attention, state space), whose cache grows in another way.
+        ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has layers without
+            attention (linear attention, state space), whose cache grows in another way, or parts that are not counted.
     """
     path = Path(path)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read a model's config.json from {path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"a model's config.json must hold one object, got {type(raw).__name__} in {path}")
@@ -123,5 +123,6 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
         kv_shards=config.kv_shards,
         source=f"{path.name} of {name or path.resolve().parent.name}",
         weight_bytes=config.weight_bytes,
+        weight_source=config.weight_source,
         notes=config.notes,
     )

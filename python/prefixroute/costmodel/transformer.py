@@ -8,59 +8,124 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefixroute.costmodel.fields import Fields
+from prefixroute.costmodel.storage import storage
 from prefixroute.errors import ConfigError
 
 _WINDOWED = {"sliding_attention", "chunked_attention"}
-_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0}
+_ATTENTION = _WINDOWED | {"full_attention", "attention"}
+_LISTS_OF_LAYERS = ("layer_types", "block_types", "_block_types", "layers_block_type")
+_NO_ATTENTION = ("mamba", "ssm_", "linear_", "lru_", "conv_", "rwkv", "hybrid_", "attn_layer_", "full_attn_idxs")
+"""How the names of fields begin that only models have with layers that are no attention."""
+_UNREAD = {
+    "is_encoder_decoder": "an encoder",
+    "block_configs": "layers of unlike shapes",
+    "use_cla": "layers that share a cache",
+    "hidden_size_per_layer_input": "embeddings in each layer",
+    "residual_moe": "a dense layer beside experts",
+    "parallel_attn_mlp_res": "a dense layer beside experts",
+    "zero_expert_num": "experts that compute nothing",
+    "moe_layers_enum": "a list of layers with experts",
+}
+"""Fields of models that would be miscounted, and what they speak of."""
+_TWO_BLOCKS = "longcat"
+_PLAIN = {
+    "bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "nemotron", "opt",
+    "persimmon", "phi", "phi-msft", "RefinedWeb", "RefinedWebModel", "starcoder2",
+}  # fmt: skip
+"""Models whose feed-forward layers are two matrices, four times as wide as the model unless it says so."""
+_MULTI_QUERY = {"falcon", "gpt_bigcode", "RefinedWeb", "RefinedWebModel"}
+"""Models with one KV head unless they say otherwise."""
+_TIED = (
+    "bloom", "cohere", "ernie4_5", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neo", "mpt", "opt", "recurrent_gemma",
+    "starcoder2",
+)  # fmt: skip
+"""How the names of models begin whose embeddings serve as output too unless they say otherwise."""
+_UNTIED = ("gpt_neox",)
+_EVERY_NTH_IS_FULL = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4, "llama4": 4, "llama4_text": 4}
+"""Of models with windows that do not list their layers."""
+MOST_LAYERS = 10_000
 
 
 class TransformerConfig:
     """The fields of a ``config.json`` that count, under their many names."""
 
     def __init__(self, raw: dict[str, Any], path: str) -> None:
-        """Take the parsed file; ``path`` names it in errors."""
-        text = raw.get("text_config")
-        self._raw: dict[str, Any] = {**raw, **text} if isinstance(text, dict) else raw
-        self._path = path
-        self.hidden = self._size("hidden_size", "n_embd", "d_model")
-        self.layers = self._size("num_hidden_layers", "n_layer", "num_layers")
-        self.heads = self._size("num_attention_heads", "n_head", "num_heads")
-        self.kv_heads = self._size("num_key_value_heads", "num_kv_heads", default=self.heads)
-        self.head_dim = self._size("head_dim", default=max(1, self.hidden // self.heads))
-        self.latent = self._size("kv_lora_rank", default=0)
-        self.notes = self._check_layers()
+        """Take the parsed file; ``path`` names it in errors.
 
-    def _size(self, *names: str, default: int | None = None) -> int:
-        for name in names:
-            value = self._raw.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (value == 0 and default is None):
-                raise ConfigError(f"{name} in {self._path} must be a positive whole number, got {value!r}")
-            return value
-        if default is None:
-            raise ConfigError(f"{self._path} lacks {' or '.join(names)}")
-        return default
+        Raises:
+            ConfigError: a field is missing or is not what it must be, or the model has parts that would be miscounted.
+        """
+        self._fields = fields = Fields(raw, path)
+        self._kind = fields.word("model_type")
+        self._check_parts()
+        self.hidden = fields.size("hidden_size", "n_embd", "d_model")
+        self.layers = fields.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"{path} must have at most {MOST_LAYERS:,} layers, got {self.layers}")
+        self.heads = fields.size("num_attention_heads", "n_head", "num_heads", "n_heads")
+        self.kv_heads = self._count_kv_heads()
+        self.head_dim = fields.size("head_dim", "kv_channels", default=max(1, self.hidden // self.heads))
+        self.latent = fields.size("kv_lora_rank", default=0)
+        stored = storage(fields)
+        self.weight_bytes, self.weight_source = stored.weight_bytes, stored.source
+        self.notes = tuple(filter(None, (self._window(), self._sparse(), stored.note)))
 
-    def _check_layers(self) -> tuple[str, ...]:
-        kinds = self._raw.get("layer_types") or []
-        other = sorted({str(kind) for kind in kinds} - _WINDOWED - {"full_attention"})
-        if other or any(key.startswith(("mamba", "ssm_", "linear_")) for key in self._raw):
+    def _check_parts(self) -> None:
+        fields = self._fields
+        other = {kind for name in _LISTS_OF_LAYERS for kind in fields.words(name)} - _ATTENTION
+        state_space = any(name.startswith(_NO_ATTENTION) and fields.says(name) for name in fields)
+        if other or state_space or not all(fields.numbers("attn_type_list")):
+            kinds = ", ".join(sorted(other)) or "state space"
+            raise ConfigError(f"{fields.path} has layers without attention ({kinds}): not supported")
+        for name, what in _UNREAD.items():
+            if fields.says(name):
+                raise ConfigError(f"{fields.path} has {what} ({name}): not supported")
+        if self._kind.startswith(_TWO_BLOCKS):
             raise ConfigError(
-                f"{self._path} has layers without attention ({', '.join(other) or 'state space'}): not supported"
+                f"{fields.path} has two blocks of attention a layer (model_type {self._kind}): not supported"
             )
-        windowed = sum(kind in _WINDOWED for kind in kinds)
-        return (f"{windowed} of {self.layers} layers have a window and count as full: upper bound",) if windowed else ()
+
+    def _count_kv_heads(self) -> int:
+        fields = self._fields
+        one = fields.flag("multi_query", default=self._kind in _MULTI_QUERY)
+        if (one and not fields.flag("new_decoder_architecture")) or fields.get("attn_type") == "multiquery_attention":
+            return 1
+        names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num")
+        return fields.size(*names, "num_attention_groups", default=self.heads)
+
+    def _window(self) -> str:
+        """Return a note that counts the layers with a window, if there are any."""
+        fields = self._fields
+        if kinds := fields.words("layer_types"):
+            windowed = sum(kind in _WINDOWED for kind in kinds)
+        else:
+            window = fields.size("sliding_window", "attention_chunk_size", default=0)
+            longest = fields.size("max_position_embeddings", default=0)
+            off = not fields.flag("use_sliding_window", default=True) or (longest and window >= longest)
+            windowed = 0 if off or not window else self._windowed()
+        return f"{windowed} of {self.layers} layers have a window and count as full: upper bound" if windowed else ""
+
+    def _windowed(self) -> int:
+        fields = self._fields
+        if fields.says("use_sliding_window"):  # of the layers from that one on
+            return max(0, self.layers - fields.size("max_window_layers", default=0))
+        nth = fields.size("sliding_window_pattern", default=_EVERY_NTH_IS_FULL.get(self._kind, self.layers + 1))
+        return self.layers - self.layers // nth
+
+    def _sparse(self) -> str:
+        sparse = self._fields.says("index_topk")
+        return "tokens attend to those that an index picks and count as attending to all: upper bound" if sparse else ""
 
     @property
     def _qk_dim(self) -> int:
         if not self.latent:
             return self.head_dim
-        return self._size("qk_nope_head_dim") + self._size("qk_rope_head_dim")
+        return self._fields.size("qk_nope_head_dim") + self._fields.size("qk_rope_head_dim")
 
     @property
     def _v_dim(self) -> int:
-        return self._size("v_head_dim", default=self.head_dim) if self.latent else self.head_dim
+        return self._fields.size("v_head_dim", default=self.head_dim) if self.latent else self.head_dim
 
     @property
     def attention_width(self) -> float:
@@ -69,9 +134,10 @@ class TransformerConfig:
 
     @property
     def kv_values(self) -> int:
-        """Numbers cached for one token over all layers: keys and values, or one latent and one rotary key."""
+        """Numbers cached for one token over all layers: keys and values, or one latent, one rotary key and one of an index."""
         if self.latent:
-            return self.layers * (self.latent + self._size("qk_rope_head_dim"))
+            index = self._fields.size("index_head_dim", default=0)
+            return self.layers * (self.latent + self._fields.size("qk_rope_head_dim") + index)
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
@@ -79,56 +145,70 @@ class TransformerConfig:
         """GPUs that can share one layer's cache without copies."""
         return 1 if self.latent else self.kv_heads
 
-    @property
-    def weight_bytes(self) -> float:
-        """Bytes of one weight as the file says it is stored; 2 where it says nothing."""
-        quantised = self._raw.get("quantization_config")
-        if isinstance(quantised, dict):
-            bits = quantised.get("bits")
-            if isinstance(bits, int) and bits > 0:
-                return bits / 8
-            if "fp8" in str(quantised.get("quant_method", "")):
-                return 1.0
-            if "mxfp4" in str(quantised.get("quant_method", "")):
-                return 0.5
-        stored = self._raw.get("dtype", self._raw.get("torch_dtype"))
-        return _BYTES.get(str(stored), 2.0)
-
     def parameters(self, *, active: bool) -> int:
         """Count the weights: all of them, or those that one token passes through."""
-        vocabulary = self._size("vocab_size")
-        embeddings = vocabulary * self.hidden * (1 if self._raw.get("tie_word_embeddings") else 2)
+        vocabulary = self._fields.size("vocab_size", "padded_vocab_size")
+        usual = self._kind.startswith(_TIED) and not self._kind.startswith(_UNTIED)
+        tied = self._fields.flag("tie_word_embeddings", default=usual)
         feed_forward = sum(self._feed_forward(layer, active=active) for layer in range(self.layers))
-        return embeddings + self.layers * self._attention() + feed_forward
+        return vocabulary * self.hidden * (1 if tied else 2) + self.layers * self._attention() + feed_forward
 
     def _attention(self) -> int:
+        fields = self._fields
         output = self.heads * self._v_dim * self.hidden
         queries = self.heads * self._qk_dim
         if not self.latent:
             return self.hidden * (queries + 2 * self.kv_heads * self.head_dim) + output
-        low_rank = self._size("q_lora_rank", default=0)
+        low_rank = fields.size("q_lora_rank", default=0)
         query = low_rank * (self.hidden + queries) if low_rank else self.hidden * queries
-        down = self.hidden * (self.latent + self._size("qk_rope_head_dim"))
-        up = self.latent * self.heads * (self._size("qk_nope_head_dim") + self._v_dim)
+        down = self.hidden * (self.latent + fields.size("qk_rope_head_dim"))
+        up = self.latent * self.heads * (fields.size("qk_nope_head_dim") + self._v_dim)
         return query + down + up + output
 
     def _feed_forward(self, layer: int, *, active: bool) -> int:
-        experts = self._size("num_experts", "n_routed_experts", "num_local_experts", default=0)
-        dense = self._gated(self._size("intermediate_size", "ffn_dim", default=4 * self.hidden))
+        fields = self._fields
+        names = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+        experts = fields.size(*names, default=0, layer=layer)
         if experts < 2 or self._is_dense(layer):  # noqa: PLR2004 - one expert is a dense layer
-            return dense
-        width = self._size("moe_intermediate_size", default=self._size("intermediate_size"))
-        used = self._size("num_experts_per_tok", "num_experts_per_token", "moe_topk") if active else experts
-        shared = self._size("shared_expert_intermediate_size", default=0)
-        shared = shared or self._size("n_shared_experts", "num_shared_experts", default=0) * width
-        return self._gated(width) * used + self._gated(shared) + self.hidden * experts
+            return self._gated(self._dense_width(layer))
+        width = self._expert_width(layer)
+        picked = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k")
+        used = fields.size(*picked, layer=layer) if active else experts
+        return self._gated(width) * used + self._gated(self._shared_width(layer, width)) + self.hidden * experts
+
+    def _dense_width(self, layer: int) -> int:
+        names = ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+        return self._fields.size(*names, default=4 * self.hidden if self._kind in _PLAIN else None, layer=layer)
+
+    def _expert_width(self, layer: int) -> int:
+        names = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")
+        return self._fields.size(*names, layer=layer)
+
+    def _shared_width(self, layer: int, width: int) -> int:
+        """Return the width of the experts that every token passes through, all together."""
+        fields = self._fields
+        if fields.says("interleave_moe_layer_step"):  # Llama 4: one, and it does not say so
+            return width
+        names = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+        whole = fields.size("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
+        return whole or fields.size(*names, default=0, layer=layer) * width
 
     def _is_dense(self, layer: int) -> bool:
-        if layer < self._size("first_k_dense_replace", default=0) or layer in (self._raw.get("mlp_only_layers") or []):
+        fields = self._fields
+        first = fields.size("first_k_dense_replace", "moe_layer_start_index", "moe_layer_num_skipped", default=0)
+        if layer < first or layer in fields.numbers("mlp_only_layers"):
             return True
-        step = self._size("decoder_sparse_step", "moe_layer_freq", default=1)
-        return step > 1 and (layer + 1) % step != 0
+        if fields.get("moe_layer_end_index") not in (None, -1) and layer > fields.size(
+            "moe_layer_end_index", default=0
+        ):
+            return True
+        if fields.says("moe_layers"):
+            return layer not in fields.numbers("moe_layers")
+        if isinstance(fields.get("moe_layer_freq"), list):
+            return not fields.size("moe_layer_freq", default=0, layer=layer)
+        step = fields.size("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
+        return (layer + 1) % step != 0 or layer % fields.size("moe_layer_freq", default=1) != 0
 
     def _gated(self, width: int) -> int:
-        plain = self._raw.get("model_type") in {"gpt2", "gpt_neox", "opt", "gptj", "phi", "starcoder2"}
+        plain = self._kind in _PLAIN or self._fields.get("hidden_act") == "relu2"
         return (2 if plain else 3) * self.hidden * width
