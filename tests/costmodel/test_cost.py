@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,18 +115,61 @@ def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
     [
         ({"gpu": "H1000"}, "gpu must be one of H100, H200, .*, got 'H1000'"),
         ({"model": "gpt-9"}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'gpt-9'"),
-        ({"utilisation": 0}, "utilisation must be above 0 and at most 1, got 0"),
+        ({"utilisation": 0}, "utilisation must be at least 1e-06 and at most 1, got 0"),
         ({"utilisation": float("nan")}, "utilisation must be"),
-        ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be at least 0, got -1"),
+        ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be at least 0 and at most 1e.06, got -1"),
         ({"usd_per_gpu_hour": float("inf")}, "usd_per_gpu_hour must be a finite number, got inf"),
         ({"overhead_s": "1"}, "overhead_s must be a finite number, got '1'"),
-        ({"tensor_parallel": 0}, "tensor_parallel must be at least 1, got 0"),
+        ({"tensor_parallel": 0}, "tensor_parallel must be at least 1 and at most 4096, got 0"),
+        ({"gpu": 5}, "gpu must be one of H100, H200, .*, got 5"),
+        ({"model": 5}, "model must be a name, the path of a config.json or a ModelShape, got 5"),
+        ({"model": Path("nowhere")}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'nowhere'"),
+        ({"usd_per_gpu_hour": 1e308}, r"usd_per_gpu_hour must be at least 0 and at most 1e\+06, got 1e\+308"),
+        ({"overhead_s": 1e308}, r"overhead_s must be at least 0 and at most 86400, got 1e\+308"),
+        ({"utilisation": 1e-320}, "utilisation must be at least 1e-06"),
+        ({"bandwidth_utilisation": 1e-320}, "bandwidth_utilisation must be at least 1e-06"),
+        ({"memory_share": 1.1}, "memory_share must be at least 1e-06 and at most 1, got 1.1"),
+        ({"weight_bytes": 0}, "weight_bytes must be above 0 and at most 8, got 0"),
+        ({"kv_bytes": float("nan")}, "kv_bytes must be above 0 and at most 8, got nan"),
+        ({"tensor_parallel": 10**400}, "tensor_parallel must be at least 1 and at most 4096, got 1000"),
         ({"tensor_parallel": 1.5}, "tensor_parallel must be an int, got 1.5"),
     ],
 )
 def test_wrong_figures_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CostModel(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "figure", "message"),
+    [
+        (gpus()["H100"], {"flops": 0}, "flops must be at least 1 and at most 1e.24, got 0"),
+        (gpus()["H100"], {"bandwidth": float("nan")}, "bandwidth must be"),
+        (gpus()["H100"], {"memory_bytes": "80 GB"}, "memory_bytes must be a finite number, got '80 GB'"),
+        (gpus()["H100"], {"usd_per_hour": -1}, "usd_per_hour must be at least 0 and at most 1e.06, got -1"),
+        (models()["Qwen3-8B"], {"layers": 0}, "layers must be at least 1"),
+        (models()["Qwen3-8B"], {"kv_values": 1.5}, "kv_values must be an int, got 1.5"),
+        (models()["Qwen3-8B"], {"active_parameters": -1}, "active_parameters must be at least 1"),
+        (models()["Qwen3-8B"], {"weight_bytes": 0}, "weight_bytes must be above 0 and at most 8, got 0"),
+    ],
+)
+def test_gpus_and_models_of_ones_own_are_checked(kind: Any, figure: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(kind, **figure)
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), -float("inf")])
+def test_tokens_that_cannot_be_are_refused(value: float) -> None:
+    for call in (
+        lambda: ARTICLE.prefill_flops(value),
+        lambda: ARTICLE.prefill_flops(1, value),
+        lambda: ARTICLE.prefill_seconds(np.array([1.0, value])),
+        lambda: ARTICLE.prefill_seconds(np.array([1.0, 1.0]), np.array([0.0, value])),
+        lambda: ARTICLE.usd_per_month(value),
+    ):
+        with pytest.raises(ConfigError, match="must be"):
+            call()
+    assert ARTICLE.prefill_seconds(np.empty(0)).size == 0
 
 
 def test_value_semantics() -> None:
@@ -140,6 +185,7 @@ def test_tables_name_their_sources() -> None:
     assert all(gpu.source and "202" in gpu.price_source for gpu in gpus().values())
     assert not any("planning figure" in gpu.price_source for gpu in gpus().values())
     assert all("202" in model.source for model in models().values())
+    assert all("2026-11" in gpu.source for gpu in gpus().values())
 
 
 def test_a_month_of_an_h100_is_what_the_article_says() -> None:

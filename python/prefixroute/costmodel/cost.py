@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from prefixroute.bounds import number, whole
 from prefixroute.columns import Column, mapped, sum_of_products
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.gpus import Gpu, find_gpu
+from prefixroute.costmodel.gpus import MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.models import ModelShape, find_model
 from prefixroute.errors import ConfigError
 
@@ -28,10 +28,16 @@ DEFAULT_MODEL = "Qwen3-8B"
 DEFAULT_UTILISATION = 0.5
 DEFAULT_BANDWIDTH_UTILISATION = 0.8
 DEFAULT_MEMORY_SHARE = 0.9
-WIDEST_BYTES = 8
+MOST_GPUS = 4_096
+"""Far above any replica."""
 HOURS_PER_MONTH = 730
 """Hours of a month, 365 x 24 / 12, as cloud bills count them."""
 
+LEAST_SHARE = 1e-6
+"""Far below any utilisation; seconds stay finite."""
+MOST_OVERHEAD_S = 86_400
+MOST_TOKENS = 1e15
+"""Far above any prompt; operations stay finite."""
 _SECONDS_PER_HOUR = 3600
 _ARTICLE = "seed article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
@@ -115,18 +121,18 @@ class CostModel:
         shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
         self.model = replace(
             shape,
-            weight_bytes=_width("weight_bytes", weight_bytes, shape.weight_bytes),
-            kv_bytes=_width("kv_bytes", kv_bytes, shape.kv_bytes),
+            weight_bytes=shape.weight_bytes if weight_bytes is None else weight_bytes,
+            kv_bytes=shape.kv_bytes if kv_bytes is None else kv_bytes,
         )
         self.utilisation = _share("utilisation", utilisation, DEFAULT_UTILISATION)
         self.bandwidth_utilisation = _share(
             "bandwidth_utilisation", bandwidth_utilisation, DEFAULT_BANDWIDTH_UTILISATION
         )
         self.memory_share = _share("memory_share", memory_share, DEFAULT_MEMORY_SHARE)
-        self.usd_per_gpu_hour = _not_negative("usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
-        self.overhead_s = _not_negative("overhead_s", overhead_s, 0.0)
+        self.usd_per_gpu_hour = _up_to(MOST_USD_PER_HOUR, "usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
+        self.overhead_s = _up_to(MOST_OVERHEAD_S, "overhead_s", overhead_s, 0.0)
         self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
-        whole("tensor_parallel", self.tensor_parallel, 1)
+        whole("tensor_parallel", self.tensor_parallel, 1, MOST_GPUS)
         speed = self.utilisation * self.gpu.flops * self.tensor_parallel
         self._linear_s = 2 * self.model.active_parameters / speed
         self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
@@ -136,7 +142,13 @@ class CostModel:
         self._kv_bytes = self.model.kv_bytes_per_token
 
     def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
-        """Return the operations to compute ``new_tokens`` behind ``cached_tokens``."""
+        """Return the operations to compute ``new_tokens`` behind ``cached_tokens``.
+
+        Raises:
+            ConfigError: one is negative, no number or endless.
+        """
+        number("new_tokens", new_tokens, 0, MOST_TOKENS)
+        number("cached_tokens", cached_tokens, 0, MOST_TOKENS)
         context = cached_tokens + new_tokens
         pairs = context * context - cached_tokens * cached_tokens
         model = self.model
@@ -158,10 +170,16 @@ class CostModel:
         """Return the seconds to first token on an idle replica: compute ``new_tokens`` behind ``cached_tokens``.
 
         Bound by compute, as prefill is from some hundred tokens on; :meth:`step_seconds` has the memory bound too.
-        Arrays of any numeric type give an array of float64 of the same shape.
+        Arrays of any numeric type give an array of float64 of the same shape. Numbers must be 0 or more and finite, and are
+        not checked: a router asks for each replica at every decision.
+
+        Raises:
+            ConfigError: an array with a value that is negative, no number or endless.
         """
-        new: Any = np.asarray(new_tokens, float) if isinstance(new_tokens, np.ndarray) else new_tokens
-        cached: Any = np.asarray(cached_tokens, float) if isinstance(cached_tokens, np.ndarray) else cached_tokens
+        new: Any = _tokens("new_tokens", new_tokens) if isinstance(new_tokens, np.ndarray) else new_tokens
+        cached: Any = (
+            _tokens("cached_tokens", cached_tokens) if isinstance(cached_tokens, np.ndarray) else cached_tokens
+        )
         seconds: float | NDArray[np.float64] = (
             self._linear_s * new + self._attention_s * (new * (new + 2 * cached)) + self.overhead_s
         )
@@ -184,6 +202,8 @@ class CostModel:
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
     ) -> float:
         """Return the seconds of one engine step: the longer of computing and of reading memory.
+
+        All figures must be 0 or more and finite, and are not checked: a simulated engine asks at every step.
 
         Args:
             prefill: (new tokens, tokens before them) of each prompt that has a chunk in the step.
@@ -211,7 +231,10 @@ class CostModel:
         )
 
     def decode_seconds(self, sequences: int, context_tokens: int) -> float:
-        """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together."""
+        """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together.
+
+        Both must be 0 or more and finite, and are not checked: a router asks for each replica at every decision.
+        """
         return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
 
     @property
@@ -238,12 +261,17 @@ class CostModel:
     @overload
     def usd(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def usd(self, seconds: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
-        """Return the dollars of one replica for that many seconds."""
+        """Return the dollars of one replica for that many seconds; of a difference of seconds, which may be negative, too."""
         usd: float | NDArray[np.float64] = seconds * (self.usd_per_gpu_hour * self.tensor_parallel / _SECONDS_PER_HOUR)
         return usd
 
     def usd_per_month(self, replicas: float) -> float:
-        """Return the dollars of ``replicas`` replicas for a month of 730 hours."""
+        """Return the dollars of ``replicas`` replicas for a month of 730 hours.
+
+        Raises:
+            ConfigError: less than none, or no finite number.
+        """
+        number("replicas", replicas, 0, MOST_TOKENS)
         return replicas * self.tensor_parallel * self.usd_per_gpu_hour * HOURS_PER_MONTH
 
     @property
@@ -307,17 +335,22 @@ class CostModel:
 
 def _share(name: str, value: float | None, default: float) -> float:
     share = default if value is None else value
-    number(name, share, 0, 1, above=True)
+    number(name, share, LEAST_SHARE, 1)
     return share
 
 
-def _width(name: str, value: float | None, default: float) -> float:
-    width = default if value is None else value
-    number(name, width, 0, WIDEST_BYTES, above=True)
-    return width
+def _tokens(name: str, values: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
+    tokens = np.asarray(values, np.float64)
+    good = (tokens >= 0) & (tokens <= MOST_TOKENS)
+    if not good.all():
+        at = int(np.argmin(good))
+        raise ConfigError(
+            f"{name} must be at least 0 and at most {MOST_TOKENS:g}, got {tokens.flat[at]:g} at position {at}"
+        )
+    return tokens
 
 
-def _not_negative(name: str, value: float | None, default: float) -> float:
+def _up_to(most: float, name: str, value: float | None, default: float) -> float:
     figure = default if value is None else value
-    number(name, figure, 0)
+    number(name, figure, 0, most)
     return figure

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from prefixroute.bounds import number
 from prefixroute.errors import ConfigError
+
+MOST_USD_PER_HOUR = 1_000_000
+"""Far above any price; dollars stay finite."""
+_MOST = 1e24
+"""Far above any GPU; seconds stay finite and above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,16 @@ class Gpu:
     usd_per_hour: float
     price_source: str
 
+    def __post_init__(self) -> None:
+        """Check the figures.
+
+        Raises:
+            ConfigError: one is no number, or outside of what is possible.
+        """
+        for name in ("flops", "memory_bytes", "bandwidth"):
+            number(name, getattr(self, name), 1, _MOST)
+        number("usd_per_hour", self.usd_per_hour, 0, MOST_USD_PER_HOUR)
+
 
 @cache
 def gpus() -> dict[str, Gpu]:
@@ -49,6 +65,6 @@ def find_gpu(name: str) -> Gpu:
         ConfigError: if there is none; the message lists the known ones.
     """
     for known, gpu in gpus().items():
-        if known.lower() == name.lower():
+        if isinstance(name, str) and known.lower() == name.lower():
             return gpu
     raise ConfigError(f"gpu must be one of {', '.join(gpus())}, got {name!r}")

@@ -9,9 +9,14 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from prefixroute.bounds import number, whole
 from prefixroute.costmodel.storage import BF16_BYTES
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
+
+WIDEST_BYTES = 8
+_MOST = 1e24
+"""Far above any model; seconds stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,19 @@ class ModelShape:
     weight_source: str = ""
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check the figures.
+
+        Raises:
+            ConfigError: one is no number, or outside of what is possible.
+        """
+        for name in ("parameters", "active_parameters", "attention_width"):
+            number(name, getattr(self, name), 1, _MOST)
+        for name in ("layers", "kv_values", "kv_shards"):
+            whole(name, getattr(self, name), 1, _MOST)
+        for name in ("weight_bytes", "kv_bytes"):
+            number(name, getattr(self, name), 0, WIDEST_BYTES, above=True)
+
     @property
     def kv_bytes_per_token(self) -> float:
         """Bytes of cache that one token takes, over all layers and GPUs."""
@@ -73,21 +91,23 @@ def models() -> dict[str, ModelShape]:
     }
 
 
-def find_model(name: str) -> ModelShape:
+def find_model(name: str | Path) -> ModelShape:
     """Return a known model by name (case does not matter), or read the ``config.json`` that ``name`` is a path of.
 
     Raises:
         ConfigError: if it is neither; the message lists the known models.
     """
+    if not isinstance(name, str | Path):
+        raise ConfigError(f"model must be a name, the path of a config.json or a ModelShape, got {name!r}")
     for known, model in models().items():
-        if known.lower() == name.lower():
+        if known.lower() == str(name).lower():
             return model
     path = Path(name)
     if path.is_dir():
         path /= "config.json"
     if path.suffix == ".json":
         return read_config(path)
-    raise ConfigError(f"model must be one of {', '.join(models())} or the path of a config.json, got {name!r}")
+    raise ConfigError(f"model must be one of {', '.join(models())} or the path of a config.json, got {str(name)!r}")
 
 
 def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
