@@ -93,6 +93,13 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
         "intermediate_size": 18944, "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480,
         "num_experts": 64, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "vocab_size": 151936,
     }, 57.4, 14.2, 2 * 28 * 4 * 128),
+    "Qwen-7B": ({
+        "model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "kv_channels": 128,
+        "intermediate_size": 22016, "vocab_size": 151936, "tie_word_embeddings": False,
+    }, 7.72, 7.72, 2 * 32 * 32 * 128),
+    "BLOOM": ({
+        "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112, "vocab_size": 250880,
+    }, 176, 176, 2 * 70 * 112 * 128),
     "ChatGLM3-6B": ({
         "model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128,
         "multi_query_attention": True, "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 65024,
@@ -284,7 +291,7 @@ def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "lacks hidden_size or n_embd or d_model"),
+        ({}, "lacks hidden_size or n_embd or d_model or n_embed"),
         ({**LLAMA_8B, "num_hidden_layers": "32"}, "num_hidden_layers in .* must be a positive whole number, got '32'"),
         ({**LLAMA_8B, "num_attention_heads": 0}, "num_attention_heads in .* must be a positive whole number, got 0"),
         ({**LLAMA_8B, "layer_types": ["linear_attention"] * 32}, "layers without attention .linear_attention."),

@@ -82,7 +82,7 @@ Capacity = Annotated[
     str | None,
     typer.Option(
         metavar="TOKENS",
-        help="KV cache of one replica, or `unlimited`. With --gpu or --model: what these leave.",
+        help="KV cache of one replica, or `unlimited`. With --gpu, --model or what of their memory is used: what these leave.",
         show_default="300k",
         rich_help_panel=MODEL,
     ),

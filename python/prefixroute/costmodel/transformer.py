@@ -36,6 +36,8 @@ _PLAIN = {
 """Models whose feed-forward layers are two matrices, four times as wide as the model unless it says so."""
 _MULTI_QUERY = {"falcon", "gpt_bigcode", "RefinedWeb", "RefinedWebModel"}
 """Models with one KV head unless they say otherwise."""
+_HALVED = "qwen"
+"""The model that states the width of both its gated matrices together."""
 _TIED = (
     "bloom", "cohere", "ernie4_5", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neo", "mpt", "opt", "recurrent_gemma",
     "starcoder2",
@@ -59,7 +61,7 @@ class TransformerConfig:
         self._fields = fields = Fields(raw, path)
         self._kind = fields.word("model_type")
         self._check_parts()
-        self.hidden = fields.size("hidden_size", "n_embd", "d_model")
+        self.hidden = fields.size("hidden_size", "n_embd", "d_model", "n_embed")
         self.layers = fields.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"{path} must have at most {MOST_LAYERS:,} layers, got {self.layers}")
@@ -178,7 +180,8 @@ class TransformerConfig:
 
     def _dense_width(self, layer: int) -> int:
         names = ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
-        return self._fields.size(*names, default=4 * self.hidden if self._kind in _PLAIN else None, layer=layer)
+        width = self._fields.size(*names, default=4 * self.hidden if self._kind in _PLAIN else None, layer=layer)
+        return width // 2 if self._kind == _HALVED else width
 
     def _expert_width(self, layer: int) -> int:
         names = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")

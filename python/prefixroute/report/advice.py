@@ -9,7 +9,7 @@ from prefixroute.advise import Advice, Comparison, Flip
 from prefixroute.advise.advice import VERDICT_BY
 from prefixroute.advise.times import duration, unit_of
 from prefixroute.costmodel import Assumption
-from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
+from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, on_defaults
 from prefixroute.report import html
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import Chart, svg
@@ -76,8 +76,8 @@ def _findings(advice: Advice) -> Iterator[str]:
 
 HEADS: dict[str, frozenset[str]] = {
     "recomputed %": SHARES,
-    "unlimited cache %": frozenset(),
-    "skew": frozenset(),
+    "unlimited cache %": RUN,
+    "skew": SHARES,
     "TTFT p50": SECONDS,
     "p99": SECONDS,
     "$ / 1M, busiest replica": MONEY,
