@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from reprlib import repr as brief
 from typing import Any
 
@@ -29,7 +30,7 @@ class Fields:
         parts = [part for one in nested for name in _PARTS if isinstance(part := one.get(name), dict)]
         self._values = {name: value for one in (*parts, *nested) for name, value in one.items() if value is not None}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         """Yield the names."""
         return iter(self._values)
 

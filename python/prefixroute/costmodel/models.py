@@ -32,7 +32,7 @@ class ModelShape:
             two are equal.
         kv_values: numbers that the cache keeps for one token, over all layers.
         kv_shards: GPUs that the cache of one layer can be split over without copies: the KV heads, or 1 for a latent.
-        weight_bytes: bytes of one weight (2 for bf16, 1 for fp8).
+        weight_bytes: mean bytes of one weight (2 for bf16; a little above 1 for fp8, whose embeddings are bf16).
         kv_bytes: bytes of one number in the cache.
         source: where the shape is from.
         weight_source: what says how wide a weight is; empty where nothing does, and bf16 is assumed.

@@ -69,17 +69,17 @@ class TransformerConfig:
         self.kv_heads = self._count_kv_heads()
         self.head_dim = fields.size("head_dim", "kv_channels", default=max(1, self.hidden // self.heads))
         self.latent = fields.size("kv_lora_rank", default=0)
-        stored = storage(fields)
-        self.weight_bytes, self.weight_source = stored.weight_bytes, stored.source
-        self.notes = tuple(filter(None, (self._window(), self._sparse(), stored.note)))
+        self._storage = storage(fields)
+        self.weight_source = self._storage.source
+        self.notes = tuple(filter(None, (self._window(), self._sparse(), self._storage.note)))
 
     def _check_parts(self) -> None:
         fields = self._fields
         other = {kind for name in _LISTS_OF_LAYERS for kind in fields.words(name)} - _ATTENTION
-        state_space = any(name.startswith(_NO_ATTENTION) and fields.says(name) for name in fields)
-        if other or state_space or not all(fields.numbers("attn_type_list")):
-            kinds = ", ".join(sorted(other)) or "state space"
-            raise ConfigError(f"{fields.path} has layers without attention ({kinds}): not supported")
+        other |= {name for name in fields if name.startswith(_NO_ATTENTION) and fields.says(name)}
+        other |= set() if all(fields.numbers("attn_type_list")) else {"attn_type_list"}
+        if other:
+            raise ConfigError(f"{fields.path} has layers without attention ({', '.join(sorted(other))}): not supported")
         for name, what in _UNREAD.items():
             if fields.says(name):
                 raise ConfigError(f"{fields.path} has {what} ({name}): not supported")
@@ -147,13 +147,23 @@ class TransformerConfig:
         """GPUs that can share one layer's cache without copies."""
         return 1 if self.latent else self.kv_heads
 
+    @property
+    def weight_bytes(self) -> float:
+        """Mean bytes of a weight as it is stored."""
+        stored, weights = self._storage, self.parameters(active=False)
+        kept = self._embeddings() + (self.layers * self._attention() if stored.keeps_attention else 0)
+        return stored.quantised + (stored.kept - stored.quantised) * kept / weights
+
     def parameters(self, *, active: bool) -> int:
         """Count the weights: all of them, or those that one token passes through."""
+        feed_forward = sum(self._feed_forward(layer, active=active) for layer in range(self.layers))
+        return self._embeddings() + self.layers * self._attention() + feed_forward
+
+    def _embeddings(self) -> int:
         vocabulary = self._fields.size("vocab_size", "padded_vocab_size")
         usual = self._kind.startswith(_TIED) and not self._kind.startswith(_UNTIED)
         tied = self._fields.flag("tie_word_embeddings", default=usual)
-        feed_forward = sum(self._feed_forward(layer, active=active) for layer in range(self.layers))
-        return vocabulary * self.hidden * (1 if tied else 2) + self.layers * self._attention() + feed_forward
+        return vocabulary * self.hidden * (1 if tied else 2)
 
     def _attention(self) -> int:
         fields = self._fields
