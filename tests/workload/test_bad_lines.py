@@ -53,7 +53,7 @@ def test_a_bad_line_is_left_out_counted_and_named(tmp_path: Path, bad: str, why:
     assert workload.skipped is not None
     assert (workload.skipped.bad, workload.skipped.lines, workload.request_count) == (1, 61, 60)
     assert f"day.jsonl:8: {why}" in workload.skipped.first[0]
-    assert workload.notes[-1:] == (f"1 bad of 61 lines left out: {workload.skipped.first[0]}",)
+    assert workload.notes[-1:] == ("1 bad of 61 lines left out: line 8",)
     assert {item.name: item.value for item in workload.assumptions} == {"skipped_lines": 1}
     assert arrivals(workload) == arrivals(read_trace(write(tmp_path / "clean.jsonl", lines)))
 

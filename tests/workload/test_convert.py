@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload import Request, Workload, chat, convert, documents, measure, read_trace
+from prefixroute.workload import Options, Request, Workload, chat, convert, documents, measure, read_trace
 from prefixroute.workload.readers.siphash import siphash
 
 KEY = bytes(range(16))
@@ -97,6 +98,80 @@ def test_nothing_of_the_source_is_in_the_file(tmp_path: Path) -> None:
     (request,) = workload.requests()
     raw = b64decode(json.loads(text.splitlines()[1])["blocks"])
     assert not set(np.frombuffer(raw, "<u8").tolist()) & set(request.prompt.array.tolist())
+
+
+def leaves(value: Any) -> set[str]:
+    """Every text in a JSON value, names of fields left out."""
+    if isinstance(value, dict):
+        return set().union(*map(leaves, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(leaves, value))
+    return {value} if isinstance(value, str) else set()
+
+
+PLANT = "SECRET planted"
+PLANTED: dict[str, Any] = {
+    "time": 1,
+    "session": f"{PLANT} session",
+    "tenant": f"{PLANT} tenant",
+    "user": f"{PLANT}@example.org",
+    "model": f"{PLANT} model",
+    "system": f"{PLANT} system",
+    "tools": [{"name": f"{PLANT} tool"}],
+    "messages": [{"role": f"{PLANT} role", "content": f"2026-11-29 {PLANT} content " * 9}],
+    "response": {"content": f"{PLANT} answer", "usage": {"prompt_tokens": 90, "cached_tokens": 3}},
+    f"{PLANT} field": f"{PLANT} value",
+}
+BAD: list[Any] = [
+    PLANT,
+    [PLANT],
+    {**PLANTED, "messages": PLANT},
+    {**PLANTED, "messages": [PLANT]},
+    {**PLANTED, "messages": None},
+    {**PLANTED, "session": {"email": PLANT}},
+    {**PLANTED, "tenant": [PLANT]},
+    {**PLANTED, "model": {"name": PLANT}},
+    {**PLANTED, "time": PLANT},
+    {**PLANTED, "response": {"usage": {"prompt_tokens": PLANT}}},
+    {**PLANTED, "token_ids": PLANT},
+    {**PLANTED, "token_ids": [1, PLANT]},
+    {**PLANTED, "messages": None, "prompt": {"text": PLANT}},
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[f"bad{at}" for at in range(len(BAD))])
+def test_no_text_of_the_log_is_in_the_file_not_even_of_its_bad_lines(tmp_path: Path, bad: Any) -> None:
+    lines = [json.dumps({**PLANTED, "time": at, "session": f"{PLANT} {at}"}) for at in range(1, 30)]
+    path = tmp_path / f"{PLANT}.jsonl"
+    path.write_text("\n".join([*lines[:9], json.dumps(bad), f'{{"broken": {PLANT}', *lines[9:]]))
+    workload = read_trace(path, Options(skip_bad_lines=True))
+    convert(workload, tmp_path / "p.jsonl", KEY)
+    written = (tmp_path / "p.jsonl").read_text()
+    assert "SECRET" not in written
+    header, *rows = map(json.loads, written.splitlines())
+    assert "2 bad of 31 lines left out: lines 10, 11" in header["notes"]
+    assert PLANT in str(workload.skipped)
+    assert not any("SECRET" in str(item) for item in (*workload.notes, *workload.assumptions))
+    # What is left of text is base64 of keyed hashes, and keyed hashes in hexadecimal.
+    assert all(re.fullmatch(r"[A-Za-z0-9+/]+=*", text) for row in rows for text in leaves(row))
+
+
+def test_names_of_models_are_kept_and_other_texts_in_their_place_are_not(tmp_path: Path) -> None:
+    names = [
+        "ft:gpt-4.1-mini:acme::Bx7",
+        "meta-llama/Llama-3.3-70B-Instruct",
+        "ann@example.org",
+        "Please help me",
+        "x" * 999,
+    ]
+    requests = [
+        request._replace(model=name) for request, name in zip(chat(1, requests=5).requests(), names, strict=True)
+    ]
+    convert(Workload("w", 16, lambda: iter(requests)), tmp_path / "p.jsonl", KEY)
+    models = [request.model for request in read_trace(tmp_path / "p.jsonl").requests()]
+    assert models[:2] == names[:2]
+    assert all(re.fullmatch("[0-9a-f]{16}", model or "") for model in models[2:])
+    assert len(set(models)) == 5
 
 
 def test_a_workload_that_fails_leaves_no_file(tmp_path: Path) -> None:

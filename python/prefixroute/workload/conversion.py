@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ WINDOW = 8192
 """Lines that a request may refer back over; a reader holds that many chains."""
 _BATCH = 512
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_MODEL_NAME = re.compile(r"[\w.:/+-]{1,96}", re.ASCII)
+"""What a model's name looks like. A field that holds anything else, such as an address or a sentence, is hashed."""
 _GZIP_LEVEL = 1  # most of a line is the hashes, which no level makes smaller
 
 
@@ -49,8 +52,9 @@ def convert(
     """Write ``workload`` to ``path`` as a private trace, gzip if the name ends in ``.gz``. Reads it once, streaming.
 
     Same workload and key, same bytes. Traces written with one key can be told to share prefixes; with different keys,
-    and without the key, nothing can be learned from the hashes. Lengths, times and model names are plain. A file that
-    cannot be written whole is not left behind.
+    and without the key, nothing can be learned from the hashes. Lengths, times and model names are plain; a "model" that
+    is no name (it has spaces or an ``@``, or is long) is hashed like a session. A file that cannot be written whole is
+    not left behind.
 
     Args:
         workload: what to write.
@@ -119,12 +123,15 @@ class _Writer:
             row["full"] = len(request.prompt)
         for name, value in (("session", request.session), ("tenant", request.tenant)):
             if value is not None:
-                row[name] = blake2b(value.encode(), key=self._key, digest_size=8).hexdigest()
+                row[name] = self._keyed(value)
         if request.model is not None:
-            row["model"] = request.model
+            row["model"] = request.model if _MODEL_NAME.fullmatch(request.model) else self._keyed(request.model)
         if request.reported_hit_tokens is not None:
             row["cached"] = request.reported_hit_tokens
         self._rows.append(row)
+
+    def _keyed(self, text: str) -> str:
+        return blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).hexdigest()
 
     def _flush(self) -> None:
         if not self._rows:

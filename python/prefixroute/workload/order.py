@@ -34,7 +34,7 @@ def in_order(files: Iterable[tuple[Path, Iterator[Record]]], window_s: float, re
         if arrival < given:
             held = f"; rows may be {window_s:g} s out of order" if window_s else ""
             went = f"time goes back from {given:.3f} to {arrival:.3f} s{held}"
-            reading.refuse(TraceError(f"{path}:{record.line}: {went}"))
+            reading.refuse(record.line, TraceError(f"{path}:{record.line}: {went}"))
             continue
         if not window_s:
             given = arrival

@@ -79,13 +79,12 @@ def _without_bad_lines(workload: Workload, reading: Reading) -> Workload:
     skipped = reading.skipped()
     if skipped is None:
         return workload
-    count = Assumption(
-        "skipped_lines", skipped.bad, f"of {skipped.lines} lines", "; ".join(skipped.first), assumed=False
-    )
+    source = "left out as bad, as asked for"
+    count = Assumption("skipped_lines", skipped.bad, f"of {skipped.lines} lines", source, assumed=False)
     return replace(
         workload,
         assumptions=(*workload.assumptions, count),
-        notes=(*workload.notes, str(skipped)),
+        notes=(*workload.notes, skipped.note),
         skipped=skipped,
     )
 

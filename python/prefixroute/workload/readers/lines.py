@@ -65,7 +65,7 @@ def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                reading.refuse(TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
+                reading.refuse(number, TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
                 continue
             yield number, text
 
@@ -165,12 +165,12 @@ def read_rows(path: Path, reading: Reading) -> Iterator[Row]:
                 if isinstance(error, json.JSONDecodeError)
                 else str(error)
             )
-            reading.refuse(TraceError(f"{path}:{number}: not JSON: {reason}"))
+            reading.refuse(number, TraceError(f"{path}:{number}: not JSON: {reason}"))
             continue
         if isinstance(fields, dict):
             yield Row(fields, path, number)
         else:
-            reading.refuse(TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}"))
+            reading.refuse(number, TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}"))
 
 
 def cells_of(path: Path, line: int, text: str) -> list[str]:
@@ -196,7 +196,7 @@ def read_table(path: Path, reading: Reading) -> Iterator[Row]:
         try:
             cells = cells_of(path, line, text)
         except TraceError as error:
-            reading.refuse(error)
+            reading.refuse(line, error)
             continue
         if header is None:
             header = cells

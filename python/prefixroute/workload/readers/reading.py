@@ -26,17 +26,32 @@ class Skipped:
     Attributes:
         bad: how many.
         lines: how many lines there are, bad ones included.
-        first: what was wrong with the first of them, with file and line.
+        first: what was wrong with the first of them, with file and line. It quotes the log.
+        first_lines: their numbers, each counted in its own file.
     """
 
     bad: int
     lines: int
     first: tuple[str, ...]
+    first_lines: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Return one sentence."""
-        more = f", and {self.bad - len(self.first):,} more" if self.bad > len(self.first) else ""
-        return f"{self.bad:,} bad of {self.lines:,} lines left out: {'; '.join(self.first)}{more}"
+        """Return one sentence, for the eyes of who has the log: it quotes what was wrong."""
+        return f"{self._count}: {'; '.join(self.first)}{self._more}"
+
+    @property
+    def note(self) -> str:
+        """One sentence that may leave the house: counts and numbers of lines, nothing of what is in them."""
+        lines = "line" if len(self.first_lines) == 1 else "lines"
+        return f"{self._count}: {lines} {', '.join(map(str, self.first_lines))}{self._more}"
+
+    @property
+    def _count(self) -> str:
+        return f"{self.bad:,} bad of {self.lines:,} lines left out"
+
+    @property
+    def _more(self) -> str:
+        return f", and {self.bad - len(self.first):,} more" if self.bad > len(self.first) else ""
 
 
 class Reading:
@@ -60,7 +75,7 @@ class Reading:
         self._size = sum(path.stat().st_size for path in paths if path.is_file())
         self._before = self._told = 0
         self.lines = self.bad = 0
-        self._first: list[str] = []
+        self._first: list[tuple[int, str]] = []
 
     def at(self, position: int) -> None:
         """Count a line, which ends at this byte of its file or soon before."""
@@ -74,13 +89,13 @@ class Reading:
         """Leave a file of ``size`` bytes behind."""
         self._before += size
 
-    def refuse(self, error: TraceError) -> None:
+    def refuse(self, line: int, error: TraceError) -> None:
         """Raise what is wrong with a line, or leave the line out."""
         if not self._skip:
             raise error
         self.bad += 1
         if len(self._first) < SHOWN:
-            self._first.append(str(error))
+            self._first.append((line, str(error)))
 
     def skipped(self) -> Skipped | None:
         """Return what was left out so far; None if nothing was.
@@ -90,7 +105,8 @@ class Reading:
         """
         if not self.bad:
             return None
-        found = Skipped(self.bad, self.lines, tuple(self._first))
+        first_lines, first = zip(*self._first, strict=True)
+        found = Skipped(self.bad, self.lines, first, first_lines)
         if self.bad > MOST_BAD * self.lines:
             raise TraceError(f"more than {100 * MOST_BAD:.0f} % of the lines are bad, too many to skip: {found}")
         return found
@@ -101,6 +117,6 @@ class Reading:
             try:
                 made = parse(row)
             except TraceError as error:
-                self.refuse(error)
+                self.refuse(row.line, error)
             else:
                 yield made
