@@ -389,6 +389,44 @@ def test_sessions_are_inferred_by_extension_and_only_once_each(tmp_path: Path) -
     assert {request.session for request in read(path, Options(infer_sessions=False))} == {None}
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_paths_are_tried_in_the_order_given_in_every_row(tmp_path: Path, *, early: bool) -> None:
+    """A row where only a later path leads to something changes nothing for the rows behind it."""
+    rows = [{"ts": at, "created": 5, "chat": "a", "sid": f"u{at}", "token_ids": [1] * 40} for at in range(10, 14)]
+    if early:
+        rows.insert(0, {"created": 9, "chat": "", "sid": "z", "token_ids": [1] * 40})
+    layout = FieldMap.from_table({"fields": {"time": ["ts", "created"], "session": ["chat", "sid"]}})
+    requests = read(write(tmp_path / "t.jsonl", rows), Options(fields=layout))
+    assert [request.session for request in requests] == ["z"] * early + ["a"] * 4
+    assert requests[-1].arrival_s == 3 + early
+
+
+@pytest.mark.parametrize(
+    ("keyed", "inferred", "note"),
+    [
+        (0, True, None),
+        (1, True, "1 of the first 20 requests have a session key, which they keep"),
+        (2, True, "2 of the first 20 requests have a session key"),
+        (3, False, "17 of the first 20 requests carry no session key"),
+        (19, False, "1 of the first 20 requests carry no session key"),
+        (20, False, None),
+    ],
+)
+@pytest.mark.parametrize("empty", [{}, {"session": ""}, {"session": None}], ids=["none", "empty", "null"])
+def test_sessions_are_inferred_where_nearly_all_requests_have_no_key(
+    tmp_path: Path, keyed: int, inferred: bool, note: str | None, empty: dict[str, Any]
+) -> None:
+    rows = [{"time": at, "token_ids": [at] * 40, **({"session": "mine"} if at < keyed else empty)} for at in range(20)]
+    workload = read_trace(write(tmp_path / "t.jsonl", rows))
+    sessions = [request.session for request in workload.requests()]
+    assert sessions[:keyed] == ["mine"] * keyed
+    assert len(set(sessions[keyed:])) == (20 - keyed if inferred else min(1, 20 - keyed))
+    said = " ".join(workload.notes)
+    assert ("no session key: sessions are inferred" in said) == inferred
+    assert ("session key" in said.replace("no session key: ", "")) == (note is not None)
+    assert note is None or note in said
+
+
 def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
     path = write(tmp_path / "b.jsonl", BAILIAN)
     assert read_trace(path, Options(format="mooncake")).block_size == 16

@@ -54,7 +54,7 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
     ),
     "cache_write_tokens": _in(_ANSWERS, "usage.cache_creation_input_tokens"),
 }
-"""Paths that are tried for each field, the first that is there wins."""
+"""Paths that are tried for each field in every row; the first that leads to anything but null or an empty text wins."""
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "fields"}
@@ -144,16 +144,17 @@ def seconds_of(number: float, unit: str | None) -> float:
 
 
 class Finder:
-    """Finds fields in one row after another; the path that worked for a field last is tried first.
+    """Finds fields in one row after another, by the paths of each in their order.
 
     Texts that are parsed on the way are parsed once a row.
     """
 
-    __slots__ = ("_dotted", "_parsed", "_paths", "_row")
+    __slots__ = ("_dotted", "_found", "_parsed", "_paths", "_row")
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
         """Take the paths to try."""
         self._paths = {name: [tuple(path.split(".")) for path in tried] for name, tried in paths.items()}
+        self._found: dict[str, tuple[str, ...]] = {}
         self._row: dict[str, Any] = {}
         self._dotted = False
         self._parsed: dict[int, Any] = {}
@@ -165,21 +166,19 @@ class Finder:
         self._parsed = {}
 
     def find(self, name: str) -> Any:
-        """Return the field's value, or None where no path leads to one."""
-        paths = self._paths[name]
-        for at, path in enumerate(paths):
+        """Return the field's value, or None where no path leads to one, or only to an empty text."""
+        for path in self._paths[name]:
             if path[0] not in self._row and not self._dotted:
                 continue
             value = self._follow(self._row, path)
-            if value is not None:
-                if at:
-                    paths.insert(0, paths.pop(at))
+            if value is not None and value != "":
+                self._found[name] = path
                 return value
         return None
 
     def path_of(self, name: str) -> str:
         """Return the path that found the field last."""
-        return ".".join(self._paths[name][0])
+        return ".".join(self._found[name])
 
     def _follow(self, value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, str):

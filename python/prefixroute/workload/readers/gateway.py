@@ -33,6 +33,8 @@ BYTES_PER_TOKEN = 4.0
 REORDER_S = 600.0
 """Logs are written when a request ends; few take longer than this."""
 _CALIBRATION_ROWS = 500
+_STRAY_KEYS = 0.1
+"""Share of requests with a session key up to which sessions are inferred for the others."""
 _PROMPTS = ("token_ids", "messages", "prompt")
 
 
@@ -56,11 +58,34 @@ def open_file(sample: Sample, options: Options) -> Opened:
     def records(path: Path, reading: Reading, *, masked: bool = False) -> Iterator[Record]:
         return _Reader(layout, size, unit, masked=masked).records(path, reading)
 
-    assumptions, notes = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
+    assumptions, remarks = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
+    notes = (*remarks, *survey.keys.notes())
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     masked = partial(records, masked=True) if survey.span else None
     head = round(survey.head / per_token) if survey.text else survey.head
-    return Opened(size, records, survey.sessions, reorder_s, assumptions, notes, masked, survey.span, head, per_token)
+    return Opened(
+        size, records, not survey.keys.few, reorder_s, assumptions, notes, masked, survey.span, head, per_token
+    )
+
+
+class _Keys(NamedTuple):
+    """How many of the first requests have a session key."""
+
+    keyed: int
+    requests: int
+
+    @property
+    def few(self) -> bool:
+        """Whether nearly all have none, so that one stray key does not stand for the sessions of a log."""
+        return self.keyed <= _STRAY_KEYS * self.requests
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what to say where some have a key and some have not."""
+        if self.keyed in {0, self.requests}:
+            return ()
+        if self.few:
+            return (f"{self.keyed:,} of the first {self.requests:,} requests have a session key, which they keep",)
+        return (f"{self.requests - self.keyed:,} of the first {self.requests:,} requests carry no session key",)
 
 
 class _Survey(NamedTuple):
@@ -68,7 +93,7 @@ class _Survey(NamedTuple):
 
     text: bool
     media: bool
-    sessions: bool
+    keys: _Keys
     bytes_per_token: float | None
     span: Span | None
     head: int
@@ -81,8 +106,8 @@ class _Survey(NamedTuple):
 
 def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     reader = _Reader(layout, BLOCK_SIZE, BLOCK_SIZE)
-    text = media = sessions = answers = lengths = False
-    bytes_seen = tokens_seen = 0
+    text = media = answers = lengths = False
+    requests = keyed = bytes_seen = tokens_seen = 0
     spans, heads = Spans(), Heads()
     rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
     for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
@@ -90,7 +115,7 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
         answers = answers or bool(found("output") or found("output_token_ids"))
         lengths = lengths or found("output_tokens") is not None
         session = found("session")
-        sessions = sessions or session is not None
+        requests, keyed = requests + 1, keyed + (session is not None)
         if prompt is not None:
             heads.add(reading.lines if session is None else str(session), prompt)
         if not isinstance(prompt, str):
@@ -102,7 +127,8 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
             bytes_seen += len(prompt.encode())
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
-    return _Survey(text, media, sessions, per_token, spans.result(), heads.result(), answers, lengths)
+    keys = _Keys(keyed, requests)
+    return _Survey(text, media, keys, per_token, spans.result(), heads.result(), answers, lengths)
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
@@ -275,8 +301,8 @@ class _Reader:
 
     def _text(self, row: Row, name: str) -> str | None:
         value = self.finder.find(name)
-        if value is None or value == "" or isinstance(value, str):
-            return value or None
+        if value is None or isinstance(value, str):
+            return value
         if type(value) is int:
             return str(value)
         raise row.error(f"{name} must be text, got {shown(value)}")

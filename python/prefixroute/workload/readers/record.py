@@ -76,7 +76,7 @@ class Opened:
     Attributes:
         block_size: tokens a block.
         records: starts reading a file from its first line.
-        has_sessions: whether records have a session key of their own.
+        has_sessions: whether records have a session key of their own, or too many of them to infer the others'.
         reorder_s: how far rows may be out of order unless the caller says.
         assumptions: figures that are not in the file.
         notes: what was inferred or left out.
