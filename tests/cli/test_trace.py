@@ -38,6 +38,19 @@ def test_a_made_up_workload_is_no_trace(prefixroute: Prefixroute) -> None:
     assert "speak of a trace, 'chat' is made up" in refused.err
 
 
+def test_json_has_finite_figures_only_whatever_the_times(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    times = [-(2.0**63), 0, 5, 2.0**63]
+    log.write_text("\n".join(json.dumps({"timestamp": time, "token_ids": [1] * 40}) for time in times))
+    said = prefixroute("trace", f"{log},speed=1e-9", "--json")
+    assert said.code == 0
+    json.loads(said.out, parse_constant=pytest.fail)
+    log.write_text(json.dumps({"timestamp": 10**400, "token_ids": [1] * 40}))
+    refused = prefixroute("trace", log, "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.count("\n") == 1
+
+
 def test_a_converted_trace_gives_the_same_rows(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
     private = tmp_path / "private.jsonl.gz"
     written = prefixroute("convert", trace, "-o", private)

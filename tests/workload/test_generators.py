@@ -209,12 +209,14 @@ def test_own_shapes_are_not_marked_assumed() -> None:
         (lambda: FanOutShape(copies=0), "fan_out copies must be 1 or more, got 0"),
         (lambda: TenantsShape(shares=(1.0, -1.0)), "tenants shares must be 0 or more, finite, and not all 0"),
         (lambda: next(chat(-1).requests()), "seed must be 0 or more, got -1"),
-        (lambda: Poisson(0), "rate_per_s must be a finite number above 0, got 0"),
-        (lambda: Bursty(1, cv=float("inf")), "cv must be a finite number above 0, got inf"),
+        (lambda: Poisson(0), "rate_per_s must be at least 1e-09 and at most 1e\\+09, got 0"),
+        (lambda: Bursty(1, cv=float("inf")), "cv must be a finite number, got inf"),
+        (lambda: Even(1e-300), "rate_per_s must be at least 1e-09"),
+        (lambda: chat().scaled(1e-300), "speed must be at least 1e-09"),
         (lambda: Recorded([1.0]), "needs 2 finite times or more, got 1"),
         (lambda: Recorded([1.0, 0.5, 2.0]), "must not go back"),
         (lambda: chat().sampled(0), "share of sessions must be above 0 and at most 1, got 0"),
-        (lambda: chat().scaled(-1), "speed must be a finite number above 0, got -1"),
+        (lambda: chat().scaled(-1), "speed must be at least 1e-09 and at most 1e\\+09, got -1"),
         (lambda: chat().head(-1), "must have 0 requests or more, got -1"),
     ],
 )
@@ -303,5 +305,5 @@ def test_a_model_that_is_not_in_the_table(tmp_path: Path) -> None:
     assert read_shares(tmp_path / "rates.csv", "a") == (1.0,)
     with pytest.raises(TraceError, match=r"rates\.csv: no client of model 'c'"):
         read_shares(tmp_path / "rates.csv", "c")
-    with pytest.raises(TraceError, match=r"rates\.csv:3: mean_rate must be a number, got 'x'"):
+    with pytest.raises(TraceError, match=r"rates\.csv:3: mean_rate must be a finite number, 0 or more, got 'x'"):
         read_shares(tmp_path / "rates.csv", "b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def test_lmcache_ids_are_global(tmp_path: Path) -> None:
         ({"in": 2**53, "add": [[1, 2**52]]}, f"{2**52} blocks, where its tokens and the longest prompt allow {2**22}"),
         ({"in": 2**30, "add": [[1, 2**21]] * 3}, f"{3 * 2**21} blocks, where"),
         ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
-        ({"t": "now"}, "t must be a finite number, got 'now'"),
+        ({"t": "now"}, r"t must be a number, -2\*\*63 to 2\*\*63, got 'now'"),
     ],
 )
 def test_bad_sessions_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -165,7 +166,7 @@ def test_burstgpt_columns(tmp_path: Path) -> None:
     [
         ("2023-11-16 18:17:04,x,8", "ContextTokens must be a whole number, 1 to 10000000, got 'x'"),
         ("2023-11-16 18:17:04,-4,8", "ContextTokens must be a whole number, 1 to 10000000, got '-4'"),
-        ("soon,4,8", "TIMESTAMP must be seconds or a date with a time, got 'soon'"),
+        ("soon,4,8", "TIMESTAMP must be a number or ISO 8601, got 'soon'"),
         ("2023-11-16 18:17:04,4", "GeneratedTokens must be a whole number"),
         ("2023-11-16 18:17:01,4,8", "time goes back"),
     ],
@@ -267,8 +268,16 @@ def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
         ("[fields]\nprice = 'x'", r"\[fields\] may name time, "),
         ("[fields]\ntime = 3", "fields.time must be a path or a list of paths, got 3"),
         ("time_unit = 'days'", "time_unit must be one of s, ms, us, ns, got 'days'"),
-        ("block_size = 0", "block_size must be 1 or more, got 0"),
-        ("bytes_per_token = true", "bytes_per_token must be 0.25 or more, got True"),
+        ("block_size = 0", "block_size must be a whole number, 1 to 1024, got 0"),
+        ("bytes_per_token = true", "bytes_per_token must be a number, 0.25 to 256, got True"),
+        ("bytes_per_token = inf", "bytes_per_token must be a number, 0.25 to 256, got inf"),
+        ("bytes_per_token = 1e300", "bytes_per_token must be a number, 0.25 to 256, got 1e\\+300"),
+        ("block_size = 2000", "block_size must be a whole number, 1 to 1024, got 2000"),
+        ("block_size = 8.5", "block_size must be a whole number, 1 to 1024, got 8.5"),
+        ("reorder_s = nan", "reorder_s must be a number, 0 to 1000000000, got nan"),
+        ("time_unit = ['s']", r"time_unit must be one of s, ms, us, ns, got \['s'\]"),
+        ("duration_unit = {}", "duration_unit must be one of s, ms, us, ns, got {}"),
+        ("fields = 3", r"\[fields\] may name time, .*, got 3"),
         ("= 3", "cannot read a field map"),
     ],
 )
@@ -359,7 +368,7 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
         ({"messages": []}, "the prompt is empty"),
         ({"timestamp": None}, "no time: looked for timestamp, time"),
         ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),
-        ({"timestamp": [1]}, r"time must be a finite number or ISO 8601, got \[1\]"),
+        ({"timestamp": [1]}, r"time must be a number, -2\*\*63 to 2\*\*63, got \[1\]"),
         ({"response": {"usage": {"prompt_tokens": -4}}}, "prompt_tokens must be a whole number, 0 or more, got -4"),
         ({"model": {"name": "m"}}, "model must be text, got {'name': 'm'}"),
         ({"token_ids": [1, 2, -3]}, "2"),
@@ -541,7 +550,7 @@ def test_a_body_that_is_no_json_has_no_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"end": 5, "took": -1, "token_ids": [1]}, "duration must be a finite number, 0 or more, got -1"),
+        ({"end": 5, "took": -1, "token_ids": [1]}, r"duration must be a number, 0 to 2\*\*63, got -1"),
         ({"end": "x", "took": 1, "token_ids": [1]}, "time must be a number or ISO 8601, got 'x'"),
     ],
 )
@@ -549,6 +558,42 @@ def test_bad_ends_and_durations(tmp_path: Path, row: dict[str, Any], message: st
     layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}})
     with pytest.raises(TraceError, match=rf"t\.jsonl:1: {message}"):
         read_trace(write(tmp_path / "t.jsonl", [row]), Options(fields=layout))
+
+
+_VAST = [10**400, -(10**400), 1e300, float("nan"), float("inf"), 2.0**64]
+
+
+@pytest.mark.parametrize("value", _VAST, ids=["whole", "negative", "float", "nan", "inf", "more"])
+@pytest.mark.parametrize("field", ["time", "end", "took"])
+def test_times_beyond_all_measure_are_refused(tmp_path: Path, field: str, value: float) -> None:
+    layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}})
+    row = {"time": 1, "token_ids": [1]} if field == "time" else {"end": 1, "took": 1, "token_ids": [1]}
+    path = write(tmp_path / "t.jsonl", [row, {**row, field: value}])
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: (time|duration) must be a number, .* to 2\*\*63, got"):
+        read_trace(path, Options(fields=layout))
+
+
+def test_times_without_a_zone_are_the_same_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The night that clocks go back in Berlin has an hour twice, the night that they go forward lacks one."""
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-10-29 01:59:00,500,6\n2023-10-29 02:30:00,500,6\n2023-10-29 03:10:00,500,6\n"
+    )
+    for zone in ("Europe/Berlin", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert [request.arrival_s for request in read(path)] == [0, 31 * 60, 71 * 60]
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1e300", "9" * 400])
+def test_times_of_a_table_beyond_all_measure_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"Timestamp,Request tokens,Response tokens\n1,5,5\n{text},5,5\n")
+    with pytest.raises(TraceError, match=r"a\.csv:3: Timestamp must be a number, -2\*\*63 to 2\*\*63, got"):
+        read_trace(path)
 
 
 def test_options_that_do_not_fit_the_file(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_value_semantics() -> None:
         ("chat,speed=nan", "speed must be a number, got 'nan'"),
         ("chat,sample=2", "share of sessions must be above 0 and at most 1, got 2"),
         ("chat,arrivals=poisson", "arrivals must be even:RATE, poisson:RATE, bursty:RATE:CV or a file, got 'poisson'"),
-        ("chat,arrivals=poisson:0", "rate_per_s must be a finite number above 0, got 0"),
+        ("chat,arrivals=poisson:0", "rate_per_s must be at least 1e-09 and at most 1e\\+09, got 0"),
     ],
 )
 def test_wrong_settings_are_refused(text: str, message: str) -> None:

@@ -7,13 +7,13 @@ never go back. Generators of workloads ask it for one time a request.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from prefixroute.bounds import number
 from prefixroute.errors import ConfigError
 
 _BATCH = 4096
@@ -30,9 +30,9 @@ class Arrivals(Protocol):
         ...
 
 
-def _positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{name} must be a finite number above 0, got {value}")
+_RATES = 1e-9, 1e9
+"""Requests a second, least and most: within them no time is infinite, and gaps do not vanish."""
+_SPREADS = 1e-3, 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Even:
 
     def __post_init__(self) -> None:
         """Check the rate."""
-        _positive("rate_per_s", self.rate_per_s)
+        number("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:  # noqa: ARG002 - nothing here is left to chance
         """Yield 0, 1/rate, 2/rate and so on."""
-        return (number / self.rate_per_s for number in itertools.count())
+        return (at / self.rate_per_s for at in itertools.count())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Poisson:
 
     def __post_init__(self) -> None:
         """Check the rate."""
-        _positive("rate_per_s", self.rate_per_s)
+        number("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         """Yield the running sum of exponential gaps."""
@@ -74,8 +74,8 @@ class Bursty:
 
     def __post_init__(self) -> None:
         """Check rate and spread."""
-        _positive("rate_per_s", self.rate_per_s)
-        _positive("cv", self.cv)
+        number("rate_per_s", self.rate_per_s, *_RATES)
+        number("cv", self.cv, *_SPREADS)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         """Yield the running sum of gamma gaps of shape ``1 / cv**2``, whose mean is ``1 / rate_per_s``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.readers.lines import read_table
+from prefixroute.workload.readers.lines import read_table, shown
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
@@ -137,10 +138,14 @@ def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
     for row in read_table(path, Reading()):
         if row.text("model") != model:
             continue
+        text = row.text("mean_rate")
         try:
-            rates.append(float(row.text("mean_rate") or ""))
-        except ValueError as error:
-            raise row.error(f"mean_rate must be a number, got {row.text('mean_rate')!r}") from error
+            rate = float(text or "")
+        except ValueError:
+            rate = math.nan
+        if not 0 <= rate < math.inf:
+            raise row.error(f"mean_rate must be a finite number, 0 or more, got {shown(text)}")
+        rates.append(rate)
     if not rates:
         raise TraceError(f"{path}: no client of model {model!r}")
     return tuple(sorted(rates, reverse=True))

@@ -14,6 +14,7 @@ from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
 
 _KEY_RANGE = 2**64
+_MOST_SPEED = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,7 @@ class Workload:
 
     def scaled(self, speed: float) -> Workload:
         """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
-        if not 0 < speed < float("inf"):
-            raise ConfigError(f"speed must be a finite number above 0, got {speed}")
+        number("speed", speed, 1 / _MOST_SPEED, _MOST_SPEED)
 
         def requests() -> Iterator[Request]:
             return (request._replace(arrival_s=request.arrival_s / speed) for request in self.source())

@@ -55,7 +55,7 @@ def read(path: Path, reading: Reading, block_size: int = BLOCK_SIZE) -> Iterator
         kind = row.text("type")
         return Record(
             row.line,
-            row.number("timestamp"),
+            row.time("timestamp"),
             prompt,
             prompt,
             tokens,

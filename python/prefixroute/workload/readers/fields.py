@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from prefixroute.errors import ConfigError
+from prefixroute.workload.readers.lines import MOST_BLOCK, shown
 
 _BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
 _ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
@@ -57,6 +58,12 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
 """Paths that are tried for each field in every row; the first that leads to anything but null or an empty text wins."""
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_FIGURES: dict[str, tuple[Any, float, float]] = {
+    "block_size": (int, 1, MOST_BLOCK),
+    "bytes_per_token": (int | float, 0.25, 256),
+    "reorder_s": (int | float, 0, 1_000_000_000),
+}
+"""What a figure must be, its least and its most: more than anybody needs, and nothing that is infinite."""
 _SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "fields"}
 
 
@@ -106,15 +113,14 @@ class FieldMap:
             raise ConfigError(f"{where}: [fields] may name {', '.join(DEFAULT_PATHS)}, got {fields}")
         paths = {**DEFAULT_PATHS, **{name: _paths(where, name, value) for name, value in fields.items()}}
         for name in ("time_unit", "duration_unit"):
-            if table.get(name, "s") not in _UNITS:
+            if name in table and table[name] not in list(_UNITS):  # a list, which holds what cannot be hashed
                 raise ConfigError(f"{where}: {name} must be one of {', '.join(_UNITS)}, got {table[name]!r}")
-        for name, least in (("block_size", 1), ("bytes_per_token", 0.25), ("reorder_s", 0)):
-            value = table.get(name)
-            whole = name == "block_size"
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= least
-            ):
-                raise ConfigError(f"{where}: {name} must be {least} or more, got {value!r}")
+        for name, (kind, least, most) in _FIGURES.items():
+            value = table.get(name, least)
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+                raise ConfigError(
+                    f"{where}: {name} must be a {'whole number' if kind is int else 'number'}, {least} to {most}, got {shown(value)}"
+                )
         return cls(
             paths,
             table.get("block_size"),

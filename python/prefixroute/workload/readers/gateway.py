@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from prefixroute.messages import MEDIA_TOKENS
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
 from prefixroute.workload.readers.heads import Heads
-from prefixroute.workload.readers.lines import Row, read_rows, shown, whole
+from prefixroute.workload.readers.lines import Row, date_of, read_rows, shown, time_of, whole
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
@@ -324,19 +323,10 @@ class _Reader:
     def _time(self, row: Row, value: Any) -> float:
         if isinstance(value, str):
             try:
-                moment = datetime.fromisoformat(value)
+                value = float(value)
             except ValueError:
-                try:
-                    value = float(value)
-                except ValueError:
-                    raise row.error(f"time must be a number or ISO 8601, got {shown(value)}") from None
-            else:
-                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        if type(value) not in {int, float} or not math.isfinite(value):
-            raise row.error(f"time must be a finite number or ISO 8601, got {shown(value)}")
-        return seconds_of(value, self.layout.time_unit)
+                return date_of(row, "time", value)
+        return seconds_of(time_of(row, "time", value), self.layout.time_unit)
 
     def _duration(self, row: Row, value: Any) -> float:
-        if type(value) not in {int, float} or not 0 <= value < math.inf:
-            raise row.error(f"duration must be a finite number, 0 or more, got {shown(value)}")
-        return seconds_of(value, self.layout.duration_unit)
+        return seconds_of(time_of(row, "duration", value, least=0), self.layout.duration_unit)

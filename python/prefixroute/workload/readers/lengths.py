@@ -7,14 +7,13 @@ generator with :func:`prefixroute.workload.read_arrivals`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import Row, cells_of, read_table, shown
+from prefixroute.workload.readers.lines import Row, cells_of, date_of, read_table, shown, time_of
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.streams import chain_key
@@ -96,10 +95,7 @@ def _count(row: Row, name: str, least: int) -> int:
 def _seconds(row: Row, name: str) -> float:
     text = row.text(name) or ""
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise row.error(f"{name} must be seconds or a date with a time, got {shown(text)}") from None
+        return date_of(row, name, text)
+    return time_of(row, name, seconds)

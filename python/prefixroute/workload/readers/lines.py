@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
+MOST_BLOCK = 1024
+"""Tokens of the largest block, as the index has it."""
+_MOST_TIME = 2.0**63
+"""The greatest size of a time: nanoseconds since 1970 in 64 bits go to the year 2262."""
 
 
 def open_trace(path: Path) -> IO[bytes]:
@@ -95,12 +99,9 @@ class Row:
         """Return a whole number of ``least`` or more (up to 2**53)."""
         return whole(self, name, self._get(name), least=least)
 
-    def number(self, name: str) -> float:
-        """Return a finite number."""
-        value = self._get(name)
-        if type(value) not in {int, float} or not math.isfinite(value):
-            raise self.error(f"{name} must be a finite number, got {shown(value)}")
-        return float(value)
+    def time(self, name: str) -> float:
+        """Return a time, in whatever unit."""
+        return time_of(self, name, self._get(name))
 
     def text(self, name: str) -> str | None:
         """Return a text, or None where the field is absent, null or empty; numbers become their decimal text."""
@@ -142,6 +143,22 @@ def whole(row: Row, name: str, value: Any, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= MOST:
         raise row.error(f"{name} must be a whole number, {least} or more, got {shown(value)}")
     return value
+
+
+def time_of(row: Row, name: str, value: Any, *, least: float = -_MOST_TIME) -> float:
+    """Return a value of a row as a time or duration, up to 2**63: what is made of several is finite too."""
+    if type(value) not in {int, float} or not least <= value <= _MOST_TIME:
+        raise row.error(f"{name} must be a number, {'0' if least == 0 else '-2**63'} to 2**63, got {shown(value)}")
+    return float(value)
+
+
+def date_of(row: Row, name: str, text: str) -> float:
+    """Return seconds since 1970 of a date with a time, which is UTC where it names no zone: the same on every machine."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def shown(value: object) -> str:

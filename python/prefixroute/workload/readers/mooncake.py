@@ -48,7 +48,7 @@ def read(
     reading = reading or Reading()
 
     def parse(row: Row) -> Record:
-        arrival = row.number("timestamp") / 1000
+        arrival = row.time("timestamp") / 1000
         tokens = row.integer("input_length", least=1)
         prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial)
         return Record(row.line, arrival, prompt, prompt, tokens, row.integer("output_length"))

@@ -85,7 +85,7 @@ def _read(path: Path, block_size: int, reading: Reading) -> Iterator[Record]:
         prompt = context.head(full, tokens)
         return Record(
             row.line,
-            row.number("t"),
+            row.time("t"),
             prompt,
             context if len(chain) > full else prompt,
             tokens,

@@ -121,7 +121,7 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
         prompt = BlockHashes(ids, token_count=tokens, block_size=layout.block_size)
         yield Record(
             row.line,
-            request.number("t") / 1000,
+            request.time("t") / 1000,
             prompt,
             prompt,
             tokens,
