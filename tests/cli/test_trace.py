@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,21 @@ def test_a_converted_trace_gives_the_same_rows(prefixroute: Prefixroute, trace: 
         for path in (trace, private)
     ]
     assert rows[0]["rows"] == rows[1]["rows"]
+
+
+def test_a_conversion_that_is_told_to_end_leaves_no_file(
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> list[object]:
+        assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl.part"]
+        os.kill(os.getpid(), signal.SIGTERM)
+        return []
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("prefixroute.workload.conversion.PrefixTree.touch", ended)
+    assert prefixroute("convert", trace, "-o", tmp_path / "x.jsonl").code == 143
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_one_key_writes_one_file_and_none_writes_another(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,34 @@ def test_a_workload_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=":2: not JSON"):
         convert(read_trace(tmp_path / "bad.jsonl", check=False), tmp_path / "p.jsonl.gz", KEY)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path, name: str) -> None:
+    pipe, file = tmp_path / name, tmp_path / "file" / name
+    file.parent.mkdir()
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        convert(chat(1, requests=30), pipe, KEY)
+        data = read.result(timeout=20)
+    convert(chat(1, requests=30), file, KEY)
+    assert data == file.read_bytes()
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {name, "file"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, *, there: bool) -> None:
+    target, link = tmp_path / "kept" / "day.jsonl", tmp_path / "link.jsonl"
+    target.parent.mkdir()
+    if there:
+        target.write_text("before")
+    link.symlink_to(target)
+    convert(chat(1, requests=3), link, KEY)
+    assert link.is_symlink()
+    assert read_trace(target).request_count == 3
+    assert list(target.parent.iterdir()) == [target]
 
 
 words = st.lists(st.integers(0, 1), max_size=12).map(tuple)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +19,8 @@ from prefixroute.workload import Options, convert, read_trace
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
 KEY_BYTES = 16
+TERMINATED = 143
+"""Exit code after a request to end: 128 + SIGTERM."""
 
 
 @options.grouped
@@ -49,6 +55,12 @@ def command(
             raise ConfigError(f"{str(path)!r} {what}")
     _check(output, paths)
     said = reading.trace(paths[0]).options
+    with _terminable():
+        _convert_all(paths, said, output, secret, quiet=quiet)
+
+
+def _convert_all(paths: list[Path], said: Options, output: Path, secret: bytes, *, quiet: bool) -> None:
+    """Convert to one file, or to one for each log where the output is a folder."""
     if not output.is_dir():
         _convert(paths, said, output, secret, quiet=quiet)
         return
@@ -58,6 +70,16 @@ def command(
         raise ConfigError(f"two logs would be written to one file of --output, {twice}.private.jsonl.gz")
     for path, stem in zip(paths, stems, strict=True):
         _convert([path], said, output / f"{stem}.private.jsonl.gz", secret, quiet=quiet)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Leave by an exception when told to end, so that no half-written file stays behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check(output: Path, logs: list[Path]) -> None:

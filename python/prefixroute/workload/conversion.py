@@ -157,15 +157,30 @@ def _shared(known: list[Stretch], oldest: int) -> Stretch | None:
 
 @contextmanager
 def _written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside ``path`` and move it there when all is written; gzip without name and time, so same bytes."""
-    part = path.with_name(f"{path.name}.part")
+    """Open a file beside ``path`` and move it there when all is written.
+
+    A link stays, and what it leads to is replaced. A device or a pipe is written to: a file must not take its place.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        with _packing(path, target) as stream:
+            yield stream
+        return
+    part = target.with_name(f"{target.name}.part")
     try:
-        with part.open("wb") as raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as zipped:
-                    yield cast("IO[bytes]", zipped)
-            else:
-                yield raw
-        part.replace(path)
+        with _packing(path, part) as stream:
+            yield stream
+        part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _packing(name: Path, target: Path) -> Iterator[IO[bytes]]:
+    """Open ``target``, packed if ``name`` says so; gzip without name and time, so same bytes."""
+    with target.open("wb") as raw:
+        if name.suffix == ".gz":
+            with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as zipped:
+                yield cast("IO[bytes]", zipped)
+        else:
+            yield raw
