@@ -248,7 +248,8 @@ def test_any_history_through_any_window(
         ({"blocks": b64encode(b"123").decode()}, "blocks must be 64-bit numbers, got 3 bytes"),
         ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
         ({"full": 10**6}, "has 1000000 full blocks of"),
-        ({"cached": -1}, "cached must be a whole number, 0 or more, got -1"),
+        ({"cached": -1}, r"cached must be a whole number, 0 to \d+, got -1"),
+        ({"cached": 10**7}, r"cached must be a whole number, 0 to \d+, got 10000000"),
         ({"t": -5}, "time goes back"),
     ],
 )
@@ -264,7 +265,8 @@ def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], me
     ("header", "message"),
     [
         ({"prefixroute_trace": 2}, "version of a private trace must be 1, got 2"),
-        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 or more, got 0"),
+        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 to 1024, got 0"),
+        ({"prefixroute_trace": 1, "block_size": 2048}, "block_size must be a whole number, 1 to 1024, got 2048"),
         ({"prefixroute_trace": 1, "block_size": 16}, "field 'window' is missing"),
     ],
 )

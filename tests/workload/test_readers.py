@@ -273,6 +273,7 @@ def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
         ("bytes_per_token = inf", "bytes_per_token must be a number, 0.25 to 256, got inf"),
         ("bytes_per_token = 1e300", "bytes_per_token must be a number, 0.25 to 256, got 1e\\+300"),
         ("block_size = 2000", "block_size must be a whole number, 1 to 1024, got 2000"),
+        ("cached_apart = 1", "cached_apart must be true or false, got 1"),
         ("block_size = 8.5", "block_size must be a whole number, 1 to 1024, got 8.5"),
         ("reorder_s = nan", "reorder_s must be a number, 0 to 1000000000, got nan"),
         ("time_unit = ['s']", r"time_unit must be one of s, ms, us, ns, got \['s'\]"),
@@ -333,6 +334,66 @@ def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
     (request,) = read(write(tmp_path / "g.jsonl", [row]))
     assert request.reported_hit_tokens == round(200 * request.prompt_tokens / 250)
     assert request.output_tokens == 3
+
+
+ANTHROPIC = {"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 155}
+"""1,200 tokens in all, of which 1,000 were cached."""
+
+
+@pytest.mark.parametrize(
+    ("usage", "layout"),
+    [
+        (ANTHROPIC, {}),
+        ({"prompt_tokens": 1200, "cache_read_input_tokens": 1000}, {}),
+        ({"prompt_tokens": 1200, "prompt_tokens_details": {"cached_tokens": 1000}}, {}),
+        ({"in": 200, "read": 1000}, {"cached_apart": True}),
+        ({"in": 1200, "read": 1000}, {"cached_apart": False}),
+        ({"in": 1200, "read": 1000}, {}),
+    ],
+)
+def test_cached_tokens_count_once_whether_or_not_the_prompts_have_them(
+    tmp_path: Path, usage: dict[str, Any], layout: dict[str, Any]
+) -> None:
+    fields = {"prompt_tokens": "usage.in", "cached_tokens": "usage.read"} if "in" in usage else {}
+    row = {"time": 1, "prompt": "word " * 960, "usage": usage}
+    options = Options(fields=FieldMap.from_table({**layout, "fields": fields}) if fields else None)
+    (request,) = read(write(tmp_path / "g.jsonl", [row]), options)
+    assert (request.prompt_tokens, request.reported_hit_tokens) == (1200, 1000)
+
+
+TEXT, IDS = {"prompt": "word " * 80}, {"token_ids": [1] * 100}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({**TEXT, "usage": {"in": 45, "read": 1000}}, "0 to the prompt's 45, got 1000; where .*: cached_apart = true"),
+        ({**IDS, "usage": {"in": 100, "read": 101}}, "0 to the prompt's 100, got 101"),
+        ({**IDS, "usage": {"read": 101}}, "0 to the prompt's 100, got 101"),
+        ({**TEXT, "usage": {"read": 401}}, "0 to the prompt's 400, got 401"),
+    ],
+)
+def test_more_cached_tokens_than_the_prompt_has_are_a_bad_line(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    layout = FieldMap.from_table({"fields": {"prompt_tokens": "usage.in", "cached_tokens": "usage.read"}})
+    path = write(tmp_path / "g.jsonl", [{"time": 1, **TEXT}] * 20 + [{"time": 1, **row}])
+    with pytest.raises(TraceError, match=rf"g\.jsonl:21: cached_tokens must be a whole number, {message}"):
+        read_trace(path, Options(fields=layout))
+    assert read_trace(path, Options(fields=layout, skip_bad_lines=True)).request_count == 20
+
+
+def test_blocks_that_no_index_takes_name_the_file(tmp_path: Path) -> None:
+    rows = [{"time": 1, "prompt": "word " * 2_000, "usage": {"prompt_tokens": 10}}]
+    with pytest.raises(
+        TraceError, match=r"g\.jsonl:1: a block of 16 tokens at 1000 bytes a token must have 4096 bytes"
+    ):
+        read_trace(write(tmp_path / "g.jsonl", rows))
+    with pytest.raises(ConfigError, match="block_size must be at least 1 and at most 1024, got 2000"):
+        read_trace(tmp_path / "g.jsonl", Options(block_size=2000))
+    rows = [{"timestamp": 0, "input_length": 4096, "output_length": 1, "hash_ids": [1]}]
+    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids for 4096 tokens fit no block size .* up to 1024"):
+        read_trace(write(tmp_path / "m.jsonl", rows))
 
 
 def test_token_ids_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:

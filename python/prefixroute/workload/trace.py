@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from prefixroute.bounds import whole
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
-from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.readers.lines import MOST_BLOCK, read_lines
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
 from prefixroute.workload.request import Request
@@ -62,6 +63,8 @@ def read_trace(
     if not paths:
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
+    if settings.block_size is not None:
+        whole("block_size", settings.block_size, 1, MOST_BLOCK)
     opened = _opened(paths[0], settings)
     if check is None:
         check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES

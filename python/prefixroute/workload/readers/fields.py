@@ -64,7 +64,7 @@ _FIGURES: dict[str, tuple[Any, float, float]] = {
     "reorder_s": (int | float, 0, 1_000_000_000),
 }
 """What a figure must be, its least and its most: more than anybody needs, and nothing that is infinite."""
-_SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "fields"}
+_SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "cached_apart", "fields"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class FieldMap:
         time_unit: ``s``, ``ms``, ``us`` or ``ns``; guessed from the size of the number unless given.
         duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival.
         reorder_s: how far rows may be out of order, or None for 10 minutes.
+        cached_apart: whether ``prompt_tokens`` leave out the cached ones; told by the names of Anthropic's API if None.
     """
 
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATHS)
@@ -86,6 +87,7 @@ class FieldMap:
     time_unit: str | None = None
     duration_unit: str = "s"
     reorder_s: float | None = None
+    cached_apart: bool | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> FieldMap:
@@ -115,6 +117,8 @@ class FieldMap:
         for name in ("time_unit", "duration_unit"):
             if name in table and table[name] not in list(_UNITS):  # a list, which holds what cannot be hashed
                 raise ConfigError(f"{where}: {name} must be one of {', '.join(_UNITS)}, got {table[name]!r}")
+        if not isinstance(table.get("cached_apart", True), bool):
+            raise ConfigError(f"{where}: cached_apart must be true or false, got {shown(table['cached_apart'])}")
         for name, (kind, least, most) in _FIGURES.items():
             value = table.get(name, least)
             if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
@@ -128,6 +132,7 @@ class FieldMap:
             table.get("time_unit"),
             table.get("duration_unit", "s"),
             table.get("reorder_s"),
+            table.get("cached_apart"),
         )
 
 

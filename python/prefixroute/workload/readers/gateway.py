@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.errors import TokensError
+from prefixroute.errors import TokensError, TraceError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.messages import MEDIA_TOKENS
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
 from prefixroute.workload.readers.heads import Heads
-from prefixroute.workload.readers.lines import Row, date_of, read_rows, shown, time_of, whole
+from prefixroute.workload.readers.lines import MOST_BLOCK, Row, date_of, read_rows, shown, time_of, whole
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
@@ -53,6 +53,10 @@ def open_file(sample: Sample, options: Options) -> Opened:
     survey = _survey(sample, layout, Reading(skip_bad_lines=options.skip_bad_lines))
     per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
     unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
+    if unit > MOST_BLOCK:
+        hint = "give a smaller block_size, or bytes_per_token where prompt_tokens are not those of the whole prompt"
+        found = f"a block of {size} tokens at {per_token:.4g} bytes a token must have {4 * MOST_BLOCK} bytes at most"
+        raise TraceError(f"{sample.path}:{sample.line}: {found}: {hint}")
 
     def records(path: Path, reading: Reading, *, masked: bool = False) -> Iterator[Record]:
         return _Reader(layout, size, unit, masked=masked).records(path, reading)
@@ -207,7 +211,6 @@ class _Reader:
             places = ", ".join(self.layout.paths["messages"])
             raise row.error(f"no prompt: looked for {', '.join(_PROMPTS)}, as in {places}; a field map names another")
         reported = self.reported_prompt_tokens(row)
-        cached = self._count(row, "cached_tokens")
         output_tokens = self._count(row, "output_tokens")
         if isinstance(prompt, str):
             prompt = mask(prompt) if self.masked else prompt
@@ -216,8 +219,6 @@ class _Reader:
             tokens = blocks.token_count
             if output_tokens is None:
                 output_tokens = context.token_count - tokens
-            if cached is not None and reported:
-                cached = min(tokens, round(cached * tokens / reported))
         else:
             answer_ids = self.finder.find("output_token_ids")
             blocks, context = self._cut_ids(row, prompt, [] if answer_ids is None else answer_ids, model)
@@ -235,8 +236,23 @@ class _Reader:
             self._text(row, "session"),
             self._text(row, "tenant"),
             model,
-            cached,
+            self._cached(row, tokens, reported, text=isinstance(prompt, str)),
         )
+
+    def _cached(self, row: Row, tokens: int, reported: int | None, *, text: bool) -> int | None:
+        """Return the cached tokens the log reports, on the scale of ``tokens``.
+
+        Of a text whose tokens nobody reports, as many as it has bytes are believed.
+        """
+        cached = self._count(row, "cached_tokens")
+        if cached is None:
+            return None
+        if reported:
+            return min(tokens, round(cached * tokens / reported))
+        most = math.ceil(tokens * BYTES_PER_TOKEN * self.unit / self.block_size) if text else tokens
+        if cached > most:
+            raise row.error(f"cached_tokens must be a whole number, 0 to the prompt's {most}, got {cached}")
+        return min(tokens, cached)
 
     def prompt_of(self, row: Row) -> str | list[Any] | None:
         """Return the prompt: text, or a list of token ids, or None."""
@@ -267,8 +283,18 @@ class _Reader:
             return None
         written = self._count(row, "cache_write_tokens") or 0
         read = self._count(row, "cached_tokens") or 0
-        apart = read and self.finder.path_of("cached_tokens").endswith("cache_read_input_tokens")
-        return tokens + written + (read if apart else 0)
+        tokens += written + (read if read and self._counts_apart() else 0)
+        if read > tokens:
+            hint = "where the log counts them apart, say so in a field map: cached_apart = true"
+            raise row.error(f"cached_tokens must be a whole number, 0 to the prompt's {tokens}, got {read}; {hint}")
+        return tokens
+
+    def _counts_apart(self) -> bool:
+        """Return whether the prompt tokens leave out the cached ones, as in the usage of Anthropic's API."""
+        if self.layout.cached_apart is not None:
+            return self.layout.cached_apart
+        said = self.finder.path_of("cached_tokens"), self.finder.path_of("prompt_tokens")
+        return said[0].endswith("cache_read_input_tokens") and said[1].endswith("input_tokens")
 
     def _cut_text(self, prompt: str, answer: str, model: str | None) -> tuple[BlockHashes, BlockHashes]:
         data = prompt.encode("utf-8", "surrogatepass")

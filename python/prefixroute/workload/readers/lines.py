@@ -95,9 +95,9 @@ class Row:
         except KeyError:
             raise self.error(f"field {name!r} is missing") from None
 
-    def integer(self, name: str, *, least: int = 0) -> int:
-        """Return a whole number of ``least`` or more (up to 2**53)."""
-        return whole(self, name, self._get(name), least=least)
+    def integer(self, name: str, *, least: int = 0, most: int = MOST) -> int:
+        """Return a whole number, ``least`` to ``most``."""
+        return whole(self, name, self._get(name), least=least, most=most)
 
     def time(self, name: str) -> float:
         """Return a time, in whatever unit."""
@@ -136,12 +136,13 @@ class Row:
         return numbers.astype(np.uint64)
 
 
-def whole(row: Row, name: str, value: Any, *, least: int = 0) -> int:
-    """Return a value of a row as a whole number, ``least`` to 2**53; ``5.0`` is one."""
+def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
+    """Return a value of a row as a whole number, ``least`` to ``most``; ``5.0`` is one."""
     if type(value) is float and value.is_integer():
         value = int(value)
-    if type(value) is not int or not least <= value <= MOST:
-        raise row.error(f"{name} must be a whole number, {least} or more, got {shown(value)}")
+    if type(value) is not int or not least <= value <= most:
+        bounds = f"{least} or more" if most == MOST else f"{least} to {most}"
+        raise row.error(f"{name} must be a whole number, {bounds}, got {shown(value)}")
     return value
 
 

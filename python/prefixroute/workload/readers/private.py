@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.lines import MOST_BLOCK, Row, read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
@@ -54,7 +54,7 @@ def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
     """Return block size and window of a header whose version and block size are right."""
     if MARK not in header.fields or header.integer(MARK) != VERSION:
         raise header.error(f"version of a private trace must be {VERSION}, got {header.fields.get(MARK)}")
-    size = header.integer("block_size", least=1)
+    size = header.integer("block_size", least=1, most=MOST_BLOCK)
     if block_size not in {None, size}:
         raise header.error(f"the file has blocks of {size} tokens, not {block_size}")
     return size, header.integer("window", least=1)
@@ -93,7 +93,7 @@ def _read(path: Path, block_size: int, reading: Reading) -> Iterator[Record]:
             row.text("session"),
             row.text("tenant"),
             row.text("model"),
-            row.integer("cached") if "cached" in row.fields else None,
+            row.integer("cached", most=tokens) if "cached" in row.fields else None,
         )
 
     yield from reading.parsed(rows, parse)
