@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -571,6 +572,52 @@ def test_the_unit_of_epoch_times_is_guessed_from_their_size(tmp_path: Path, scal
     assert [request.arrival_s for request in read(write(tmp_path / "t.jsonl", rows))] == [0, 4]
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "scale"),
+    [
+        ("received_ms", None, 1e3),
+        ("ms", None, 1e3),
+        ("clock.endedMs", None, 1e3),
+        ("at_us", None, 1e6),
+        ("at_ns", None, 1e9),
+        ("at_s", None, 1),
+        ("received_ms", "s", 1),
+        ("items", None, 1),
+    ],
+)
+def test_the_unit_of_a_time_is_told_by_the_map_then_by_its_name(
+    tmp_path: Path, name: str, unit: str | None, scale: float
+) -> None:
+    rows = [{name: second * scale, "took_ms": 500, "token_ids": [1]} for second in (2, 8)]
+    layout = FieldMap(paths={**FieldMap().paths, "end_time": (name,), "duration": ("took_ms",)}, time_unit=unit)
+    workload = read_trace(write(tmp_path / "t.jsonl", rows), Options(fields=layout))
+    assert [request.arrival_s for request in workload.requests()] == [0, 6]
+    assert ("taken as seconds" in " ".join(workload.notes)) == (name == "items")
+
+
+def test_milliseconds_in_a_usual_place_need_no_map(tmp_path: Path) -> None:
+    rows = [{"timestamp_ms": at, "token_ids": [1]} for at in (0, 1500)]
+    assert [request.arrival_s for request in read(write(tmp_path / "t.jsonl", rows))] == [0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("when", "note"),
+    [
+        (0, 'too small for a date and are taken as seconds.* say so in a field map: time_unit = "ms"'),
+        ("12.5", "taken as seconds"),
+        ("2026-11-29T10:00:00", "times name no zone and are taken as UTC"),
+        ("2026-11-29T10:00:00Z", None),
+        (1_790_000_000, None),
+        (1_790_000_000_000, None),
+    ],
+)
+def test_what_is_assumed_of_times_is_said(tmp_path: Path, when: float | str, note: str | None) -> None:
+    path = write(tmp_path / "t.jsonl", [{"time": when, "token_ids": [1]}])
+    notes = [said for said in read_trace(path).notes if said.startswith("times")]
+    assert len(notes) == (note is not None)
+    assert note is None or re.search(note, notes[0])
+
+
 def test_times_as_text(tmp_path: Path) -> None:
     times = ["2026-11-29T10:00:00+01:00", "2026-11-29T09:00:02Z", "2026-11-29 09:00:03.5", "1795943404.25"]
     rows = [{"time": time, "token_ids": [1]} for time in times]
@@ -645,6 +692,7 @@ def test_times_without_a_zone_are_the_same_on_every_machine(tmp_path: Path, monk
         monkeypatch.setenv("TZ", zone)
         time.tzset()
         assert [request.arrival_s for request in read(path)] == [0, 31 * 60, 71 * 60]
+    assert "times name no zone and are taken as UTC" in read_trace(path).notes
     monkeypatch.undo()
     time.tzset()
 

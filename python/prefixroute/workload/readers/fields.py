@@ -7,9 +7,11 @@ logged as strings are read through. A key that itself has dots (``gen_ai.usage.i
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from prefixroute.workload.readers.lines import MOST_BLOCK, shown
 _BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
 _ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
 _TIMES = ("timestamp", "time", "ts", "start_time", "startTime", "request_time", "created_at", "@timestamp", "created")
+_TIMES_MS = ("timestamp_ms", "time_ms", "ts_ms")
 _SESSIONS = ("session", "session_id", "sessionId", "conversation_id", "thread_id", "x-session-id")
 
 
@@ -27,7 +30,7 @@ def _in(places: tuple[str, ...], *names: str) -> tuple[str, ...]:
 
 
 DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
-    "time": _TIMES,
+    "time": _TIMES + _TIMES_MS,
     "end_time": (),
     "duration": (),
     "messages": _in(_BODIES, "messages"),
@@ -58,6 +61,7 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
 """Paths that are tried for each field in every row; the first that leads to anything but null or an empty text wins."""
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_UNIT_IN_NAME = re.compile(r"(?:^|[._-])(s|ms|us|ns)$|[a-z](Ms|Us|Ns)$")
 _FIGURES: dict[str, tuple[Any, float, float]] = {
     "block_size": (int, 1, MOST_BLOCK),
     "bytes_per_token": (int | float, 0.25, 256),
@@ -75,8 +79,10 @@ class FieldMap:
         paths: for each field the paths that are tried, in order.
         block_size: tokens a block, or None for 16.
         bytes_per_token: of text; measured from reported prompt tokens, else 4, unless given.
-        time_unit: ``s``, ``ms``, ``us`` or ``ns``; guessed from the size of the number unless given.
-        duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival.
+        time_unit: ``s``, ``ms``, ``us`` or ``ns``; told by the field's name (``ended_ms``, ``endMs``) unless given, else
+            guessed from the size of the number.
+        duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival; told by the field's name
+            unless given, else seconds.
         reorder_s: how far rows may be out of order, or None for 10 minutes.
         cached_apart: whether ``prompt_tokens`` leave out the cached ones; told by the names of Anthropic's API if None.
     """
@@ -85,7 +91,7 @@ class FieldMap:
     block_size: int | None = None
     bytes_per_token: float | None = None
     time_unit: str | None = None
-    duration_unit: str = "s"
+    duration_unit: str | None = None
     reorder_s: float | None = None
     cached_apart: bool | None = None
 
@@ -130,7 +136,7 @@ class FieldMap:
             table.get("block_size"),
             table.get("bytes_per_token"),
             table.get("time_unit"),
-            table.get("duration_unit", "s"),
+            table.get("duration_unit"),
             table.get("reorder_s"),
             table.get("cached_apart"),
         )
@@ -141,6 +147,13 @@ def _paths(where: str, name: str, value: object) -> tuple[str, ...]:
     if not paths or not all(isinstance(path, str) and path for path in paths):
         raise ConfigError(f"{where}: fields.{name} must be a path or a list of paths, got {value!r}")
     return paths
+
+
+@cache
+def unit_of(path: str) -> str | None:
+    """Return the unit that the last name of a path ends in (``time.ended_ms``, ``endMs``), or None."""
+    found = _UNIT_IN_NAME.search(path)
+    return found[found.lastindex or 0].lower() if found else None
 
 
 def seconds_of(number: float, unit: str | None) -> float:

@@ -18,9 +18,19 @@ from prefixroute.errors import TokensError, TraceError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.messages import MEDIA_TOKENS
 from prefixroute.types import Namespace
-from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of
+from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of, unit_of
 from prefixroute.workload.readers.heads import Heads
-from prefixroute.workload.readers.lines import MOST_BLOCK, Row, date_of, read_rows, shown, time_of, whole
+from prefixroute.workload.readers.lines import (
+    MOST_BLOCK,
+    ZONELESS,
+    Row,
+    date_of,
+    is_zoneless,
+    read_rows,
+    shown,
+    time_of,
+    whole,
+)
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
@@ -34,6 +44,12 @@ REORDER_S = 600.0
 _CALIBRATION_ROWS = 500
 _STRAY_KEYS = 0.1
 """Share of requests with a session key up to which sessions are inferred for the others."""
+_EPOCHS_FROM = 1e9
+"""Seconds since 1970 from which on a number is the time of a log: 2001."""
+_SMALL_TIMES = (
+    "times are numbers too small for a date and are taken as seconds; where they are in another unit, say so in a field "
+    'map: time_unit = "ms"'
+)
 _PROMPTS = ("token_ids", "messages", "prompt")
 
 
@@ -62,7 +78,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         return _Reader(layout, size, unit, masked=masked).records(path, reading)
 
     assumptions, remarks = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
-    notes = (*remarks, *survey.keys.notes())
+    notes = (*remarks, *survey.clocks, *survey.keys.notes())
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     masked = partial(records, masked=True) if survey.span else None
     head = round(survey.head / per_token) if survey.text else survey.head
@@ -97,6 +113,8 @@ class _Survey(NamedTuple):
     text: bool
     media: bool
     keys: _Keys
+    clocks: tuple[str, ...]
+    """What had to be assumed of times."""
     bytes_per_token: float | None
     span: Span | None
     head: int
@@ -112,9 +130,12 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     text = media = answers = lengths = False
     requests = keyed = bytes_seen = tokens_seen = 0
     spans, heads = Spans(), Heads()
+    clocks: dict[str, None] = {}
     rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
     for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
         found = reader.finder.find
+        if (clock := reader.clock_note()) is not None:
+            clocks[clock] = None
         answers = answers or bool(found("output") or found("output_token_ids"))
         lengths = lengths or found("output_tokens") is not None
         session = found("session")
@@ -131,7 +152,7 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
     keys = _Keys(keyed, requests)
-    return _Survey(text, media, keys, per_token, spans.result(), heads.result(), answers, lengths)
+    return _Survey(text, media, keys, tuple(clocks), per_token, spans.result(), heads.result(), answers, lengths)
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
@@ -340,19 +361,39 @@ class _Reader:
         ended = self.finder.find("end_time")
         if ended is not None:
             duration = self.finder.find("duration")
-            return self._time(row, ended) - (0 if duration is None else self._duration(row, duration))
+            return self._time(row, "end_time", ended) - (0 if duration is None else self._duration(row, duration))
         started = self.finder.find("time")
         if started is None:
             raise row.error(f"no time: looked for {', '.join(self.layout.paths['time'])}")
-        return self._time(row, started)
+        return self._time(row, "time", started)
 
-    def _time(self, row: Row, value: Any) -> float:
+    def _time(self, row: Row, name: str, value: Any) -> float:
+        value = _number(value)
         if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                return date_of(row, "time", value)
-        return seconds_of(time_of(row, "time", value), self.layout.time_unit)
+            return date_of(row, "time", value)
+        return seconds_of(time_of(row, "time", value), self._time_unit(name))
+
+    def _time_unit(self, name: str) -> str | None:
+        return self.layout.time_unit or unit_of(self.finder.path_of(name))
 
     def _duration(self, row: Row, value: Any) -> float:
-        return seconds_of(time_of(row, "duration", value, least=0), self.layout.duration_unit)
+        unit = self.layout.duration_unit or unit_of(self.finder.path_of("duration")) or "s"
+        return seconds_of(time_of(row, "duration", value, least=0), unit)
+
+    def clock_note(self) -> str | None:
+        """Return what has to be assumed to read the row's time, if anything; a wrong time is another's error."""
+        name = "time" if self.finder.find("end_time") is None else "end_time"
+        value = _number(self.finder.find(name))
+        if isinstance(value, str):
+            return ZONELESS if is_zoneless(value) else None
+        if type(value) not in {int, float} or abs(value) >= _EPOCHS_FROM or self._time_unit(name) is not None:
+            return None
+        return _SMALL_TIMES
+
+
+def _number(value: Any) -> Any:
+    """Return a text that is a number as one, and anything else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import Row, cells_of, date_of, read_table, shown, time_of
+from prefixroute.workload.readers.lines import ZONELESS, Row, cells_of, date_of, is_zoneless, read_table, shown, time_of
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.streams import chain_key
@@ -57,8 +57,11 @@ def open_file(sample: Sample, options: Options) -> Opened:
         known = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
         raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
     size = options.block_size or BLOCK_SIZE
-    note = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
-    return Opened(size, lambda path, reading: _read(path, layout, size, reading), has_sessions=True, notes=(note,))
+    notes = ["the file says nothing about prefixes: every prompt is taken to be unlike any other"]
+    first = next(read_table(sample.path, Reading(skip_bad_lines=True)), None)
+    if first is not None and is_zoneless(first.text(layout.time) or ""):
+        notes.append(ZONELESS)
+    return Opened(size, lambda path, reading: _read(path, layout, size, reading), has_sessions=True, notes=tuple(notes))
 
 
 def _read(path: Path, layout: _Columns, block_size: int, reading: Reading) -> Iterator[Record]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
+ZONELESS = "times name no zone and are taken as UTC"
+"""The note where :func:`is_zoneless`."""
 MOST_BLOCK = 1024
 """Tokens of the largest block, as the index has it."""
 _MOST_TIME = 2.0**63
@@ -160,6 +162,14 @@ def date_of(row: Row, name: str, text: str) -> float:
     except ValueError:
         raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def is_zoneless(text: str) -> bool:
+    """Return whether a text is a date with a time that names no zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
 
 
 def shown(value: object) -> str:
