@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, mask
 RULES = "You are the assistant of a railway. Answer politely and briefly. " * 60
 
 
-def trace_of(folder: Path, head: str) -> Workload:
+def trace_of(folder: Path, head: str, more: Callable[[int], str] = lambda _: "") -> Workload:
     """Write a log of 40 requests whose system prompts begin with ``head``, formatted with the request's number."""
     rows = []
     for number in range(40):
-        system = {"role": "system", "content": head.format(number=number, hour=number % 24) + RULES}
+        system = {"role": "system", "content": head.format(number=number, hour=number % 24) + more(number) + RULES}
         rows.append({"timestamp": number, "messages": [system, {"role": "user", "content": f"ticket of {number}?"}]})
     (folder / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     return read_trace(folder / "log.jsonl")
@@ -37,6 +38,14 @@ def trace_of(folder: Path, head: str) -> Workload:
         ("Trace 00ab00ab00ab00ab{number:02}. ", "id"),
         ("Epoch 17900000{number:02}. ", "number"),
         ("Sunday, October 09, 2025 {hour:02}:{number:02}. ", "time"),
+        ("It is Sunday, October {number:02}, 2025. ", "date"),
+        ("req-{number:05} ", "id"),
+        ("Request 1{number:02}: ", "id"),
+        ("Request #{number}. ", "id"),
+        ("trace_id=ab{number} ", "id"),
+        ('{{"session_id": "x{number}"}} ', "id"),
+        ("Conversation id: {number}f. ", "id"),
+        ("Version 2.1. Rule 17. [Request {number}] ", "id"),
     ],
 )
 def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path, head: str, kind: str) -> None:
@@ -51,7 +60,35 @@ def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path,
     assert floor(trace.head(10).volatile.masked) < 0.15  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("head", ["", "Version 2026-11-29. ", "Build 00ab00ab00ab00ab00. "])
+def test_a_tenth_of_the_prompts_is_enough(tmp_path: Path) -> None:
+    """One of several applications behind one gateway writes the date; the others are none the worse."""
+    for every, found in ((2, True), (8, True), (20, False)):
+        trace = trace_of(tmp_path, "", lambda at, every=every: f"Request {at}: " if at % every == 0 else "Hello. ")
+        assert (trace.volatile is not None) == found
+        assert ("nothing behind it is shared" in " ".join(trace.notes)) == found
+        if trace.volatile is not None:
+            assert trace.volatile.share == 1 / every
+            assert floor(trace.volatile.masked) < floor(trace) - 0.5 / every
+
+
+def test_a_value_that_half_of_those_prompts_have_does_not_change(tmp_path: Path) -> None:
+    def head(number: int) -> str:
+        return f"Now: 2026-11-{10 + (number if number % 16 == 0 else 0):02}. " if number % 4 == 0 else "Hello. "
+
+    assert trace_of(tmp_path, "", head).volatile is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "Version 2026-11-29. ",
+        "Build 00ab00ab00ab00ab00. ",
+        "Version 2.1 of the rules. ",
+        "Rule 17: see request 12, session 3. ",
+        "req-00017 ",
+    ],
+)
 def test_what_never_changes_is_no_fault(tmp_path: Path, head: str) -> None:
     assert trace_of(tmp_path, head).volatile is None
 
@@ -73,6 +110,26 @@ def test_masking_is_done_once_and_leaves_no_digits_of_a_date(text: str) -> None:
     once = mask(f"{text} 2026-11-29 10:15 ")
     assert mask(once) == once or len(once) > HEAD_CHARACTERS
     assert "2026-11-29" not in once
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("req-00017 go", "<id> go"),
+        ("Request 17: go", "<id>: go"),
+        ("trace_id=ab12, go", "<id>, go"),
+        ('{"request_id": "7f"}', '{"<id>"}'),
+        ("request 17 May 2026", "request <date>"),
+        ("see request 17, of session 3 in conversation 9.", "see request 17, of session 3 in conversation 9."),
+        ("request 2026-11-29 10:15", "request <date>"),
+        ("message: 10:15", "message: <time>"),
+        ("version 2.1, rule 17, section 3.4", "version 2.1, rule 17, section 3.4"),
+        ("request 3.5 GB, 12 requests", "request 3.5 GB, 12 requests"),
+        ("a request of yours; the message: hello", "a request of yours; the message: hello"),
+    ],
+)
+def test_what_is_masked(text: str, masked: str) -> None:
+    assert mask(text) == masked
 
 
 def test_the_rest_of_a_long_prompt_is_left_alone() -> None:

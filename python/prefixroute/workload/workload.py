@@ -19,7 +19,7 @@ _MOST_SPEED = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Volatile:
-    """Something near the start of most prompts that changes with every request, so that nothing behind it is shared.
+    """Something near the start of prompts that changes: nothing behind it is shared by prompts in which it differs.
 
     Attributes:
         kind: ``date``, ``time``, ``id`` or ``number``.

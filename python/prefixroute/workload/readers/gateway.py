@@ -34,7 +34,7 @@ from prefixroute.workload.readers.lines import (
 from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
-from prefixroute.workload.readers.volatile import LONGEST, Span, Spans, mask
+from prefixroute.workload.readers.volatile import Span, Spans, mask
 
 NAME = "gateway"
 BLOCK_SIZE = 16
@@ -179,12 +179,12 @@ def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple
 def _spoilt(survey: _Survey, per_token: float) -> tuple[str, ...]:
     """Return what to say of something that changes, if it is what ends the head that prompts have in common."""
     span = survey.span
-    if span is None or not span.characters <= survey.head <= span.characters + LONGEST:
+    if span is None or not span.ends_head:
         return ()
     what = f"{'an' if span.kind == 'id' else 'a'} {span.kind}"
     note = (
         f"{100 * span.share:.0f} % of the prompts have {what} that changes, about {span.characters / per_token:,.0f} tokens "
-        "from their start: nothing behind it is shared; `prefixroute advise` measures what a constant in its place would give"
+        "from their start: nothing behind it is shared by prompts in which it differs"
     )
     return (note,)
 

@@ -11,22 +11,39 @@ HEAD_CHARACTERS = 16_384
 """Where they matter most; what comes later can spoil less."""
 LONGEST = 64
 """Characters that a date, time or id hardly exceeds."""
-_LEAST_SHARE = 0.5
+_LEAST_SHARE = 0.1
+"""Share of prompts from which on it is worth a word."""
 _PLACES = 8
 """Spans of a prompt that are looked at."""
 
 _MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_WEEKDAY = "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|mon|tue|wed|thu|fri|sat|sun)"
+# An id that only its label tells: "req-00017", "trace_id=ab12", "Session ID: 7f", and of bare numbers "Request 17:", but no
+# "request 17" of a sentence.
+_LABEL = "(?:req|request|trace|span|session|conversation|correlation|transaction|message|msg)"
+_NO_DATE = rf"(?!\d{{4}}-\d\d-\d\d|\d{{1,2}}[:/.]\d|\d{{1,2}} {_MONTH})"
+_LABELLED = (
+    rf"(?=[rtscmuaj])(?:(?:{_LABEL}|(?:{_LABEL}|user|customer|account|chat|call|job|run)[ _-]?id)"
+    rf"(?:[\"']? ?[:=#][\"' ]{{0,2}}|[#_-]){_NO_DATE}(?=[a-z_-]*\d)[\w-]{{1,{LONGEST}}}"
+    rf"|{_LABEL} \d+(?=:\D|[])\n]))"
+)
 _KINDS = {
-    "id": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=[0-9a-f]*[0-9])[0-9a-f]{16,}\b",
+    "id": (
+        r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=[0-9a-f]*[0-9])[0-9a-f]{16,}\b"
+        rf"|{_LABELLED}"
+    ),
     "date": (
         r"\b\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)?)?"
-        rf"|\b\d{{1,2}}\.? {_MONTH} \d{{4}}\b|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}\b"
+        rf"|\b(?:{_WEEKDAY},? )?(?:\d{{1,2}}\.? {_MONTH} \d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})\b"
         r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b"
     ),
     "time": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[ap]m\b)?",
     "number": r"\b\d{9,}\b",
 }
-_SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()), re.IGNORECASE)
+# Most characters stand inside of a word: looking back before anything is tried halves the time.
+_SPANS = re.compile(
+    f"(?<![a-z0-9])(?:{'|'.join(f'(?P<{kind}>{pattern})' for kind, pattern in _KINDS.items())})", re.IGNORECASE
+)
 
 
 def mask(text: str) -> str:
@@ -36,17 +53,39 @@ def mask(text: str) -> str:
 
 
 class Span(NamedTuple):
-    """The first changing text in the head of most prompts.
+    """The first changing text in the head of prompts.
 
     Attributes:
         kind: ``date``, ``time``, ``id`` or ``number``.
         characters: what comes before it, in the median prompt.
         share: prompts that have one of this kind in this place, of all prompts looked at.
+        ends_head: whether half of these prompts or more begin with one text that ends where it stands: it is what they
+            differ by.
     """
 
     kind: str
     characters: int
     share: float
+    ends_head: bool
+
+
+class _Seen:
+    """What stands in one place of the prompts, all of one kind."""
+
+    __slots__ = ("heads", "starts", "values")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.values: Counter[str] = Counter()
+        self.heads: Counter[int] = Counter()
+
+    def span(self, kind: str, prompts: int) -> Span | None:
+        """Return it if it changes: no value is in half of the prompts that have it."""
+        count = len(self.starts)
+        if count < _LEAST_SHARE * prompts or 2 * self.values.most_common(1)[0][1] >= count:
+            return None
+        ends_head = 2 * self.heads.most_common(1)[0][1] >= count
+        return Span(kind, sorted(self.starts)[count // 2], count / prompts, ends_head)
 
 
 class Spans:
@@ -55,7 +94,7 @@ class Spans:
     def __init__(self) -> None:
         """Start with no prompt."""
         self._prompts = 0
-        self._places: list[dict[str, tuple[list[int], Counter[str]]]] = []
+        self._places: list[dict[str, _Seen]] = []
 
     def add(self, text: str) -> None:
         """Look at the head of one more prompt."""
@@ -63,15 +102,15 @@ class Spans:
         for place, match in enumerate(itertools.islice(_SPANS.finditer(text[:HEAD_CHARACTERS]), _PLACES)):
             if place == len(self._places):
                 self._places.append({})
-            starts, values = self._places[place].setdefault(match.lastgroup or "", ([], Counter()))
-            starts.append(match.start())
-            values[match.group()] += 1
+            seen = self._places[place].setdefault(match.lastgroup or "", _Seen())
+            seen.starts.append(match.start())
+            seen.values[match.group()] += 1
+            seen.heads[hash(text[: match.start()])] += 1
 
     def result(self) -> Span | None:
-        """Return the first that most prompts have, all of one kind, and of which no value is in half of the prompts."""
+        """Return the first that changes and that a tenth of the prompts or more have; of two, the one that more have."""
         for kinds in self._places:
-            kind, (starts, values) = max(kinds.items(), key=lambda item: len(item[1][0]))
-            share = len(starts) / self._prompts
-            if share >= _LEAST_SHARE and 2 * values.most_common(1)[0][1] < self._prompts:
-                return Span(kind, sorted(starts)[len(starts) // 2], share)
+            spans = [span for kind, seen in kinds.items() if (span := seen.span(kind, self._prompts))]
+            if spans:
+                return max(spans, key=lambda span: span.share)
         return None
