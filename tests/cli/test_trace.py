@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,18 @@ def test_a_conversion_that_is_told_to_end_leaves_no_file(
     assert prefixroute("convert", trace, "-o", tmp_path / "x.jsonl").code == 143
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_trace_that_is_written_to_a_pipe_is_whole(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        written = prefixroute("convert", trace, "-o", pipe)
+        lines = read.result(timeout=20).splitlines()
+    assert (written.code, written.out) == (0, "")
+    assert "180 requests" in written.err
+    assert len([json.loads(line) for line in lines]) == 181
 
 
 def test_one_key_writes_one_file_and_none_writes_another(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:

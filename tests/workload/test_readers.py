@@ -507,6 +507,14 @@ def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
         read_trace(path, Options(format="lengths"))
 
 
+@pytest.mark.parametrize(
+    "lines", [[json.dumps({"time": 1, "token_ids": [1]})], ["TIMESTAMP,ContextTokens,GeneratedTokens", "1,2,3"]]
+)
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "t").write_text("\n".join(lines), encoding="utf-8-sig")
+    assert len(read(tmp_path / "t")) == 1
+
+
 def test_nothing_known(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(TraceError, match=r"x\.csv:1: neither JSON nor a known CSV header: 'a,b'"):

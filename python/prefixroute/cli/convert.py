@@ -98,7 +98,11 @@ def _convert(paths: list[Path], said: Options, target: Path, key: bytes, *, quie
         options.name_bad_lines(workload)
         written = convert(workload, target, key)
     line = f"{target}: {written.requests:,} requests, {written.prompt_tokens:,} prompt tokens"
-    console.say(line, console.stdout())
+    # A pipe may be our own stdout, where a line of ours would end up in the trace.
+    if target.is_file():
+        console.say(line, console.stdout())
+    else:
+        console.note(line)
 
 
 def _key(path: Path | None) -> bytes:

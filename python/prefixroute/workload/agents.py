@@ -59,6 +59,20 @@ class AgentsShape(Shape):
         if self.spawn > 1:
             raise ConfigError(f"agents spawn must be a chance, 0 to 1, got {self.spawn}")
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a main agent's last context with a sub-agent that goes on from it."""
+        steps = self.steps + self.sub_steps
+        layers = self.system_tokens + self.group_tokens + self.own_tokens
+        return layers + steps * (self.step_tokens + self.answer_tokens)
+
+    def kept_tokens(self, requests: int) -> float:  # noqa: ARG002 - all tasks are opened at once
+        """Return the tokens of the layers, and of the contexts of the agents of all open tasks."""
+        agents_of_task = 1 + self.spawn * self.steps
+        return (
+            self.groups * (self.system_tokens + self.group_tokens) + self.tasks * agents_of_task * self.longest_tokens
+        )
+
 
 @dataclass(slots=True)
 class _Agent:
@@ -101,6 +115,7 @@ def agents(
         shape: sizes; planning figures unless given.
     """
     sizes = AgentsShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         times = (arrivals or Even()).times(stream(seed, "agents.arrivals"))

@@ -41,6 +41,15 @@ class ChatShape(Shape):
         """Return the prompt's length at the given turn, counted from 0."""
         return self.system_tokens + self.user_tokens + turn * (self.user_tokens + self.answer_tokens)
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a whole conversation."""
+        return self.prompt_tokens(self.turns - 1) + self.answer_tokens
+
+    def kept_tokens(self, requests: int) -> float:
+        """Return the tokens of the conversations that are open."""
+        return min(self.slots, requests) * self.longest_tokens
+
 
 @dataclass(slots=True)
 class _Slot:
@@ -72,6 +81,7 @@ def chat(
         shape: sizes; the article's unless given.
     """
     sizes = ChatShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -161,11 +162,11 @@ def _written_whole(path: Path) -> Iterator[IO[bytes]]:
 
     A link stays, and what it leads to is replaced. A device or a pipe is written to: a file must not take its place.
     """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        with _packing(path, target) as stream:
+    if path.exists() and not path.is_file():
+        with _packing(path, path) as stream:
             yield stream
         return
+    target = Path(os.path.realpath(path))  # `resolve` raises where a link leads to itself
     part = target.with_name(f"{target.name}.part")
     try:
         with _packing(path, part) as stream:

@@ -42,6 +42,15 @@ class DocumentsShape(Shape):
     answer_tokens: int = 200
     zipf: float = 1.0
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a document, a question and its answer."""
+        return self.document_tokens + self.question_tokens + self.answer_tokens
+
+    def kept_tokens(self, requests: int) -> float:  # noqa: ARG002 - all documents are made at once
+        """Return the tokens of all documents."""
+        return self.documents * self.document_tokens
+
 
 def documents(
     seed: int = 1,
@@ -64,6 +73,7 @@ def documents(
         shape: sizes; the article's unless given.
     """
     sizes = DocumentsShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)

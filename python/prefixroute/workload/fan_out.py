@@ -33,6 +33,15 @@ class FanOutShape(Shape):
     prompt_tokens: int = 3_000
     answer_tokens: int = 500
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a prompt and one answer."""
+        return self.shared_tokens + self.prompt_tokens + self.answer_tokens
+
+    def kept_tokens(self, requests: int) -> float:  # noqa: ARG002 - one group at a time
+        """Return the tokens of one prompt and its answer."""
+        return self.longest_tokens
+
 
 def fan_out(
     seed: int = 1,
@@ -54,6 +63,7 @@ def fan_out(
         shape: sizes; planning figures unless given.
     """
     sizes = FanOutShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         process = arrivals or Even(Even().rate_per_s / sizes.copies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +31,7 @@ class FewShotShape(Shape):
 
     KIND: ClassVar[str] = "few_shot"
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"instruction_tokens", "answer_tokens"})
+    MOST: ClassVar[Mapping[str, int]] = {"levels": 64}
 
     instruction_tokens: int = 1_000
     tasks: int = 20
@@ -40,6 +41,17 @@ class FewShotShape(Shape):
     question_tokens: int = 150
     answer_tokens: int = 50
     zipf: float = 1.0
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a path of the tree, a question and its answer."""
+        examples = self.instruction_tokens + self.levels * self.example_tokens
+        return examples + self.question_tokens + self.answer_tokens
+
+    def kept_tokens(self, requests: int) -> float:
+        """Return the tokens of the paths that are known at the end, at most."""
+        paths: int = 2 * self.tasks * self.variants ** (self.levels - 1)
+        return min(paths, requests * self.levels) * self.longest_tokens
 
 
 def few_shot(
@@ -60,6 +72,7 @@ def few_shot(
         shape: sizes; planning figures unless given.
     """
     sizes = FewShotShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -10,20 +11,31 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.bounds import whole
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.draws import LONGEST
 from prefixroute.errors import ConfigError
 from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals
+from prefixroute.workload.readers.lines import MOST_BLOCK
 
 GIVEN = "given by the user"
 RATE = Assumption(
     "requests_per_day", REQUESTS_PER_DAY, "requests a day", "evenly over the day, seed article, 2026-11", assumed=True
 )
 """How often requests arrive where nobody says."""
+MOST_THINGS = 5_000_000
+"""Turns, documents, tenants and so on, at most."""
+MOST_TOKENS = LONGEST * MOST_BLOCK
+"""Tokens of any part of a prompt, at most: what the longest prompt can have."""
+MOST_KEPT = 1 << 29
+"""Blocks that a generator may keep at a time: 4 GiB of hashes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(ABC):
     """Sizes of a generator, each with a default. Whole numbers are 1 or more, and other numbers 0 or more.
+
+    Tokens are at most 2**32, counts 5 million. Together they are bounded by :meth:`check`.
 
     Raises:
         ConfigError: naming the size, what it is and what it may be.
@@ -37,6 +49,8 @@ class Shape:
     """Where those are from that are from elsewhere, by the size's name."""
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset()
     """Whole numbers that may be 0, where that means "none of it"."""
+    MOST: ClassVar[Mapping[str, int]] = {}
+    """Bounds of whole numbers that are lower than those of other counts, by name."""
 
     def __post_init__(self) -> None:
         """Check that every size can be used."""
@@ -44,11 +58,39 @@ class Shape:
             value = getattr(self, size.name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            least = 1 if isinstance(size.default, int) and size.name not in self.MAY_BE_ZERO else 0
-            if isinstance(size.default, int) and not isinstance(value, int):
+            counts = isinstance(size.default, int)
+            least = 1 if counts and size.name not in self.MAY_BE_ZERO else 0
+            if counts and not isinstance(value, int):
                 raise ConfigError(f"{self.KIND} {size.name} must be a whole number, got {value}")
             if not least <= value < math.inf:
                 raise ConfigError(f"{self.KIND} {size.name} must be {least} or more, got {value}")
+            most = self.MOST.get(size.name, MOST_TOKENS if size.name.endswith("tokens") else MOST_THINGS)
+            if counts and value > most:
+                raise ConfigError(f"{self.KIND} {size.name} must be {least} to {most}, got {value}")
+
+    @property
+    @abstractmethod
+    def longest_tokens(self) -> int:
+        """Tokens of the longest prompt with its answer."""
+
+    @abstractmethod
+    def kept_tokens(self, requests: int) -> float:
+        """Return about how many tokens the texts have that are held at a time, in a workload of so many requests."""
+
+    def check(self, block_size: int, requests: int) -> None:
+        """Refuse what no index takes, and what would not fit in memory, before anything is made.
+
+        Raises:
+            ConfigError: naming what is too large, and the bound.
+        """
+        whole("requests", requests, 0)
+        whole("block_size", block_size, 1, MOST_BLOCK)
+        longest = self.longest_tokens // block_size
+        if longest > LONGEST:
+            raise ConfigError(f"{self.KIND}: a prompt and its answer must have {LONGEST} blocks at most, got {longest}")
+        kept = self.kept_tokens(requests) / block_size
+        if kept > MOST_KEPT:
+            raise ConfigError(f"{self.KIND}: texts kept at a time must have {MOST_KEPT} blocks at most, got {kept:.4g}")
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

@@ -55,6 +55,16 @@ class TenantsShape(Shape):
         if len(shares) and not ((shares >= 0).all() and 0 < shares.sum() < np.inf):
             raise ConfigError(f"tenants shares must be 0 or more, finite, and not all 0, got {self.shares}")
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of a whole conversation."""
+        return self.system_tokens + self.turns * (self.user_tokens + self.answer_tokens)
+
+    def kept_tokens(self, requests: int) -> float:
+        """Return the tokens of the system prompts, and of the conversations that are open."""
+        senders = len(self.shares) or self.tenants
+        return senders * self.system_tokens + min(self.slots + senders, requests) * self.longest_tokens
+
 
 @dataclass(slots=True)
 class _Slot:
@@ -81,6 +91,7 @@ def tenants(
         shape: sizes; planning figures unless given.
     """
     sizes = TenantsShape() if shape is None else shape
+    sizes.check(block_size, requests)
 
     def source() -> Iterator[Request]:
         return _requests(seed, requests, block_size, arrivals or Even(), sizes)

@@ -20,8 +20,20 @@ from prefixroute.workload.readers.lines import MOST_BLOCK, shown
 
 _BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
 _ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
-_TIMES = ("timestamp", "time", "ts", "start_time", "startTime", "request_time", "created_at", "@timestamp", "created")
-_TIMES_MS = ("timestamp_ms", "time_ms", "ts_ms")
+_TIMES = (
+    "timestamp",
+    "time",
+    "ts",
+    "timestamp_ms",
+    "time_ms",
+    "ts_ms",
+    "start_time",
+    "startTime",
+    "request_time",
+    "created_at",
+    "@timestamp",
+    "created",
+)
 _SESSIONS = ("session", "session_id", "sessionId", "conversation_id", "thread_id", "x-session-id")
 
 
@@ -30,7 +42,7 @@ def _in(places: tuple[str, ...], *names: str) -> tuple[str, ...]:
 
 
 DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
-    "time": _TIMES + _TIMES_MS,
+    "time": _TIMES,
     "end_time": (),
     "duration": (),
     "messages": _in(_BODIES, "messages"),

@@ -19,6 +19,8 @@ from prefixroute.errors import TraceError
 if TYPE_CHECKING:
     from prefixroute.workload.readers.reading import Reading
 
+_BYTE_ORDER_MARK = "\ufeff"
+"""What some tools put in front of UTF-8."""
 _GZIP_MAGIC = b"\x1f\x8b"
 MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
@@ -73,7 +75,7 @@ def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 reading.refuse(number, TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
                 continue
-            yield number, text
+            yield number, text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 
 class Row:
@@ -143,7 +145,8 @@ def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) 
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int or not least <= value <= most:
-        bounds = f"{least} or more" if most == MOST else f"{least} to {most}"
+        beyond = type(value) is int and value > most
+        bounds = f"{least} to {most}" if beyond or most < MOST else f"{least} or more"
         raise row.error(f"{name} must be a whole number, {bounds}, got {shown(value)}")
     return value
 
@@ -208,7 +211,7 @@ def cells_of(path: Path, line: int, text: str) -> list[str]:
         TraceError: at a line that is not CSV.
     """
     try:
-        return next(csv.reader([text.strip().lstrip("\ufeff")]), [])
+        return next(csv.reader([text.strip()]), [])
     except csv.Error as error:
         raise TraceError(f"{path}:{line}: not CSV: {error}") from error
 
