@@ -105,6 +105,13 @@ def test_what_users_write_behind_a_shared_head_is_no_fault_of_the_prompt(tmp_pat
     assert "nothing behind it is shared" not in " ".join(read_trace(tmp_path / "log.jsonl").notes)
 
 
+def test_dates_that_some_users_write_are_not_even_looked_at(tmp_path: Path) -> None:
+    def said(number: int) -> str:
+        return f"{chr(97 + number) * 9}, " + (f"since {number % 28 + 1} May 2026. " if number % 3 == 0 else "hello. ")
+
+    assert trace_of(tmp_path, "", said).volatile is None
+
+
 @given(st.text())
 def test_masking_is_done_once_and_leaves_no_digits_of_a_date(text: str) -> None:
     once = mask(f"{text} 2026-11-29 10:15 ")

@@ -80,11 +80,16 @@ class _Seen:
         self.heads: Counter[int] = Counter()
 
     def span(self, kind: str, prompts: int) -> Span | None:
-        """Return it if it changes: no value is in half of the prompts that have it."""
+        """Return it if it changes: no value is in half of the prompts that have it.
+
+        What fewer than half of all prompts have must end a head: dates that users write here and there are no fault.
+        """
         count = len(self.starts)
         if count < _LEAST_SHARE * prompts or 2 * self.values.most_common(1)[0][1] >= count:
             return None
         ends_head = 2 * self.heads.most_common(1)[0][1] >= count
+        if not ends_head and 2 * count < prompts:
+            return None
         return Span(kind, sorted(self.starts)[count // 2], count / prompts, ends_head)
 
 
