@@ -124,7 +124,7 @@ def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
         yield Finding(
             "session-key",
             "warning",
-            "The trace has no session key: sessions were inferred from prompts that extend earlier ones. The session "
+            "Requests carry no session key, or hardly any do: sessions were inferred from prompts that extend earlier ones. The session "
             "policy needs a key in the request (a header, a user or conversation id).",
         )
     elif profile.keyless > NOTABLE:
