@@ -146,7 +146,9 @@ def test_a_narrow_terminal_loses_columns_and_no_figures(width: int) -> None:
 
 def test_the_articles_cache_says_that_it_overstates(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["--replicas", 1, "--seeds", 1, "--policies", "round-robin", "--cache"]
-    assert "overstates" in prefixroute("simulate", "chat", *options, "entries").out
+    entries = prefixroute("simulate", "chat", *options, "entries").out
+    assert "overstates" in entries
+    assert "one cache of unlimited size, whole prompts;" in entries
     assert "overstates" not in prefixroute("simulate", trace, *options, "blocks").out
 
 

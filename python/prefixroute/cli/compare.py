@@ -107,7 +107,7 @@ def show(found: Comparison, out: Console) -> None:
         console.say(f"  The terminal is too narrow for {', '.join(left_out)}.", out)
     floor = found.rows[0].floor
     if floor is not None:
-        console.say(f"  {floor_line(floor)}", out)
+        console.say(f"  {floor_line(floor, found.assumptions)}", out)
     said = (
         f"{found.winner} is {_best(found)}"
         if found.winner

@@ -22,7 +22,7 @@ def show(study: Study, console: Console) -> None:
     table, left_out = _fitting(study, console)
     console.print(table)
     if study.floor is not None:
-        say(f"  {floor_line(study.floor)}\n", console)
+        say(f"  {floor_line(study.floor, study.assumptions)}\n", console)
     if left_out:
         say(f"  The terminal is too narrow for {', '.join(left_out)}.", console)
     show_assumptions(study.assumptions, study.notes, console)

@@ -107,7 +107,7 @@ def _rows(advice: Advice) -> Iterator[str]:
         yield f"<tr>{html.cell(row.policy, text_like=True)}{''.join(map(html.cell, figures))}{verdict}</tr>"
     floor = compared.rows[0].floor
     if floor is not None:
-        yield f'<tr class="floor first"><td class="text" colspan="8">{escape(floor_line(floor))}</td></tr>'
+        yield f'<tr class="floor first"><td class="text" colspan="8">{escape(floor_line(floor, compared.assumptions))}</td></tr>'
 
 
 TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}

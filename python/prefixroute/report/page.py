@@ -43,7 +43,7 @@ def _rows(study: Study) -> Iterator[str]:
         yield f'<tr class="{"" if row["replicas"] == before else "first"}">{cells}</tr>'
         before = row["replicas"]
     if study.floor is not None:
-        line = escape(floor_line(study.floor))
+        line = escape(floor_line(study.floor, study.assumptions))
         yield f'<tr class="floor first"><td class="text" colspan="{len(shown)}">{line}</td></tr>'
 
 

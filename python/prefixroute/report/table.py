@@ -67,9 +67,11 @@ def usd(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
 
 
-def floor_line(floor: float) -> str:
+def floor_line(floor: float, assumptions: Iterable[Assumption]) -> str:
     """Return the line that stands below every table of recompute ratios."""
-    return f"floor {100 * floor:.2f} %: one cache of unlimited size, full blocks only; no routing recomputes less"
+    entries = any((item.name, item.value) == ("cache", "entries") for item in assumptions)
+    held = "whole prompts" if entries else "full blocks only"
+    return f"floor {100 * floor:.2f} %: one cache of unlimited size, {held}; no routing recomputes less"
 
 
 def figure(value: float | str) -> str:
