@@ -100,11 +100,15 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     dollars = [line for line in shown.out.splitlines() if line.startswith(("Expected: ", "Against "))]
     assert f"${expected:,.2f} of prefill per million requests (busiest replica" in dollars[0]
     assert all("busiest replica" in line for line in dollars)
-    behind = "ASSUMED behind these figures: gpu, model, utilisation, tensor_parallel, overhead_s, usd_per_gpu_hour, capacity_tokens."
+    behind = (
+        "ASSUMED behind these figures: gpu, model, kv_bytes, utilisation, bandwidth_utilisation, tensor_parallel, overhead_s, "
+        "usd_per_gpu_hour, capacity_tokens, chunk_tokens, max_running."  # the fleet is sized in time
+    )
     assert f"\n{behind}\n" in shown.out
     assert f"<p>{behind}</p>" in text
     given = ["--capacity", "300k", "--gpu", "H100", "--model", "Qwen3-8B", "--price", 4.29, "--tensor-parallel", 1]
-    assert "ASSUMED behind these figures: utilisation, overhead_s." in prefixroute(*options, *given).out
+    left = "ASSUMED behind these figures: kv_bytes, utilisation, bandwidth_utilisation, overhead_s, chunk_tokens, max_running."
+    assert left in prefixroute(*options, *given).out
     assert f"<p>{dollars[-1]}</p>" in text
     assert f"on 2 replicas: {document['advice']['verdict']}</h1>" in text
     assert "<figcaption>Prefill cost, busiest replica</figcaption>" in text

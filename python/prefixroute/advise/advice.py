@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from prefixroute.advise.choice import CURRENT, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.times import duration, unit_of
-from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, Assumption, defaults, on_defaults
+from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, TIMED, defaults, on_defaults
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 
@@ -214,7 +214,9 @@ class Advice:
             f"({waiting}), ${row.usd_per_million_requests_busiest:,.2f} of prefill per million requests ({BUSIEST}, "
             f"with {prefill_skew(row):.2f} x the mean of prefill time)."
         )
-        return (expected, *assumed_behind(self.comparison.assumptions))
+        sized = any(one.kind == "fleet-size" for one in self.findings)  # in time, whatever the rest was
+        names = [item.name for item in defaults(BEHIND | TIMED if sized else BEHIND, self.comparison.assumptions)]
+        return (expected, *([f"ASSUMED behind these figures: {', '.join(names)}."] if names else []))
 
     @property
     def remaining(self) -> tuple[Finding, ...]:
@@ -287,12 +289,6 @@ class Advice:
         assumed = [item for item in self.comparison.assumptions if item.assumed]
         parts += ["", "Assumed (nobody gave these)", *(f"  {item}" for item in assumed)]
         return "\n".join(parts) + "\n"
-
-
-def assumed_behind(assumptions: Sequence[Assumption]) -> list[str]:
-    """Return a line that names the defaults which an advice's figures rest on; none where all were given."""
-    names = [item.name for item in defaults(BEHIND, assumptions)]
-    return [f"ASSUMED behind these figures: {', '.join(names)}."] if names else []
 
 
 def _fields(value: Any) -> dict[str, Any]:
