@@ -96,6 +96,14 @@ def test_what_cannot_be_compared_is_refused(policies: list[str], settings: dict[
         compare(SMALL, policies, **settings)  # type: ignore[arg-type]
 
 
+def test_one_run_takes_a_tenth_as_luck() -> None:
+    found = compare(SMALL, ["round-robin", "random", "session"], scenario=FLEET, seeds=1, metric=METRIC)
+    gap, own = found.difference("random").usd_per_million_requests_busiest, found.row("session")
+    assert found.difference("random").verdict == "worse"
+    assert gap.high - gap.value >= 0.1 * own.usd_per_million_requests_busiest
+    assert any(note.startswith("one run of each policy") for note in found.notes)
+
+
 def test_equal_policies_are_told_apart_no_more_often_than_the_level_allows() -> None:
     """Two that draw a replica at random, by busiest dollars: which sessions meet there is luck."""
 

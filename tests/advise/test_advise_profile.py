@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from prefixroute.advise.findings import facts
 from prefixroute.advise.profile import common_blocks, profile
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim import floor
@@ -86,3 +88,13 @@ def test_an_empty_workload_has_a_profile() -> None:
 def test_common_blocks(one: list[int], other: list[int], shared: int) -> None:
     chains = [np.cumsum(np.array(values, np.uint64) * np.uint64(31)) for values in (one, other)]
     assert common_blocks(*chains) == shared
+
+
+def test_several_models_are_priced_as_one_and_that_is_said() -> None:
+    plain = of([("a", [1, 2, 3]), ("b", [1, 2, 4])])
+    mixed = replace(plain, source=lambda: (r._replace(model=f"m{at}") for at, r in enumerate(plain.requests())))
+    for workload, models in ((plain, 0), (mixed, 2)):
+        found = profile(workload)
+        assert found.models == models
+        kinds = [finding.kind for finding in facts(found, workload, None)]
+        assert ("several-models" in kinds) == (models > 1)

@@ -52,7 +52,6 @@ def test_compare_shows_the_dollars_that_decide(prefixroute: Prefixroute, trace: 
     for row in document["rows"]:
         assert f"{row['usd_per_million_requests_busiest']:.4g}" in shown
     alone = prefixroute(*options, *metric, "--seeds", 1)
-    assert "no winner" in alone.out
     assert "one run of each policy: how evenly it shares work out is partly luck" in " ".join(alone.out.split())
 
 

@@ -90,6 +90,16 @@ def test_a_seed_is_a_placement_of_its_own_on_which_all_routers_agree() -> None:
     assert len({tuple(homes(seed)) for seed in range(4)}) == 4
 
 
+def test_several_routers_do_not_take_turns_in_step() -> None:
+    """Else four of them send four requests in a row to the same replica, and round robin looks like session."""
+    workload = chat(1, requests=2_000)
+    one, four = (simulate(workload, Scenario(policy="round-robin", routers=count)) for count in (1, 4))
+    replicas = four.log.column("replica")
+    assert (replicas[1:] == replicas[:-1]).mean() < 0.05
+    assert four.outcome.recompute_ratio == pytest.approx(one.outcome.recompute_ratio, abs=0.03)
+    assert set(four.outcome.served) <= {249, 250, 251}
+
+
 def test_load_in_order_counts_requests_by_part() -> None:
     run = simulate(chat(1, requests=103), Scenario(policy="round-robin", replicas=4))
     edges, load = run.load(buckets=10)

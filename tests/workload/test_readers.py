@@ -737,3 +737,14 @@ def test_what_a_log_leaves_out_of_answers_is_said_and_their_length_assumed(tmp_p
     noted = {name for name, trace in traces.items() if "answers are not in the log" in " ".join(trace.notes)}
     assert noted == {"neither", "lengths"}
     assert next(traces["answers"].requests()).output_tokens > 0
+
+
+def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> None:
+    log, fields = tmp_path / "log.jsonl", tmp_path / "map.toml"
+    log.write_text("\n".join(json.dumps({"t": 10 + at, "prompt": f"{at} " * 60, "latency": 2}) for at in range(5)))
+    for path, said in (("latency", ()), ("latencyy", ("latencyy",))):
+        fields.write_text(f'time_unit = "s"\n[fields]\nend_time = "t"\nduration = "{path}"\n')
+        notes = read_trace(log, Options(fields=FieldMap.read(fields))).notes
+        told = [note for note in notes if "where the field map says" in note]
+        assert [note.rpartition(": ")[2] for note in told] == list(said)
+        assert all(note.startswith("none of the first 5 requests has duration") for note in told)

@@ -168,8 +168,8 @@ class _Inquiry:
                 return chosen, late
             if today is None:
                 in_use = replace(scenario, policy=self.asked.current or IN_USE, label="")
-                today = read(workload, in_use, self.cost, self.work.runs(1)).ttft_s
-            ttft = read(workload, scenario, self.cost, self.work.runs(1)).ttft_s
+                today = read(workload, in_use, self.cost, self.asked.seeds, self.work.runs(self.asked.runs)).ttft_s
+            ttft = read(workload, scenario, self.cost, self.asked.seeds, self.work.runs(self.asked.runs)).ttft_s
             if ttft <= FAR_SLOWER * today:
                 return chosen, late
             late[chosen] = findings.Late(ttft, today)
@@ -260,8 +260,15 @@ class _Inquiry:
         """Look for a smaller fleet, in time; what that rests on joins the assumptions."""
         if self.base.replicas == 1 or self.facts.span_s <= 0:
             return []
-        today, told = self.asked.current or IN_USE, self.work.runs(SIZINGS)
-        found = smaller_fleet(self.workload, self.scenario, today, cost=self.cost, progress=told)
+        asked = self.asked
+        found = smaller_fleet(
+            self.workload,
+            self.scenario,
+            asked.current or IN_USE,
+            cost=self.cost,
+            seeds=asked.seeds,
+            progress=self.work.runs(SIZINGS * asked.runs),
+        )
         known = {item.name for item in self.comparison.assumptions}
         more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, *more))
@@ -311,7 +318,7 @@ def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> i
     return (
         own
         + fronts
-        + (SIZINGS + LOOKS * (1 + asked.variants)) * (facts.span_s > 0)
+        + (SIZINGS + LOOKS * (1 + asked.variants)) * asked.runs * (facts.span_s > 0)
         + BACKTESTS * bool(facts.reported)
         + len(scenarios) * asked.runs * asked.variants
     )

@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.profile import common_head
-from prefixroute.advise.sample import COLUMNS, DRAWN, PERCENTILES, Measure, Sample, clusters, differences
+from prefixroute.advise.sample import COLUMNS, DRAWN, LUCK, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Outcome, Row, Scenario
@@ -26,7 +26,8 @@ METRICS = (*COLUMNS, *PERCENTILES)
 VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
 """Verdicts in words."""
 ONE_RUN = (
-    "one run of each policy: how evenly it shares work out is partly luck, which no interval shows; more --seeds do"
+    f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the dollars by "
+    "the busiest replica are taken; more seeds measure it"
 )
 OUTCOME = attrgetter("outcome")
 

@@ -52,6 +52,14 @@ def facts(profile: Profile, workload: Workload, mended: Profile | None) -> Itera
                 "floor_if_fixed": broken.floor_if_fixed,
             },
         )
+    if profile.models > 1:
+        yield Finding(
+            "several-models",
+            "note",
+            f"Requests ask for {profile.models} models. All are priced as one here, and every replica is taken to serve them "
+            "all: where each has replicas of its own, take the trace apart and ask for each.",
+            {"models": profile.models},
+        )
     if profile.short > NOTABLE:
         yield Finding(
             "shorter-than-a-block",

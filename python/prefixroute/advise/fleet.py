@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
@@ -12,6 +12,7 @@ from prefixroute.advise.times import duration
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.sim.sweep import seeds_of
 from prefixroute.sim.tasks import Report, RunTask
 from prefixroute.workload import Workload
 
@@ -26,15 +27,30 @@ def in_time(scenario: Scenario, cost: CostModel) -> Scenario:
     return scenario if scenario.engine is not None else replace(scenario, engine=EngineModel(cost))
 
 
-def read(workload: Workload, scenario: Scenario, cost: CostModel, progress: Report | None = None) -> Told:
-    """Return what a run in time on the first :data:`SIZED_REQUESTS` tells of the percentile."""
-    task = RunTask(workload.head(SIZED_REQUESTS), in_time(scenario, cost), cost, Reading(PERCENTILE))
-    told: Told = task.run(_within(progress, scenario))
-    return told
+def read(
+    workload: Workload,
+    scenario: Scenario,
+    cost: CostModel,
+    seeds: int | Sequence[int] = 1,
+    progress: Report | None = None,
+) -> Told:
+    """Return what runs in time on the first :data:`SIZED_REQUESTS` tell of the percentile: the worst of the seeds."""
+    head, timed = workload.head(SIZED_REQUESTS), in_time(scenario, cost)
+    told: list[Told] = [
+        RunTask(head, replace(timed, seed=seed), cost, Reading(PERCENTILE)).run(_within(progress, scenario))
+        for seed in seeds_of(seeds)
+    ]
+    return max(told)
 
 
 def smaller_fleet(
-    workload: Workload, advised: Scenario, today: AnyPolicy, *, cost: CostModel, progress: Report | None = None
+    workload: Workload,
+    advised: Scenario,
+    today: AnyPolicy,
+    *,
+    cost: CostModel,
+    seeds: int | Sequence[int] = 1,
+    progress: Report | None = None,
 ) -> Finding:
     """Return the smallest fleet under the advised policy that answers as soon as the whole one does under today's.
 
@@ -45,18 +61,19 @@ def smaller_fleet(
         advised: the fleet with the advised policy.
         today: the policy in use, whose percentile of TTFT is the promise.
         cost: prices and seconds.
+        seeds: how many, counted from 1, or the seeds themselves; the worst counts, as in :func:`size`.
         progress: told about what share of the search is done.
     """
     head, advised = workload.head(SIZED_REQUESTS), in_time(advised, cost)
     before = replace(advised, policy=today, label="")
-    now, then = (read(workload, one, cost, progress) for one in (before, advised))
+    now, then = (read(workload, one, cost, seeds, progress) for one in (before, advised))
     promise = Slo(PERCENTILE, (1 + SOONER) * max(now.ttft_s, 1e-9))
     sizing = size(
         head,
         promise,
         [advised.policy],
         scenario=advised,
-        seeds=(advised.seed,),
+        seeds=seeds,
         most=advised.replicas,
         cost=cost,
         progress=progress,
@@ -65,7 +82,7 @@ def smaller_fleet(
     enough = fleet.replicas
     alike = None
     if enough is not None and enough < advised.replicas:
-        alike = read(workload, replace(before, replicas=enough), cost).ttft_s <= promise.seconds
+        alike = read(workload, replace(before, replicas=enough), cost, seeds).ttft_s <= promise.seconds
     told = _sentence(fleet, advised, before, now) + _reason(before, enough, alike=alike)
     if then.is_overloaded:
         told = (
@@ -135,6 +152,8 @@ def _looked_at(workload: Workload, cost: CostModel, count: int, fleet: Fleet) ->
     saved = f" That is ${cost.usd_per_month(spared):,.0f} a month less." if spared else ""
     whole = workload.request_count is not None and workload.request_count <= SIZED_REQUESTS
     basis = "the whole trace" if whole else f"the first {SIZED_REQUESTS:,} requests"
+    if spared:
+        saved += f" They would be busy {100 * (fleet.busy or 0.0):.0f} % of the time, with none to spare for a failure."
     return f"{saved} Simulated in time on {basis}; see `prefixroute size` for another promise."
 
 

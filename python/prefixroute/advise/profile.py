@@ -57,6 +57,7 @@ class Profile:
         sessions: distinct session keys.
         keyless: share of requests without a session key.
         documents: distinct document keys.
+        models: distinct models asked for.
         prompt_tokens: of all requests.
         span_s: seconds from the first arrival to the last.
         head_tokens: length of the common head.
@@ -76,6 +77,7 @@ class Profile:
     sessions: int
     keyless: float
     documents: int
+    models: int
     prompt_tokens: int
     span_s: float
     head_tokens: int
@@ -153,6 +155,7 @@ class _Tally:
         self.store = BlockStore(None, block_size)
         self.contexts: dict[str, list[Hashes]] = {}
         self.documents: set[str] = set()
+        self.models: set[str] = set()
         self.requests = self.prompt = self.keyless = self.short = self.reported = self.turns = 0
         self.hit = self.by_head = self.by_session = self.short_hits = 0
         self.first_s = self.last_s = 0.0
@@ -168,6 +171,8 @@ class _Tally:
         self.prompt += request.prompt_tokens
         self.short += not len(request.prompt)
         self.reported += request.reported_hit_tokens is not None
+        if request.model is not None:
+            self.models.add(request.model)
         if request.document is not None:
             self.documents.add(request.document)
         hit = self.store.serve(request)
@@ -211,6 +216,7 @@ class _Tally:
             sessions=len(self.contexts),
             keyless=self.keyless / requests,
             documents=len(self.documents),
+            models=len(self.models),
             prompt_tokens=self.prompt,
             span_s=self.last_s - self.first_s,
             head_tokens=len(self.head) * self.size,

@@ -15,7 +15,7 @@ from prefixroute.advise import Comparison, compare
 from prefixroute.advise.compare import VERDICTS
 from prefixroute.advise.times import unit_of
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.table import show_assumptions
+from prefixroute.cli.table import ORDERED_NOTE, show_assumptions
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, on_defaults
 from prefixroute.report.table import floor_line, usd
 
@@ -118,7 +118,8 @@ def show(found: Comparison, out: Console) -> None:
     console.say(f"  By {WORDS[found.metric]}, {said}.\n", out)
     for one in found.idle:
         console.say(f"  Note: {one.text()}", out)
-    show_assumptions(found.assumptions, found.notes, out)
+    in_time = found.rows[0].queue_mean_s is not None
+    show_assumptions(found.assumptions, (*found.notes, *(() if in_time else (ORDERED_NOTE,))), out)
 
 
 def _best(found: Comparison) -> str:

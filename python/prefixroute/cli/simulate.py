@@ -10,7 +10,7 @@ import typer
 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
-from prefixroute.cli.table import show
+from prefixroute.cli.table import ORDERED_NOTE, show
 from prefixroute.report import Study
 from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
@@ -23,7 +23,6 @@ EXAMPLE = (
 
 LOAD_PARTS = 60
 """Parts of a run in the chart of the load."""
-ORDERED_NOTE = "Requests are served one after another, without a clock: TTFT is prefill time alone, without queueing."
 ENTRIES_NOTE = (
     "Cache `entries` is the seed article's model. It stores the shared system prompt once per conversation and so "
     "overstates pressure at 1 to 4 replicas; `--cache blocks` stores it once, as engines do."

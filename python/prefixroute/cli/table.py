@@ -13,6 +13,7 @@ from prefixroute.costmodel import Assumption
 from prefixroute.report.study import Study
 from prefixroute.report.table import Column, columns, floor_line, remarks
 
+ORDERED_NOTE = "Requests are served one after another, without a clock: TTFT is prefill time alone, without queueing."
 DISPENSABLE = ("p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms", "unlimited %", "busy %")
 """Columns that a narrow terminal does without, the first first."""
 

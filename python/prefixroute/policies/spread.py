@@ -22,14 +22,14 @@ MEAN_PREFILL_TOKENS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin(Policy):
-    """Take turns over the replicas on offer."""
+    """Take turns over the replicas on offer. The seed is where they begin: several routers do not walk in step."""
 
     name: ClassVar[str] = "round-robin"
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> Pick:
         """Return the slot whose turn it is."""
-        return view.slots[view.turn % len(view.slots)], "turn"
+        return view.slots[(view.turn + view.seed) % len(view.slots)], "turn"
 
 
 @dataclass(frozen=True, slots=True)

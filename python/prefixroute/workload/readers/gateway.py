@@ -78,7 +78,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         return _Reader(layout, size, unit, masked=masked).records(path, reading)
 
     assumptions, remarks = _remarks(layout, survey, BYTES_PER_TOKEN * unit / size)
-    notes = (*remarks, *survey.clocks, *survey.keys.notes())
+    notes = (*remarks, *survey.clocks, *survey.absent, *survey.keys.notes())
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     masked = partial(records, masked=True) if survey.span else None
     head = round(survey.head / per_token) if survey.text else survey.head
@@ -115,6 +115,8 @@ class _Survey(NamedTuple):
     keys: _Keys
     clocks: tuple[str, ...]
     """What had to be assumed of times."""
+    absent: tuple[str, ...]
+    """Which fields of the map no row has."""
     bytes_per_token: float | None
     span: Span | None
     head: int
@@ -131,9 +133,12 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
     requests = keyed = bytes_seen = tokens_seen = 0
     spans, heads = Spans(), Heads()
     clocks: dict[str, None] = {}
+    absent = {name: paths for name, paths in layout.paths.items() if paths != DEFAULT_PATHS[name]}
     rows = itertools.islice(read_rows(sample.path, reading), _CALIBRATION_ROWS)
     for prompt, reported in reading.parsed(rows, reader.prompt_and_length):
         found = reader.finder.find
+        for name in [name for name in absent if found(name) is not None]:
+            del absent[name]
         if (clock := reader.clock_note()) is not None:
             clocks[clock] = None
         answers = answers or bool(found("output") or found("output_token_ids"))
@@ -152,7 +157,13 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
             tokens_seen += reported
     per_token = bytes_seen / tokens_seen if tokens_seen else None
     keys = _Keys(keyed, requests)
-    return _Survey(text, media, keys, tuple(clocks), per_token, spans.result(), heads.result(), answers, lengths)
+    nowhere = tuple(
+        f"none of the first {requests:,} requests has {name} where the field map says: {', '.join(paths)}"
+        for name, paths in absent.items()
+    )
+    return _Survey(
+        text, media, keys, tuple(clocks), nowhere, per_token, spans.result(), heads.result(), answers, lengths
+    )
 
 
 def _remarks(layout: FieldMap, survey: _Survey, per_token: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
