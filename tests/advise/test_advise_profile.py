@@ -90,6 +90,16 @@ def test_common_blocks(one: list[int], other: list[int], shared: int) -> None:
     assert common_blocks(*chains) == shared
 
 
+def test_prompts_that_share_a_key_and_nothing_else_are_no_broken_turns() -> None:
+    """Questions of one user each: nothing to mend. A date in the first block is: turns grow all the same."""
+    asked = [(f"user {at % 10}", [1_000 * at + k for k in range(1 + at * 7 % 5)]) for at in range(60)]
+    assert profile(of(asked)).broken is None
+    dated = [(f"chat {at % 10}", [10_000 + at, *range(4 * (at // 10) + 2)]) for at in range(60)]
+    found = profile(of(dated)).broken
+    assert found is not None
+    assert found.tokens == 0
+
+
 def test_several_models_are_priced_as_one_and_that_is_said() -> None:
     plain = of([("a", [1, 2, 3]), ("b", [1, 2, 4])])
     mixed = replace(plain, source=lambda: (r._replace(model=f"m{at}") for at, r in enumerate(plain.requests())))

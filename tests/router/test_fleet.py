@@ -393,3 +393,22 @@ def test_a_text_router_refuses_token_events(kind: str) -> None:
         router.apply_stored("a", [1], token_ids=list(range(16)))
     with pytest.raises(UnknownReplicaError):
         Router(["a"], prompt_kind=kind, tokenizer=lambda _: [1]).apply_stored("b", [1], token_ids=list(range(16)))
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "session"])
+def test_a_replica_that_came_back_has_not_been_tried(make_router: Make, policy: str) -> None:
+    """A rolling restart of two: the request finds the one that is up again."""
+    router = make_router(["a", "b"], policy=policy)
+    ticket = router.route(TOKENS, session="s")
+    first = ticket.replica
+    (other,) = {"a", "b"} - {first}
+    router.remove_replica(first)
+    ticket = ticket.retry()
+    assert ticket.replica == other
+    router.add_replica(first)
+    router.remove_replica(other)
+    ticket = ticket.retry()
+    assert ticket.replica == first
+    assert f"Tried before: {', '.join(sorted(('a', 'b')))}." in router.explain(ticket)
+    with pytest.raises(NoReplicaError):
+        ticket.retry()

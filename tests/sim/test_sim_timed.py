@@ -224,6 +224,19 @@ def test_a_death_loses_no_request_and_its_sessions_pay_once() -> None:
     assert (log.column("replica")[log.column("start") > middle + 5.0] == 1).any()
 
 
+def test_a_rolling_restart_loses_nothing() -> None:
+    changes = [
+        FleetChange(at + back, action, f"replica-{number}")  # type: ignore[arg-type]
+        for number, at in ((0, 5.0), (1, 7.0))
+        for back, action in ((0.0, "die"), (1.0, "return"))
+    ]
+    slow = EngineModel(CostModel(utilisation=0.02))
+    scenario = Scenario(policy="round-robin", replicas=2, engine=slow, changes=tuple(changes))
+    run = simulate(busy_chat(requests=400, rate=20.0), scenario)
+    assert run.outcome.requests == 400
+    assert run.retried > 100
+
+
 def test_the_last_replica_may_not_die_under_requests() -> None:
     scenario = replace(timed("round-robin"), replicas=1, changes=(FleetChange(0.1, "die", "replica-0"),))
     with pytest.raises(ConfigError, match="last replica died"):

@@ -162,7 +162,9 @@ class _Inquiry:
         late: dict[str, findings.Late] = {}
         today = None
         while True:
-            chosen = choose(comparison, keys=not self.inferred, in_use=self.asked.named, slow=late)
+            chosen = choose(
+                comparison, keys=not self.inferred, in_use=self.asked.named, slow=late, among=_own(scenarios)
+            )
             scenario = next(one for one in scenarios if one.policy_name == chosen)
             if scenario.replicas == 1 or self.facts.span_s <= 0 or chosen in late or chosen == self.asked.in_use:
                 return chosen, late
@@ -189,7 +191,7 @@ class _Inquiry:
             scenarios,
             seeds=self.asked.seeds,
             metric=metric,
-            among=[one.policy_name for one in scenarios if one.policy not in OTHERS],
+            among=_own(scenarios),
             infinite=infinite,
             cost=self.cost,
             jobs=self.jobs,
@@ -303,6 +305,11 @@ class _Inquiry:
         return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
 
 
+def _own(scenarios: Sequence[Scenario]) -> list[str]:
+    """Return the names of all policies but other routers' presets."""
+    return [one.policy_name for one in scenarios if one.policy not in OTHERS]
+
+
 def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
     """Return the parameters of a policy object that differ from their defaults."""
     if isinstance(policy, str) or not is_dataclass(policy):
@@ -337,7 +344,7 @@ def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) 
 def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:
     """Price the way from the current policy, or from round robin, to the chosen one; None if that is no way."""
     against = asked.in_use
-    if against == chosen:
+    if against == chosen or asked.scenario.replicas == 1:
         return None
     before, after = (comparison.row(name).usd_per_million_requests_busiest for name in (against, chosen))
     share = (before - after) / before if before else 0.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
-from prefixroute.policies import CacheAware
+from prefixroute.errors import ConfigError
+from prefixroute.policies import CacheAware, as_policy
 from prefixroute.sim import Scenario
 from prefixroute.sim.metrics import Row
 from prefixroute.sim.scenario import AnyPolicy
@@ -44,6 +45,9 @@ def candidates(
         base: the fleet. On one replica there is nothing to choose.
         further: policies to run besides.
         match: ``cache-aware`` with another minimum match.
+
+    Raises:
+        ConfigError: two different policies have one name.
     """
     policies: list[AnyPolicy] = [ROUND_ROBIN]
     if base.replicas > 1:
@@ -55,7 +59,12 @@ def candidates(
     if match is not None:
         label = f"cache-aware, minimum match {match.min_match_tokens:,}"
         scenarios.append(replace(base, policy=match, label=label))
-    return list({one.policy_name: one for one in scenarios}.values())
+    named: dict[str, Scenario] = {}
+    for one in scenarios:
+        other = named.setdefault(one.policy_name, one)
+        if as_policy(other.policy) != as_policy(one.policy):
+            raise ConfigError(f"policies must have names of their own, got two that are called {one.policy_name!r}")
+    return list(named.values())
 
 
 def by_coincidence(comparison: Comparison) -> bool:
@@ -81,7 +90,14 @@ def prefill_skew(row: Row) -> float:
     return row.usd_per_million_requests_busiest / mean if mean else 1.0
 
 
-def choose(comparison: Comparison, *, keys: bool = True, in_use: str | None = None, slow: Collection[str] = ()) -> str:
+def choose(
+    comparison: Comparison,
+    *,
+    keys: bool = True,
+    in_use: str | None = None,
+    slow: Collection[str] = (),
+    among: Collection[str] = (),
+) -> str:
     """Return the simplest policy that is as cheap as the cheapest, but for noise and for what is not material.
 
     That is: at most :data:`MATERIAL` dearer than the cheapest, or inside the noise and at most :data:`NOISY` dearer by the
@@ -94,6 +110,7 @@ def choose(comparison: Comparison, *, keys: bool = True, in_use: str | None = No
         keys: the traffic has session keys, see :func:`simplicity`.
         in_use: the policy in use; None = nobody said, and :data:`IN_USE` is taken to be.
         slow: policies known from elsewhere to be far slower than what is in use.
+        among: the policies that may be the reference; none given means those of :func:`simplicity`.
     """
     rows = {row.policy: row for row in comparison.rows}
     order, reference = simplicity(keys=keys), rows[comparison.reference]
@@ -102,7 +119,7 @@ def choose(comparison: Comparison, *, keys: bool = True, in_use: str | None = No
         del rows[ROUND_ROBIN]
         today = None if in_use is None else today
         if reference.policy == ROUND_ROBIN:
-            own = [row for name, row in rows.items() if name in order]
+            own = [row for name, row in rows.items() if name in (among or order)]
             reference = min(own, key=lambda row: row.usd_per_million_requests_busiest)
     good = [
         name

@@ -153,7 +153,7 @@ def _looked_at(workload: Workload, cost: CostModel, count: int, fleet: Fleet) ->
     whole = workload.request_count is not None and workload.request_count <= SIZED_REQUESTS
     basis = "the whole trace" if whole else f"the first {SIZED_REQUESTS:,} requests"
     if spared:
-        saved += f" They would be busy {100 * (fleet.busy or 0.0):.0f} % of the time, with none to spare for a failure."
+        saved += f" {'It' if fleet.replicas == 1 else 'They'} would be busy {100 * (fleet.busy or 0.0):.0f} % of the time, with none to spare for a failure."
     return f"{saved} Simulated in time on {basis}; see `prefixroute size` for another promise."
 
 

@@ -26,6 +26,8 @@ RECENT_CONTEXTS = 16
 """Contexts of a session that its next request is compared with: sub-agents of one session take turns."""
 EARLY_SHARE = 0.5
 """A prompt that leaves its session's history before this share of what the two could have in common left it early."""
+UNLIKE = 0.2
+"""Share of the prompts without anything in common that are no longer than the one before, from which they are no turns."""
 MIN_MATCH_TOKENS = CacheAware().min_match_tokens
 
 
@@ -160,6 +162,7 @@ class _Tally:
         self.hit = self.by_head = self.by_session = self.short_hits = 0
         self.first_s = self.last_s = 0.0
         self.breaks: Counter[int] = Counter()
+        self.unlike = 0
         self.lost: Counter[int] = Counter()
 
     def add(self, request: Request) -> None:
@@ -199,6 +202,7 @@ class _Tally:
             self.turns += 1
             if best < EARLY_SHARE * possible:
                 self.breaks[best] += 1
+                self.unlike += not best and len(blocks) <= len(history[-1])
                 self.lost[best] += max(0, possible * self.size - hit)
             if best:
                 history.pop(shared.index(best))
@@ -231,11 +235,14 @@ class _Tally:
         )
 
     def _broken(self) -> Break | None:
-        """Return the place where at least half of the turns leave their history early, all at the same block."""
+        """Return the place where at least half of the turns leave their history early, all at the same block.
+
+        Prompts that have nothing in common may be no turns of anything. Turns with a date in their first block grow all the same.
+        """
         if not self.breaks:
             return None
         block, count = self.breaks.most_common(1)[0]
-        if 2 * count < self.turns:
+        if 2 * count < self.turns or (not block and self.unlike > UNLIKE * count):
             return None
         gained = self.hit + self.lost[block]
         return Break(block * self.size, self.size, count / self.turns, 1.0 - gained / self.prompt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from prefixroute.advise.advice import Step
-from prefixroute.advise.choice import LOAD_ONLY, MATERIAL, ROUND_ROBIN, prefill_skew
+from prefixroute.advise.choice import LOAD_ONLY, MATERIAL, ROUND_ROBIN, by_coincidence, prefill_skew
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.profile import Profile
@@ -112,14 +112,17 @@ def because(comparison: Comparison, chosen: str, in_use: str) -> str:
         return "No prefix-aware routing is needed: what it would add is inside the noise, or not worth its trouble."
     other = comparison.row(ROUND_ROBIN if chosen == in_use else in_use)
     than = "round robin" if other.policy == ROUND_ROBIN else other.policy
-    saves = row.recompute_ratio <= other.recompute_ratio
-    why = (
-        "What is in use is good"
-        if chosen == in_use
-        else "It saves prefill"
-        if saves
-        else "It shares prefill out better"
+    saves = (
+        percent(row.recompute_ratio) != percent(other.recompute_ratio) and row.recompute_ratio < other.recompute_ratio
     )
+    if chosen == in_use:
+        why = "What is in use is good"
+    elif saves:
+        why = "It saves prefill"
+    elif prefill_skew(row) < prefill_skew(other):
+        why = "It shares prefill out better"
+    else:
+        why = "It does not rest on the order of the requests"
     return (
         f"{why}: {percent(row.recompute_ratio)} of the prompt tokens are computed again where {than} recomputes "
         f"{percent(other.recompute_ratio)}, and its busiest replica has {prefill_skew(row):.2f} times the mean of the prefill "
@@ -143,8 +146,12 @@ def margin(comparison: Comparison, chosen: str, order: Sequence[str]) -> str:
     alike = [name for name in tied if name not in dear]
     if chosen != comparison.reference and gaps[comparison.reference] < 0:
         less, name = -gaps[comparison.reference], comparison.reference
+        lucky = name == ROUND_ROBIN and by_coincidence(comparison)
         noise = "inside the noise" if chosen in comparison.leaders else "too little to be worth it"
-        sentences.append(f"{name} would cost ${less:,.2f} less per million requests, {noise}; {chosen} is simpler.")
+        sentences.append(
+            f"{name} would cost ${less:,.2f} less per million requests, "
+            f"{'but by the order of these requests alone' if lucky else f'{noise}; {chosen} is simpler'}."
+        )
         alike = [one for one in alike if one != name]
     if alike:
         sentences.append(f"The noise does not tell {chosen} from {', '.join(alike)} either way.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
@@ -33,6 +33,10 @@ class Member:
         self.started: float | None = None
         self.tiered = False
         """Whether its engine has told of blocks outside of the GPU."""
+
+
+Life: TypeAlias = tuple[Member, int]
+"""A member and its generation: one process behind a name."""
 
 
 class Fleet:
@@ -130,7 +134,7 @@ class Fleet:
         namespace: Namespace | None,
         candidates: Iterable[str] | None,
         exclude: Collection[str] | None,
-        tried: Collection[str] = (),
+        tried: Collection[Life] = (),
     ) -> tuple[int, ...]:
         """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
         slots = self.slots
@@ -138,7 +142,8 @@ class Fleet:
             wanted = {self[name].slot for name in candidates}
             slots = tuple(slot for slot in slots if slot in wanted)
         if exclude or tried:
-            unwanted = {self.members[n].slot for n in (*(exclude or ()), *tried) if n in self.members}
+            unwanted = {self.members[name].slot for name in exclude or () if name in self.members}
+            unwanted |= {member.slot for member, generation in tried if member.generation == generation}
             slots = tuple(slot for slot in slots if slot not in unwanted)
         if self.limited and namespace is not None:
             slots = self._serving(slots, namespace.lora or namespace.model)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prefixroute.router.belief import Belief, Booked
     from prefixroute.router.book import LoadBook
     from prefixroute.router.decision import Decision
-    from prefixroute.router.fleet import Fleet, Member
+    from prefixroute.router.fleet import Fleet, Life, Member
     from prefixroute.router.sessions import Bindings
     from prefixroute.router.tickets import Ticket
     from prefixroute.types import Timing
@@ -23,8 +23,8 @@ REMEMBERED = 256
 _CONTINUES = frozenset({"retried", "hedge_lost"})
 """Ends of an attempt that are no end of its request: the shadows follow on."""
 
-NONE_TRIED: frozenset[str] = frozenset()
-"""Replicas that a first attempt has tried: one object for all, since an empty set takes 216 bytes."""
+NONE_TRIED: frozenset[Life] = frozenset()
+"""Replicas, in the life that they had, that a first attempt has tried: one object for all, since an empty set takes 216 bytes."""
 
 
 class Entry:
@@ -75,6 +75,11 @@ class Entry:
         self.followers: Sequence[Ticket] = ()
         self.tried = NONE_TRIED
         self.group: list[Entry] | None = None
+
+    @property
+    def life(self) -> Life:
+        """The process that it was booked on."""
+        return self.member, self.generation
 
 
 class Ledger:

@@ -22,7 +22,7 @@ from prefixroute.policies.view import on_offer
 from prefixroute.router import signals, status
 from prefixroute.router.decision import Decision, Limits, limits_of
 from prefixroute.router.fleet import DRAINING, MEDIA
-from prefixroute.router.ledger import Entry, Ledger
+from prefixroute.router.ledger import NONE_TRIED, Entry, Ledger
 from prefixroute.router.membership import Capacity, Membership, named
 from prefixroute.router.metrics import Counters
 from prefixroute.router.prompts import Prompts
@@ -37,6 +37,7 @@ from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing, new
 if TYPE_CHECKING:
     from prefixroute.policies import Answer
     from prefixroute.router.belief import Belief, Blocks
+    from prefixroute.router.fleet import Life
 
 _LOG = logging.getLogger("prefixroute")
 _UNASKED = (None,) * 10
@@ -243,7 +244,7 @@ class Router(Membership):
         request: Request,
         limits: Limits,
         now: float,
-        tried: frozenset[str] = frozenset(),
+        tried: frozenset[Life] = NONE_TRIED,
     ) -> Decision:
         timer = self._timer
         begun = 0.0 if timer is None else timer()
@@ -278,7 +279,7 @@ class Router(Membership):
         return decision
 
     def _offer(
-        self, request: Request, limits: Limits, tried: frozenset[str], now: float
+        self, request: Request, limits: Limits, tried: frozenset[Life], now: float
     ) -> tuple[tuple[int, ...], int | None, bool]:
         """Return the slots on offer, the session's binding, and whether the request goes elsewhere while that stays."""
         fleet = self._fleet
@@ -316,7 +317,7 @@ class Router(Membership):
         return blocks, hits, length, most
 
     def _bound(
-        self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[str], now: float
+        self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[Life], now: float
     ) -> int | None:
         """Return the slot a session is bound to; -1 = it has to move; ``None`` = not bound."""
         if not isinstance(session, str):
@@ -325,7 +326,9 @@ class Router(Membership):
         if bound is None:
             return None
         member = self._fleet.by_slot[bound.slot]
-        if member is None or member.generation != bound.generation or member.state == DRAINING or member.name in tried:
+        if member is None or member.generation != bound.generation or member.state == DRAINING:
+            return -1
+        if (member, member.generation) in tried:
             return -1
         if slots is not offered and on_offer(bound.slot, offered) and not on_offer(bound.slot, slots):
             return -1
@@ -381,7 +384,7 @@ class Router(Membership):
             if self._shadows.all:
                 entry.followers = self._shadows.follow(decision, name, now)
         else:
-            entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.name}
+            entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.life}
         self._counters.decisions[self._policy_name, decision.reason, name] += 1
         if "window_s" in self._wants:
             self._book.spend(slot, self._cost.prefill_seconds(entry.queued, entry.hit), now)
@@ -529,7 +532,7 @@ class Router(Membership):
     def _again(self, entry: Entry, now: float) -> Ticket:
         """Book another attempt of a request, at a replica that it has not tried."""
         earlier = entry.decision
-        tried = entry.tried | {entry.name}
+        tried = entry.tried | {entry.life}
         decision = self._choose(earlier._blocks, earlier.view.request, earlier._limits, now, tried)
         decision._prompt = earlier._prompt
         return self._commit(decision, None, now, entry)

@@ -146,5 +146,5 @@ def explain(router: Router, request: str | Ticket | Decision) -> str:
             raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
         entry = found
     moved = "" if entry.name == entry.decision.replica else f" The host took {entry.name!r} instead."
-    tried = f" Tried before: {', '.join(sorted(entry.tried))}." if entry.tried else ""
+    tried = f" Tried before: {', '.join(sorted({member.name for member, _ in entry.tried}))}." if entry.tried else ""
     return explain_decision(entry.decision, f"It is {entry.fate}.{moved}{tried}")

@@ -113,6 +113,8 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     chosen = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen:
         raise ConfigError(f"at least one of seeds is needed, got {seeds}")
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"seeds must differ, got {', '.join(map(str, chosen))}")
     return chosen
 
 
