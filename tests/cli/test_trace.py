@@ -66,19 +66,36 @@ def test_a_converted_trace_gives_the_same_rows(prefixroute: Prefixroute, trace: 
     assert rows[0]["rows"] == rows[1]["rows"]
 
 
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
 def test_a_conversion_that_is_told_to_end_leaves_no_file(
-    prefixroute: Prefixroute, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
 ) -> None:
     def ended(*_: object) -> list[object]:
-        assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl.part"]
-        os.kill(os.getpid(), signal.SIGTERM)
+        assert len(list(tmp_path.iterdir())) == 1
+        os.kill(os.getpid(), end)
         return []
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(end)
     monkeypatch.setattr("prefixroute.workload.conversion.PrefixTree.touch", ended)
-    assert prefixroute("convert", trace, "-o", tmp_path / "x.jsonl").code == 143
+    assert prefixroute("convert", trace, "-o", tmp_path / "x.jsonl").code == 128 + end
     assert list(tmp_path.iterdir()) == []
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(end) == before
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hung_up(*_: object) -> list[object]:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return []
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("prefixroute.workload.conversion.PrefixTree.touch", hung_up)
+        assert prefixroute("convert", trace, "-o", tmp_path / "x.jsonl").code == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_trace_that_is_written_to_a_pipe_is_whole(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
@@ -133,15 +150,74 @@ def test_two_logs_of_one_name_do_not_share_a_file(prefixroute: Prefixroute, trac
     assert list(out.iterdir()) == []
 
 
-def test_a_log_is_not_replaced_by_its_trace(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
-    log, link = tmp_path / "log.jsonl", tmp_path / "link.jsonl"
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_read_is_not_replaced_by_a_trace(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    log, other, link, hard = (tmp_path / f"{name}.jsonl" for name in ("log", "other", "link", "hard"))
+    key, fields = tmp_path / "key", tmp_path / "map.toml"
     log.write_bytes(trace.read_bytes())
+    other.write_bytes(trace.read_bytes())
     link.symlink_to(log)
-    for output in (log, link):
-        refused = prefixroute("convert", log, "-o", output)
+    hard.hardlink_to(log)
+    key.write_text("00112233445566778899aabbccddeeff\n")
+    fields.write_text("")
+    before = snapshot(tmp_path)
+    for output in (log, link, hard, key, fields, tmp_path / "." / "log.jsonl"):
+        refused = prefixroute("convert", other, log, "--key", key, "--fields", fields, "-o", output)
         assert refused.code == 2
-        assert "--output must not be one of the logs" in refused.err
-    assert log.read_bytes() == trace.read_bytes()
+        assert "--output must not be one of the files read" in refused.err
+        assert refused.err.count("\n") == 1
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_log_in_the_folder_of_the_output_is_not_replaced(
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, linked: bool
+) -> None:
+    folder = tmp_path / "od"
+    folder.mkdir()
+    first, second = tmp_path / "y.jsonl", tmp_path / "z.jsonl" if linked else folder / "y.private.jsonl.gz"
+    first.write_bytes(trace.read_bytes())
+    second.write_bytes(trace.read_bytes())
+    if linked:
+        (folder / "y.private.jsonl.gz").symlink_to(second)
+    before = snapshot(tmp_path)
+    refused = prefixroute("convert", second, first, "-o", folder)
+    assert refused.code == 2
+    assert "--output must not be one of the files read" in refused.err
+    assert snapshot(tmp_path) == before
+
+
+def test_two_outputs_that_are_one_file_are_refused(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "od"
+    folder.mkdir()
+    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for log in logs:
+        log.write_bytes(trace.read_bytes())
+    (folder / "a.private.jsonl.gz").symlink_to(folder / "b.private.jsonl.gz")
+    refused = prefixroute("convert", *logs, "-o", folder)
+    assert refused.code == 2
+    assert "two logs would be written to one file of --output, b.private.jsonl.gz" in refused.err
+    assert not (folder / "b.private.jsonl.gz").exists()
+    (folder / "a.private.jsonl.gz").unlink()
+    (folder / "a.private.jsonl.gz").mkdir()
+    refused = prefixroute("convert", *logs, "-o", folder)
+    assert refused.code == 2
+    assert "which is a folder" in refused.err
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_no_file_but_the_output_is_touched(prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, bad: bool) -> None:
+    log, output, bystander = tmp_path / "o.jsonl.part", tmp_path / "o.jsonl", tmp_path / "o.jsonl.tmp"
+    log.write_bytes(trace.read_bytes() + (b"{" if bad else b""))
+    bystander.write_text("mine")
+    before = snapshot(tmp_path)
+    assert prefixroute("convert", log, "-o", output).code == (2 if bad else 0)
+    after = snapshot(tmp_path)
+    assert output.exists() != bad
+    assert {path: data for path, data in after.items() if path != output} == before
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00", "00112233445566778899aabbccddeeff00"])

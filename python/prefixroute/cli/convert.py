@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -19,8 +20,10 @@ from prefixroute.workload import Options, convert, read_trace
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
 KEY_BYTES = 16
-TERMINATED = 143
-"""Exit code after a request to end: 128 + SIGTERM."""
+SIGNALLED = 128
+"""Exit code after a request to end, less the number of the signal."""
+_ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
+"""Requests to end: of a supervisor, and of a terminal that is closed, which Windows has not."""
 
 
 @options.grouped
@@ -53,41 +56,59 @@ def command(
         if not path.is_file():
             what = "is a folder: name the files in it" if path.is_dir() else "is no file"
             raise ConfigError(f"{str(path)!r} {what}")
-    _check(output, paths)
+    jobs = _jobs(output, paths)
+    _check(jobs, [*paths, *filter(None, (key, reading.fields))])
     said = reading.trace(paths[0]).options
     with _terminable():
-        _convert_all(paths, said, output, secret, quiet=quiet)
+        for target, logs in jobs.items():
+            _convert(logs, said, target, secret, quiet=quiet)
 
 
-def _convert_all(paths: list[Path], said: Options, output: Path, secret: bytes, *, quiet: bool) -> None:
-    """Convert to one file, or to one for each log where the output is a folder."""
+def _jobs(output: Path, paths: list[Path]) -> dict[Path, list[Path]]:
+    """Return each file to write with its logs: one of all, or one for each log where the output is a folder."""
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"--output must be a folder or a file in an existing folder, got {str(output)!r}")
     if not output.is_dir():
-        _convert(paths, said, output, secret, quiet=quiet)
-        return
-    stems = [path.name.removesuffix(".gz").removesuffix(".jsonl") for path in paths]
-    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"two logs would be written to one file of --output, {twice}.private.jsonl.gz")
-    for path, stem in zip(paths, stems, strict=True):
-        _convert([path], said, output / f"{stem}.private.jsonl.gz", secret, quiet=quiet)
+        return {output: paths}
+    jobs: dict[Path, list[Path]] = {}
+    places: set[str] = set()
+    for path in paths:
+        target = output / f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.private.jsonl.gz"
+        place = os.path.realpath(target)
+        if place in places:
+            raise ConfigError(f"two logs would be written to one file of --output, {target.name}")
+        places.add(place)
+        jobs[target] = [path]
+    return jobs
+
+
+def _check(targets: Iterable[Path], inputs: list[Path]) -> None:
+    """Refuse an output that cannot be a file, or that would take the place of what is read: that would be lost."""
+    for target in targets:
+        if target.is_dir():
+            raise ConfigError(f"--output would write to {str(target)!r}, which is a folder")
+        if not target.is_file():
+            continue
+        for read in inputs:
+            if read.exists() and target.samefile(read):
+                raise ConfigError(f"--output must not be one of the files read, got {str(target)!r} for {str(read)!r}")
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Leave by an exception when told to end, so that no half-written file stays behind."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    """Leave by an exception when told to end, so that no half-written file stays behind.
+
+    A signal that is ignored, as ``nohup`` has it, stays ignored.
+    """
+    before = {end: signal.getsignal(end) for end in _ENDS}
+    taken = [end for end in _ENDS if before[end] != signal.SIG_IGN]
+    for end in taken:
+        signal.signal(end, lambda number, _: sys.exit(SIGNALLED + number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _check(output: Path, logs: list[Path]) -> None:
-    """Refuse an output that cannot be written, or that would take the place of a log: its text would be lost."""
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(f"--output must be a folder or a file in an existing folder, got {str(output)!r}")
-    if output.is_file() and any(output.samefile(log) for log in logs):
-        raise ConfigError(f"--output must not be one of the logs, got {str(output)!r}")
+        for end in taken:
+            signal.signal(end, before[end])
 
 
 def _convert(paths: list[Path], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:

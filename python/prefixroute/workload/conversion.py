@@ -6,13 +6,14 @@ import gzip
 import json
 import os
 import re
+import secrets
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,15 +162,16 @@ def _written_whole(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside ``path`` and move it there when all is written.
 
     A link stays, and what it leads to is replaced. A device or a pipe is written to: a file must not take its place.
+    The file beside it has a name that nobody else has: any other, as ``path`` with an ending, may be a file of the user's.
     """
     if path.exists() and not path.is_file():
         with _packing(path, path) as stream:
             yield stream
         return
     target = Path(os.path.realpath(path))  # `resolve` raises where a link leads to itself
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f".prefixroute-{secrets.token_hex(8)}")  # short, whatever the length of the target's
     try:
-        with _packing(path, part) as stream:
+        with _packing(path, part, "xb") as stream:
             yield stream
         part.replace(target)
     finally:
@@ -177,9 +179,9 @@ def _written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _packing(name: Path, target: Path) -> Iterator[IO[bytes]]:
+def _packing(name: Path, target: Path, mode: Literal["wb", "xb"] = "wb") -> Iterator[IO[bytes]]:
     """Open ``target``, packed if ``name`` says so; gzip without name and time, so same bytes."""
-    with target.open("wb") as raw:
+    with target.open(mode) as raw:
         if name.suffix == ".gz":
             with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as zipped:
                 yield cast("IO[bytes]", zipped)
