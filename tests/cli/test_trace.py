@@ -257,3 +257,13 @@ def test_a_sample_without_a_session_is_refused(prefixroute: Prefixroute, log: Pa
     refused = prefixroute("simulate", f"{log},sample=0.0001")
     assert (refused.code, refused.out) == (2, "")
     assert "no session of gateway.jsonl is in a sample of 0.0001" in refused.err
+
+
+def test_halves_of_characters_end_no_command(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    log, cut = tmp_path / "log.jsonl", "cut \ud83d"
+    row = {"tenant": cut, "model": cut, "prompt": cut * 40, "content": [cut], "usage": {"prompt_tokens": 50}}
+    log.write_text("\n".join(json.dumps({"timestamp": at, **row, "session": f"{at} {cut}"}) for at in range(30)))
+    simulate = ["simulate", f"{log},sample=0.9", "--replicas", 1, "--seeds", 1]
+    for command in (["trace", log], simulate, [*simulate, "--sticky-front"], ["convert", log, "-o", tmp_path / "p"]):
+        said = prefixroute(*command)
+        assert (said.code, "Traceback" in said.err) == (0, False), command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -513,6 +514,80 @@ def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_text(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "t").write_text("\n".join(lines), encoding="utf-8-sig")
     assert len(read(tmp_path / "t")) == 1
+
+
+@pytest.mark.parametrize("line", [b"\n", b"", b"  \n", b"\r\n\n"])
+def test_a_byte_order_mark_may_stand_before_a_blank_line(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "t").write_bytes(b"\xef\xbb\xbf" + line + b'{"time": 1, "token_ids": [1]}\n')
+    assert len(read(tmp_path / "t")) == 1
+
+
+CUT = "cut \ud83d"
+"""What is left of a text that was cut inside of a pair of surrogates."""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": CUT, "usage": {"prompt_tokens": 3}},
+        {"prompt": f"{CUT}\ude00 \ude00\ud83d"},
+        {"messages": [{"role": CUT, "content": CUT, "name": CUT}], "tools": [{"name": CUT}], "system": CUT},
+        {"messages": [{"role": "user", "content": [{"type": "image", "data": CUT}, {"type": "text", "text": CUT}]}]},
+        {"prompt": "x", "content": [{"type": "tool_use", "input": {CUT: CUT}}]},
+        {"prompt": "x", "output_text": CUT},
+        {"prompt": "x", "choices": [{"message": {"content": CUT, "tool_calls": [{"id": CUT}]}}]},
+        {"prompt": "x", "session": CUT, "tenant": CUT, "model": CUT},
+        {"body": json.dumps({"prompt": CUT, "model": CUT}), "session": f"{CUT}\\"},
+        {"prompt": "x", CUT: CUT},
+    ],
+    ids=str,
+)
+def test_half_a_character_is_read_as_a_replacement_character(tmp_path: Path, row: dict[str, Any]) -> None:
+    written = json.dumps(row)
+    whole = re.sub("[\ud800-\udfff]", "\ufffd", json.dumps(json.loads(written), ensure_ascii=False))
+    if "body" in row:
+        whole = written.replace("ud83d", "ufffd")
+    found = []
+    for name, text in (("cut", written), ("whole", whole)):
+        line = f'{{"time": 1, {text[1:]}'
+        (tmp_path / name).write_text(line, encoding="utf-8")
+        workload = read_trace(tmp_path / name)
+        convert(workload, tmp_path / f"{name}.jsonl", bytes(16))
+        found.append((list(workload.sampled(1.0).requests()), (tmp_path / f"{name}.jsonl").read_bytes()))
+    assert found[0] == found[1]
+    for request in found[0][0]:
+        for text in (request.session, request.tenant, request.model):
+            assert text is None or text.encode()
+
+
+@pytest.mark.parametrize("layout", ["weka", "lmcache"])
+def test_half_a_character_in_the_name_of_a_recorded_session(tmp_path: Path, layout: str) -> None:
+    requests = [{"t": 0, "in": 64, "out": 1, "keep": 0, "add": [[5, 1]]}]
+    row = {"session": CUT, "requests": requests} | ({"tool_tokens": 0, "system_tokens": 0} if layout == "weka" else {})
+    (request,) = read(write(tmp_path / "r.jsonl", [row]))
+    assert request.session == "cut \ufffd"
+
+
+@pytest.mark.parametrize("fields", [{"model": {CUT: CUT}}, {CUT: 1}])
+def test_half_a_character_in_what_is_wrong_names_its_line(tmp_path: Path, fields: dict[str, Any]) -> None:
+    row = {"time": 1, "prompt": "x"} | fields if "model" in fields else fields
+    with pytest.raises(TraceError, match=r"g\.jsonl:1: ") as error:
+        read_trace(write(tmp_path / "g.jsonl", [row]))
+    assert str(error.value).encode()
+
+
+def test_a_private_trace_has_no_half_a_character_either(tmp_path: Path) -> None:
+    header = {"prefixroute_trace": 1, "block_size": 16, "window": 9, "notes": [CUT]}
+    row = {"t": 0, "in": 5, "out": 1, "session": CUT, "tenant": CUT, "model": CUT}
+    workload = read_trace(write(tmp_path / "p.jsonl", [header, row]))
+    (request,) = workload.requests()
+    assert {*workload.notes, request.session, request.tenant, request.model} == {"cut \ufffd"}
+
+
+def test_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1,20,3\n")
+    assert len(read(path)) == 1
 
 
 def test_nothing_known(tmp_path: Path) -> None:

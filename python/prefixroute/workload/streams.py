@@ -23,5 +23,6 @@ def stream(seed: int, name: str) -> np.random.Generator:
 
 def chain_key(seed: int, *parts: object) -> int:
     """Return the 64-bit key of a chain: equal for equal parts, in every process."""
+    # Names of files that are not UTF-8 have surrogates in Python.
     named = "\x1f".join(str(part) for part in (seed, *parts))
-    return int.from_bytes(blake2b(named.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(named.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")

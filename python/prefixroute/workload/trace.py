@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
-from prefixroute.workload.readers.lines import MOST_BLOCK, read_lines
+from prefixroute.workload.readers.lines import MOST_BLOCK, json_of, read_lines
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
 from prefixroute.workload.request import Request
@@ -155,7 +154,7 @@ def _opened(path: Path, options: Options) -> Opened:
     wrong: TraceError | None = None
     for line, text in itertools.islice(lines, FIRST_LINES if options.skip_bad_lines else 1):
         try:
-            fields = json.loads(text)
+            fields = json_of(text)
         except (ValueError, RecursionError):
             fields = None
         sample = Sample(path, line, text, fields if isinstance(fields, dict) else None)

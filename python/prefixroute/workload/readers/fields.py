@@ -6,7 +6,6 @@ logged as strings are read through. A key that itself has dots (``gen_ai.usage.i
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.workload.readers.lines import MOST_BLOCK, shown
+from prefixroute.workload.readers.lines import MOST_BLOCK, json_of, shown
 
 _BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
 _ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
@@ -238,7 +237,7 @@ class Finder:
     def _parse(self, text: str) -> Any:
         if id(text) not in self._parsed:
             try:
-                self._parsed[id(text)] = json.loads(text) if text.lstrip()[:1] in {"{", "["} else None
+                self._parsed[id(text)] = json_of(text) if text.lstrip()[:1] in {"{", "["} else None
             except (ValueError, RecursionError):
                 self._parsed[id(text)] = None
         return self._parsed[id(text)]

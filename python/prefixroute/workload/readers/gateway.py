@@ -329,8 +329,8 @@ class _Reader:
         return said[0].endswith("cache_read_input_tokens") and said[1].endswith("input_tokens")
 
     def _cut_text(self, prompt: str, answer: str, model: str | None) -> tuple[BlockHashes, BlockHashes]:
-        data = prompt.encode("utf-8", "surrogatepass")
-        text = data + answer.encode("utf-8", "surrogatepass")
+        data = prompt.encode()
+        text = data + answer.encode()
         hashes = hash_blocks(text, self.unit, self._namespace(model))
         bytes_per_block = int(BYTES_PER_TOKEN) * self.unit
 

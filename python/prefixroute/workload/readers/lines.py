@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,8 +21,6 @@ from prefixroute.errors import TraceError
 if TYPE_CHECKING:
     from prefixroute.workload.readers.reading import Reading
 
-_BYTE_ORDER_MARK = "\ufeff"
-"""What some tools put in front of UTF-8."""
 _GZIP_MAGIC = b"\x1f\x8b"
 MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
@@ -67,7 +67,9 @@ def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
             if not line:
                 reading.end(raw.tell())
                 return
-            if line.isspace():
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if not line or line.isspace():
                 continue
             reading.at(raw.tell())
             try:
@@ -75,7 +77,7 @@ def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 reading.refuse(number, TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
                 continue
-            yield number, text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
+            yield number, text
 
 
 class Row:
@@ -181,6 +183,35 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what fits on a line
 
 
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+
+
+def json_of(text: str) -> Any:
+    """Return what a text of JSON holds, with U+FFFD in place of each surrogate that is no half of a pair.
+
+    Such a half is what is left of a character where a text was cut. JSON has it, UTF-8 has not: nothing that is read could
+    be encoded, printed or hashed with it. All JSON of a trace comes through here.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deep.
+    """
+    value = json.loads(text)
+    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub(_REPLACEMENT, value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
 def read_rows(path: Path, reading: Reading) -> Iterator[Row]:
     """Yield each line of a JSONL file as a :class:`Row`.
 
@@ -189,7 +220,7 @@ def read_rows(path: Path, reading: Reading) -> Iterator[Row]:
     """
     for number, line in read_lines(path, reading):
         try:
-            fields = json.loads(line)
+            fields = json_of(line)
         except (ValueError, RecursionError) as error:
             reason = (
                 f"{error.msg.removesuffix(' at')} at column {error.colno}"
