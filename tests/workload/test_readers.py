@@ -340,6 +340,8 @@ def test_anthropic_usage_counts_cached_tokens_apart(tmp_path: Path) -> None:
 
 ANTHROPIC = {"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 155}
 """1,200 tokens in all, of which 1,000 were cached."""
+CACHE = {"cache_read_input_tokens": 1000, "cache_creation_input_tokens": 155}
+LITELLM = {"prompt_tokens": 1200, "prompt_tokens_details": {"cached_tokens": 1000}, **CACHE}
 
 
 @pytest.mark.parametrize(
@@ -351,16 +353,45 @@ ANTHROPIC = {"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creatio
         ({"in": 200, "read": 1000}, {"cached_apart": True}),
         ({"in": 1200, "read": 1000}, {"cached_apart": False}),
         ({"in": 1200, "read": 1000}, {}),
+        # LiteLLM names the counts of both APIs side by side.
+        (LITELLM, {}),
+        (LITELLM | {"prompt_tokens_details": None}, {}),
+        (LITELLM, {"cached_apart": False}),
+        ({"prompt_tokens": 45} | CACHE, {"cached_apart": True}),
+        ({"input_tokens": 1200} | CACHE, {"cached_apart": False}),
+        ({"input_tokens": 1200, "input_tokens_details": {"cached_tokens": 1000}}, {}),
+        ({"input_tokens": 1200, "input_tokens_details": {"cached_tokens": 1000}} | CACHE, {}),
+        ({"in": 45, "read": 1000, "written": 155}, {"cached_apart": True}),
+        ({"in": 1200, "read": 1000, "written": 155}, {"cached_apart": False}),
+        ({"in": 1200, "read": 1000, "written": 155}, {}),
     ],
 )
 def test_cached_tokens_count_once_whether_or_not_the_prompts_have_them(
     tmp_path: Path, usage: dict[str, Any], layout: dict[str, Any]
 ) -> None:
-    fields = {"prompt_tokens": "usage.in", "cached_tokens": "usage.read"} if "in" in usage else {}
+    mapped = {"prompt_tokens": "in", "cached_tokens": "read", "cache_write_tokens": "written"}
+    fields = {name: f"usage.{path}" for name, path in mapped.items() if path in usage}
     row = {"time": 1, "prompt": "word " * 960, "usage": usage}
-    options = Options(fields=FieldMap.from_table({**layout, "fields": fields}) if fields else None)
+    options = Options(fields=FieldMap.from_table({**layout, "fields": fields}) if layout or fields else None)
     (request,) = read(write(tmp_path / "g.jsonl", [row]), options)
     assert (request.prompt_tokens, request.reported_hit_tokens) == (1200, 1000)
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 2000, "prompt_tokens_details": {"cached_tokens": 0}}, 2000),
+        ({"prompt_tokens": 2000, "cache_read_input_tokens": 0}, 2000),
+        ({"prompt_tokens": 2000}, 2000),
+        ({"input_tokens": 100}, 2000),
+        ({"input_tokens": 100, "cache_read_input_tokens": 0}, 2000),
+        ({"input_tokens": 2000, "input_tokens_details": {"cached_tokens": 0}}, 2000),
+    ],
+)
+def test_tokens_written_to_a_cache_count_once(tmp_path: Path, usage: dict[str, Any], tokens: int) -> None:
+    row = {"time": 1, "prompt": "word " * 1600, "usage": {**usage, "cache_creation_input_tokens": 1900}}
+    workload = read_trace(write(tmp_path / "g.jsonl", [row]))
+    assert [request.prompt_tokens for request in workload.requests()] == [tokens]
 
 
 TEXT, IDS = {"prompt": "word " * 80}, {"token_ids": [1] * 100}

@@ -95,7 +95,8 @@ class FieldMap:
         duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival; told by the field's name
             unless given, else seconds.
         reorder_s: how far rows may be out of order, or None for 10 minutes.
-        cached_apart: whether ``prompt_tokens`` leave out the cached ones; told by the names of Anthropic's API if None.
+        cached_apart: whether ``prompt_tokens`` leave out those read from a cache or written to one; told by the names of
+            Anthropic's API if None.
     """
 
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATHS)

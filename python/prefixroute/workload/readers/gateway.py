@@ -313,20 +313,25 @@ class _Reader:
         tokens = self._count(row, "prompt_tokens")
         if tokens is None:
             return None
+        read = self._count(row, "cached_tokens")
         written = self._count(row, "cache_write_tokens") or 0
-        read = self._count(row, "cached_tokens") or 0
-        tokens += written + (read if read and self._counts_apart() else 0)
-        if read > tokens:
+        if self._counts_apart(reads=read is not None):
+            tokens += written + (read or 0)
+        if read is not None and read > tokens:
             hint = "where the log counts them apart, say so in a field map: cached_apart = true"
             raise row.error(f"cached_tokens must be a whole number, 0 to the prompt's {tokens}, got {read}; {hint}")
         return tokens
 
-    def _counts_apart(self) -> bool:
-        """Return whether the prompt tokens leave out the cached ones, as in the usage of Anthropic's API."""
+    def _counts_apart(self, *, reads: bool) -> bool:
+        """Return whether the prompt tokens leave out those of the cache, as ``input_tokens`` of Anthropic's API do.
+
+        ``prompt_tokens`` of OpenAI's have them all, whatever is named beside them; so have ``input_tokens`` of its Responses
+        API, which names the cached ones in details.
+        """
         if self.layout.cached_apart is not None:
             return self.layout.cached_apart
-        said = self.finder.path_of("cached_tokens"), self.finder.path_of("prompt_tokens")
-        return said[0].endswith("cache_read_input_tokens") and said[1].endswith("input_tokens")
+        names = [self.finder.path_of(name).split(".")[-1] for name in ("prompt_tokens", *["cached_tokens"] * reads)]
+        return names in (["input_tokens"], ["input_tokens", "cache_read_input_tokens"])
 
     def _cut_text(self, prompt: str, answer: str, model: str | None) -> tuple[BlockHashes, BlockHashes]:
         data = prompt.encode()
