@@ -17,11 +17,15 @@ from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, mask
 RULES = "You are the assistant of a railway. Answer politely and briefly. " * 60
 
 
+def _figures(number: int) -> dict[str, int]:
+    return {"number": number, "hour": number % 24, "day": number % 9 + 1, "day2": number % 28 + 1}
+
+
 def trace_of(folder: Path, head: str, more: Callable[[int], str] = lambda _: "") -> Workload:
     """Write a log of 40 requests whose system prompts begin with ``head``, formatted with the request's number."""
     rows = []
     for number in range(40):
-        system = {"role": "system", "content": head.format(number=number, hour=number % 24) + more(number) + RULES}
+        system = {"role": "system", "content": head.format(**_figures(number)) + more(number) + RULES}
         rows.append({"timestamp": number, "messages": [system, {"role": "user", "content": f"ticket of {number}?"}]})
     (folder / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     return read_trace(folder / "log.jsonl")
@@ -46,6 +50,11 @@ def trace_of(folder: Path, head: str, more: Callable[[int], str] = lambda _: "")
         ('{{"session_id": "x{number}"}} ', "id"),
         ("Conversation id: {number}f. ", "id"),
         ("Version 2.1. Rule 17. [Request {number}] ", "id"),
+        ("Heute ist der 05.{number:02}.2026. ", "date"),
+        ("Today: 2026/{hour}/{number:02}. ", "date"),
+        ("Now: 2026010{day}T12{number:02}Z. ", "date"),
+        ("01ARZ3NDEKTSV4RRFFQ69G5F{number:02} ", "id"),
+        ("chat_01arz3ndektsv4rrffq69g5f{number:02}. ", "id"),
     ],
 )
 def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path, head: str, kind: str) -> None:
@@ -58,6 +67,25 @@ def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path,
     assert floor(trace) > 0.95
     assert floor(trace.volatile.masked) < 0.05
     assert floor(trace.head(10).volatile.masked) < 0.15  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Build of 202601{day2:02}. ",
+        "Today is January {day2}. ",
+        "Today is Monday, Jan. {day2}. ",
+        "Today is the {day2}th of January 2026. ",
+        "Today is the {day2}th of May. ",
+    ],
+)
+def test_a_day_of_the_month_that_changes_is_found(tmp_path: Path, head: str) -> None:
+    trace = trace_of(tmp_path, head)
+    assert trace.volatile is not None
+    assert trace.volatile.kind == "date"
+    assert trace.volatile.tokens < 12
+    assert floor(trace) > 0.65
+    assert floor(trace.volatile.masked) < 0.05
 
 
 def test_a_tenth_of_the_prompts_is_enough(tmp_path: Path) -> None:
@@ -87,6 +115,9 @@ def test_a_value_that_half_of_those_prompts_have_does_not_change(tmp_path: Path)
         "Version 2.1 of the rules. ",
         "Rule 17: see request 12, session 3. ",
         "req-00017 ",
+        "Rules of 05.01.2026, in force since 2026/01/05, of January 5 and the 5th of March, 20260105. ",
+        "01ARZ3NDEKTSV4RRFFQ69G5FAV. ",
+        "Version 2026.01.05. ",
     ],
 )
 def test_what_never_changes_is_no_fault(tmp_path: Path, head: str) -> None:
@@ -132,6 +163,22 @@ def test_masking_is_done_once_and_leaves_no_digits_of_a_date(text: str) -> None:
         ("message: 10:15", "message: <time>"),
         ("version 2.1, rule 17, section 3.4", "version 2.1, rule 17, section 3.4"),
         ("request 3.5 GB, 12 requests", "request 3.5 GB, 12 requests"),
+        ("on 05.01.2026 or 2026/01/05 or 2026.1.5", "on <date> or <date> or <date>"),
+        ("at 2026/01/05 12:00:01, at 20260105T1200Z, 20260105120000", "at <date>, at <date>, <date>"),
+        (
+            "January 5, Jan. 5th; 5 Jan, Monday, 5 January; 5th of January 2026",
+            "<date>, <date>; <date>, <date>; <date>",
+        ),
+        ("of May 5 and 5 May", "of <date> and <date>"),
+        ("message: 5th of January, request 2026/01/05 10:15", "message: <date>, request <date>"),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV, chat_01ARZ3NDEKTSV4RRFFQ69G5FAV", "<id>, chat_<id>"),
+        ("you may 5 times decide 2; 12 may follow; market 5", "you may 5 times decide 2; 12 may follow; market 5"),
+        ("January 2026, May 2.5, march 40, section 5.1.2.3", "January 2026, May 2.5, march 40, section 5.1.2.3"),
+        ("10.1.2026.7, 1.2.3, 20261345, 12345678", "10.1.2026.7, 1.2.3, 20261345, 12345678"),
+        (
+            "01ARZ3NDEKTSV4RRFFQ69G5FAVX 01ARZ3NDEKTSV4RRFFQ69G5FAU",
+            "01ARZ3NDEKTSV4RRFFQ69G5FAVX 01ARZ3NDEKTSV4RRFFQ69G5FAU",
+        ),
         ("a request of yours; the message: hello", "a request of yours; the message: hello"),
     ],
 )

@@ -17,11 +17,19 @@ _PLACES = 8
 """Spans of a prompt that are looked at."""
 
 _MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+# Short names as words of their own and no others: what stands beside a number without a year may be "decide 2".
+_MONTH_ALONE = (
+    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|(?-i:M)ay|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?\b"
+_YEAR = r"(?:19|20)\d\d"
+_CLOCK = r"(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)?)?"
 _WEEKDAY = "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|mon|tue|wed|thu|fri|sat|sun)"
 # An id that only its label tells: "req-00017", "trace_id=ab12", "Session ID: 7f", and of bare numbers "Request 17:", but no
 # "request 17" of a sentence.
 _LABEL = "(?:req|request|trace|span|session|conversation|correlation|transaction|message|msg)"
-_NO_DATE = rf"(?!\d{{4}}-\d\d-\d\d|\d{{1,2}}[:/.]\d|\d{{1,2}} {_MONTH})"
+_NO_DATE = rf"(?!\d{{4}}[-/.]\d\d?[-/.]\d|\d{{1,2}}[:/.]\d|{_DAY}(?: of)? {_MONTH})"
 _LABELLED = (
     rf"(?=[rtscmuaj])(?:(?:{_LABEL}|(?:{_LABEL}|user|customer|account|chat|call|job|run)[ _-]?id)"
     rf"(?:[\"']? ?[:=#][\"' ]{{0,2}}|[#_-]){_NO_DATE}(?=[a-z_-]*\d)[\w-]{{1,{LONGEST}}}"
@@ -30,12 +38,18 @@ _LABELLED = (
 _KINDS = {
     "id": (
         r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=[0-9a-f]*[0-9])[0-9a-f]{16,}\b"
+        r"|[0-7][0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])"  # a ULID, which may follow a prefix and "_"
         rf"|{_LABELLED}"
     ),
     "date": (
-        r"\b\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)?)?"
+        r"(?=[\djfmasondtw])(?:"  # as days and months begin
+        rf"\b\d{{4}}-\d\d-\d\d{_CLOCK}"
         rf"|\b(?:{_WEEKDAY},? )?(?:\d{{1,2}}\.? {_MONTH} \d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})\b"
+        rf"|\b(?:{_WEEKDAY},? )?(?:{_DAY}\.?(?: of)? {_MONTH_ALONE}(?:,? {_YEAR}\b)?"
+        rf"|{_MONTH_ALONE} {_DAY}(?![.:/]\d)(?:,? {_YEAR}\b)?)"
         r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b"
+        rf"|\b\d{{1,2}}\.\d{{1,2}}\.{_YEAR}\b(?!\.\d)|\b{_YEAR}(?:/\d\d?/\d\d?|\.\d\d?\.\d\d?)\b(?!\.\d){_CLOCK}"
+        rf"|\b{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[t_-]?[0-2]\d[0-5]\d(?:[0-5]\d)?)?z?\b)"
     ),
     "time": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[ap]m\b)?",
     "number": r"\b\d{9,}\b",
