@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefixroute.costmodel import CostModel, find_model, gpus, models
+from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, Assumption, defaults, on_defaults, shown
 from prefixroute.errors import ConfigError
 
 ARTICLE = CostModel("H100", "Qwen3-8B", utilisation=0.5, usd_per_gpu_hour=4.29)
@@ -191,3 +192,24 @@ def test_tables_name_their_sources() -> None:
 def test_a_month_of_an_h100_is_what_the_article_says() -> None:
     assert ARTICLE.usd_per_month(1) == pytest.approx(3_132, abs=0.5)
     assert CostModel(tensor_parallel=4).usd_per_month(2) == pytest.approx(8 * 3_131.7)
+
+
+def test_a_capacity_that_was_worked_out_of_given_figures_is_not_assumed() -> None:
+    given: dict[str, Any] = {
+        "gpu": "H100", "model": "Qwen3-8B", "tensor_parallel": 1, "memory_share": 0.9, "weight_bytes": 2, "kv_bytes": 2,
+    }  # fmt: skip
+    capacity = Assumption("capacity_tokens", 1000, "tokens a replica", LEFT_BY_WEIGHTS, assumed=True)
+    names = frozenset({"capacity_tokens"})
+    listed = (*CostModel(**given).assumptions, capacity)
+    assert not on_defaults(names, listed)
+    assert capacity not in shown(listed)
+    for name in given:
+        rest = CostModel(**{key: value for key, value in given.items() if key != name})
+        if name == "weight_bytes":  # the model's own card says it
+            continue
+        assert capacity in defaults(names, (*rest.assumptions, capacity)), name
+        assert capacity in shown((*rest.assumptions, capacity))
+    noted = CostModel(**{**given, "model": replace(find_model("Qwen3-8B"), notes=("upper bound",))})
+    assert on_defaults(names, (*noted.assumptions, capacity))
+    assert on_defaults(names, (capacity,))
+    assert on_defaults(names, (*listed[:-1], replace(capacity, source="seed article, 2026-11")))

@@ -52,6 +52,7 @@ GEMMA_2 = {
     "model_type": "gemma2", "hidden_size": 4608, "num_hidden_layers": 46, "num_attention_heads": 32, "head_dim": 128,
     "num_key_value_heads": 16, "intermediate_size": 36864, "vocab_size": 256000, "sliding_window": 4096,
 }  # fmt: skip
+DECI_HEADS = [4] * 4 + [2] * 13 + [1] * 5 + [4] * 3 + [2] * 7
 PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
     "ERNIE-4.5-21B-A3B": ({
         "model_type": "ernie4_5_moe", "hidden_size": 2560, "num_hidden_layers": 28, "num_attention_heads": 20,
@@ -104,6 +105,21 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
         "model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128,
         "multi_query_attention": True, "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 65024,
     }, 6.24, 6.24, 2 * 28 * 2 * 128),
+    "Apertus-8B": ({
+        **GQA, "model_type": "apertus", "hidden_act": "xielu", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "intermediate_size": 21504, "vocab_size": 131072,
+        "architectures": ["ApertusForCausalLM"],
+    }, 8.05, 8.05, 2 * 32 * 8 * 128),
+    "BitNet-2B4T": ({
+        "model_type": "bitnet", "hidden_act": "relu2", "hidden_size": 2560, "num_hidden_layers": 30,
+        "num_attention_heads": 20, "num_key_value_heads": 5, "intermediate_size": 6912, "vocab_size": 128256,
+        "tie_word_embeddings": True,
+    }, 2.41, 2.41, 2 * 30 * 5 * 128),
+    "DeciLM-7B": ({
+        "model_type": "deci", "architectures": ["DeciLMForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads_per_layer": DECI_HEADS, "intermediate_size": 14336,
+        "vocab_size": 32000,
+    }, 7.04, 7.04, 2 * sum(DECI_HEADS) * 128),
     "DeepSeek-V3.2": ({**DEEPSEEK_V3, "index_head_dim": 128, "index_topk": 2048}, 671, 37.5, 61 * (576 + 128)),
 }  # fmt: skip
 """Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a token."""
@@ -327,6 +343,38 @@ def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
     assert find_model(str(path)) == find_model(str(path.parent)) == read_config(path)
 
 
+BERT = {
+    "model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 768, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522, "hidden_act": "gelu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {**BERT, "is_decoder": True},
+        {**BERT, "model_type": "modernbert-decoder", "architectures": ["ModernBertDecoderForCausalLM"]},
+        {**LLAMA_8B, "is_decoder": False, "architectures": ["LlamaForCausalLM"]},
+        {"architectures": ["InternVLChatModel"], "llm_config": {**LLAMA_8B, "is_decoder": False}},
+        {"architectures": ["LlavaForConditionalGeneration"], "text_config": {**LLAMA_8B, "is_decoder": False}},
+        {**LLAMA_8B, "architectures": ["LlamaForSequenceClassification"]},
+    ],
+)
+def test_decoders_are_read_whatever_is_said_of_encoders(tmp_path: Path, said: dict[str, Any]) -> None:
+    assert read_config(write(tmp_path, said)).kv_values > 0
+
+
+def test_layers_with_unlike_kv_heads_are_counted_one_by_one(tmp_path: Path) -> None:
+    same, unlike = (
+        read_config(write(tmp_path, {**LLAMA_8B, "num_key_value_heads": None, "num_key_value_heads_per_layer": heads}))
+        for heads in ([8] * 32, [8] * 16 + [2] * 16)
+    )
+    plain = read_config(write(tmp_path, LLAMA_8B))
+    assert (same.parameters, same.kv_values, same.kv_shards) == (plain.parameters, plain.kv_values, plain.kv_shards)
+    assert (unlike.kv_values, unlike.kv_shards) == (plain.kv_values * 5 / 8, 2)
+    assert plain.parameters - unlike.parameters == 2 * 16 * 6 * 128 * 4096
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -342,6 +390,22 @@ def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
         ({**LLAMA_8B, "lru_width": 2560}, "layers without attention"),
         ({**LLAMA_8B, "is_encoder_decoder": True}, "has an encoder .is_encoder_decoder.: not supported"),
         ({**LLAMA_8B, "block_configs": [{}]}, "has layers of unlike shapes .block_configs.: not supported"),
+        (BERT, "is of an encoder .architectures BertForMaskedLM., which has no KV cache: not supported"),
+        ({**BERT, "architectures": ["BertModel"]}, "is of an encoder .model_type bert."),
+        ({**BERT, "model_type": "xlm-roberta", "architectures": None}, "is of an encoder .model_type xlm-roberta."),
+        ({**LLAMA_8B, "is_decoder": False}, "is of an encoder .is_decoder false."),
+        ({**LLAMA_8B, "architectures": ["NewForMaskedLM"]}, "is of an encoder .architectures NewForMaskedLM."),
+        ({**LLAMA_8B, "architectures": "x"}, "architectures in .* must be a list of strings, got 'x'"),
+        (
+            {**LLAMA_8B, "num_key_value_heads_per_layer": [8] * 31},
+            "num_key_value_heads_per_layer in .* a list of 32 whole",
+        ),
+        ({**LLAMA_8B, "num_key_value_heads_per_layer": [0] * 32}, "num_key_value_heads_per_layer in .* from 1 to"),
+        ({**LLAMA_8B, "num_key_value_heads_per_layer": 8}, "num_key_value_heads_per_layer in .* a list of 32 whole"),
+        (
+            {**LLAMA_8B, "ffn_size_per_layer": [8] * 32},
+            "has layers of unlike shapes .ffn_size_per_layer.: not supported",
+        ),
         ({**LLAMA_8B, "use_cla": True}, "has layers that share a cache .use_cla.: not supported"),
         ({**DEEPSEEK_V3, "zero_expert_num": 256}, "has experts that compute nothing .zero_expert_num.: not supported"),
         ({**DEEPSEEK_V3, "model_type": "longcat_flash"}, "two blocks of attention a layer .model_type longcat_flash."),
@@ -372,6 +436,7 @@ JUNK = st.sampled_from(
 KEYS = sorted(
     {*QWEN3_30B_A3B, *DEEPSEEK_V3, *LLAMA_4, *GEMMA_2, *(key for config, *_ in PUBLISHED.values() for key in config)}
     | {"layer_types", "text_config", "attn_type_list", "moe_layers", "dtype", "use_sliding_window", "index_topk"}
+    | {"num_key_value_heads_per_layer", "is_decoder", "architectures", "hidden_act", "layers_per_layer"}
 )
 
 

@@ -65,7 +65,7 @@ def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[A
     for item in assumptions:
         if item.name == "capacity_tokens" and item.name in behind and item.source == LEFT_BY_WEIGHTS:
             behind |= CAPACITY
-    return [item for item in assumptions if item.assumed and item.name in behind]
+    return [item for item in _open(assumptions) if item.name in behind]
 
 
 def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
@@ -73,4 +73,15 @@ def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
     needed = {item.name for item in defaults(MONEY, assumptions)}
     sometimes = (TIMED - MONEY) | (CAPACITY - MONEY)
     hidden = SETTINGS | (sometimes - needed)
-    return [item for item in assumptions if item.assumed and item.name not in hidden]
+    return [item for item in _open(assumptions) if item.name not in hidden]
+
+
+def _open(assumptions: Sequence[Assumption]) -> list[Assumption]:
+    """Return the defaults, less a capacity that was worked out of figures that were all given: it rests on nothing assumed."""
+    settled = {item.name for item in assumptions if not item.assumed}
+    worked_out = CAPACITY - {"model_note"} <= settled and not any(item.name == "model_note" for item in assumptions)
+    return [
+        item
+        for item in assumptions
+        if item.assumed and not (worked_out and item.name == "capacity_tokens" and item.source == LEFT_BY_WEIGHTS)
+    ]

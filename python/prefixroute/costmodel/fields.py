@@ -92,6 +92,15 @@ class Fields:
             raise self.error(name, "a list of whole numbers")
         return value
 
+    def sizes(self, name: str, count: int) -> list[int]:
+        """Return a field that is a list of ``count`` sizes."""
+        value = self.get(name)
+        if not isinstance(value, list) or len(value) != count or not all(type(item) is int for item in value):
+            raise self.error(name, f"a list of {count} whole numbers")
+        if not 1 <= min(value) <= max(value) <= LARGEST:
+            raise self.error(name, f"a list of numbers from 1 to {LARGEST:,}")
+        return value
+
     def error(self, name: str, allowed: str) -> ConfigError:
         """Return the error of a field that is not what it must be."""
         return ConfigError(f"{name} in {self.path} must be {allowed}, got {brief(self.get(name))}")

@@ -113,8 +113,8 @@ def find_model(name: str | Path) -> ModelShape:
 def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     """Read the shape of any decoder from its Hugging Face ``config.json``.
 
-    Dense models, grouped queries (GQA), mixtures of experts and latent attention (MLA) are understood; weights are
-    counted from the shape. Layers with a sliding window count as full ones, with a note: an upper bound. The encoders of
+    Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts and latent
+    attention (MLA) are understood; weights are counted from the shape. Layers with a sliding window count as full ones, with a note: an upper bound. The encoders of
     images and sound of a multimodal model are left out.
 
     Args:
@@ -123,7 +123,8 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
 
     Raises:
         ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has layers without
-            attention (linear attention, state space), whose cache grows in another way, or parts that are not counted.
+            attention (linear attention, state space), whose cache grows in another way, or parts that are not counted; or if the
+            model is an encoder, which has no cache.
     """
     path = Path(path)
     try:

@@ -28,12 +28,23 @@ _UNREAD = {
     "moe_layers_enum": "a list of layers with experts",
 }
 """Fields of models that would be miscounted, and what they speak of."""
+_KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 _TWO_BLOCKS = "longcat"
 _PLAIN = {
-    "bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "nemotron", "opt",
-    "persimmon", "phi", "phi-msft", "RefinedWeb", "RefinedWebModel", "starcoder2",
+    "biogpt", "bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "mpt",
+    "nemotron", "opt", "persimmon", "phi", "phi-msft", "RefinedWeb", "RefinedWebModel", "starcoder2", "xglm",
 }  # fmt: skip
 """Models whose feed-forward layers are two matrices, four times as wide as the model unless it says so."""
+_PLAIN_ACTIVATIONS = {"relu2", "xielu"}
+"""Activations that models have in place of a gate."""
+_GATED = {"bitnet"}
+"""Models that have such an activation and a gate too."""
+_GENERATES = ("CausalLM", "ConditionalGeneration", "LMHeadModel", "ChatModel")
+"""How the names of classes end that write text token by token."""
+_ENCODES = ("MaskedLM", "PreTraining")
+"""How those end that do not."""
+_ENCODERS = {"electra", "ernie", "esm", "mpnet", "big_bird", "longformer", "nystromformer", "xlm"}
+"""Models that are encoders, beside those with ``bert`` in their names."""
 _MULTI_QUERY = {"falcon", "gpt_bigcode", "RefinedWeb", "RefinedWebModel"}
 """Models with one KV head unless they say otherwise."""
 _HALVED = "qwen"
@@ -66,7 +77,7 @@ class TransformerConfig:
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"{path} must have at most {MOST_LAYERS:,} layers, got {self.layers}")
         self.heads = fields.size("num_attention_heads", "n_head", "num_heads", "n_heads")
-        self.kv_heads = self._count_kv_heads()
+        self.kv_heads = self._list_kv_heads()
         self.head_dim = fields.size("head_dim", "kv_channels", default=max(1, self.hidden // self.heads))
         self.latent = fields.size("kv_lora_rank", default=0)
         self._storage = storage(fields)
@@ -87,6 +98,31 @@ class TransformerConfig:
             raise ConfigError(
                 f"{fields.path} has two blocks of attention a layer (model_type {self._kind}): not supported"
             )
+
+        self._check_decoder()
+        unlike = sorted(name for name in fields if name.endswith("_per_layer") and isinstance(fields.get(name), list))
+        if other_lists := [name for name in unlike if name != _KV_HEADS_BY_LAYER]:
+            raise ConfigError(f"{fields.path} has layers of unlike shapes ({', '.join(other_lists)}): not supported")
+
+    def _check_decoder(self) -> None:
+        """Refuse models that read a text at once: they have no cache of keys and values."""
+        fields = self._fields
+        classes = fields.words("architectures")
+        if fields.flag("is_decoder") or any(name.endswith(_GENERATES) for name in classes):
+            return
+        said = next((f"architectures {name}" for name in classes if name.endswith(_ENCODES)), None)
+        if said is None and ("bert" in self._kind or self._kind in _ENCODERS):
+            said = f"model_type {self._kind}"
+        if said is None and fields.get("is_decoder") is False:
+            said = "is_decoder false"
+        if said is not None:
+            raise ConfigError(f"{fields.path} is of an encoder ({said}), which has no KV cache: not supported")
+
+    def _list_kv_heads(self) -> list[int]:
+        """Return the KV heads of each layer."""
+        if self._fields.get(_KV_HEADS_BY_LAYER) is not None:
+            return self._fields.sizes(_KV_HEADS_BY_LAYER, self.layers)
+        return [self._count_kv_heads()] * self.layers
 
     def _count_kv_heads(self) -> int:
         fields = self._fields
@@ -140,24 +176,24 @@ class TransformerConfig:
         if self.latent:
             index = self._fields.size("index_head_dim", default=0)
             return self.layers * (self.latent + self._fields.size("qk_rope_head_dim") + index)
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        return 2 * sum(self.kv_heads) * self.head_dim
 
     @property
     def kv_shards(self) -> int:
-        """GPUs that can share one layer's cache without copies."""
-        return 1 if self.latent else self.kv_heads
+        """GPUs that can share each layer's cache without copies."""
+        return 1 if self.latent else min(self.kv_heads)
 
     @property
     def weight_bytes(self) -> float:
         """Mean bytes of a weight as it is stored."""
         stored, weights = self._storage, self.parameters(active=False)
-        kept = self._embeddings() + (self.layers * self._attention() if stored.keeps_attention else 0)
+        kept = self._embeddings() + (self._attention() if stored.keeps_attention else 0)
         return stored.quantised + (stored.kept - stored.quantised) * kept / weights
 
     def parameters(self, *, active: bool) -> int:
         """Count the weights: all of them, or those that one token passes through."""
         feed_forward = sum(self._feed_forward(layer, active=active) for layer in range(self.layers))
-        return self._embeddings() + self.layers * self._attention() + feed_forward
+        return self._embeddings() + self._attention() + feed_forward
 
     def _embeddings(self) -> int:
         vocabulary = self._fields.size("vocab_size", "padded_vocab_size")
@@ -166,16 +202,17 @@ class TransformerConfig:
         return vocabulary * self.hidden * (1 if tied else 2)
 
     def _attention(self) -> int:
-        fields = self._fields
+        """Count the weights of attention in all layers."""
+        fields, layers = self._fields, self.layers
         output = self.heads * self._v_dim * self.hidden
         queries = self.heads * self._qk_dim
         if not self.latent:
-            return self.hidden * (queries + 2 * self.kv_heads * self.head_dim) + output
+            return layers * (self.hidden * queries + output) + 2 * self.hidden * sum(self.kv_heads) * self.head_dim
         low_rank = fields.size("q_lora_rank", default=0)
         query = low_rank * (self.hidden + queries) if low_rank else self.hidden * queries
         down = self.hidden * (self.latent + fields.size("qk_rope_head_dim"))
         up = self.latent * self.heads * (fields.size("qk_nope_head_dim") + self._v_dim)
-        return query + down + up + output
+        return layers * (query + down + up + output)
 
     def _feed_forward(self, layer: int, *, active: bool) -> int:
         fields = self._fields
@@ -223,5 +260,7 @@ class TransformerConfig:
         return (layer + 1) % step != 0 or layer % fields.size("moe_layer_freq", default=1) != 0
 
     def _gated(self, width: int) -> int:
-        plain = self._kind in _PLAIN or self._fields.get("hidden_act") == "relu2"
+        activation = self._fields.get("hidden_act")
+        ungated = isinstance(activation, str) and activation in _PLAIN_ACTIVATIONS and self._kind not in _GATED
+        plain = self._kind in _PLAIN or ungated
         return (2 if plain else 3) * self.hidden * width
