@@ -525,7 +525,8 @@ def test_sessions_are_inferred_where_nearly_all_requests_have_no_key(
     assert sessions[:keyed] == ["mine"] * keyed
     assert len(set(sessions[keyed:])) == (20 - keyed if inferred else min(1, 20 - keyed))
     said = " ".join(workload.notes)
-    assert ("no session key: sessions are inferred" in said) == inferred
+    assert ("are inferred, a prompt" in said) == inferred
+    assert ("no session key: sessions are inferred" in said) == (keyed == 0)
     assert ("session key" in said.replace("no session key: ", "")) == (note is not None)
     assert note is None or note in said
 

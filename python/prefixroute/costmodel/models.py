@@ -114,8 +114,8 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     """Read the shape of any decoder from its Hugging Face ``config.json``.
 
     Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts and latent
-    attention (MLA) are understood; weights are counted from the shape. Layers with a sliding window count as full ones, with a note: an upper bound. The encoders of
-    images and sound of a multimodal model are left out.
+    attention (MLA) are understood; weights are counted from the shape. Layers with a sliding window count as full ones,
+    with a note: an upper bound. The encoders of images and sound of a multimodal model are left out.
 
     Args:
         path: the file.

@@ -140,7 +140,8 @@ def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # 
     if window_s:
         notes.append(f"rows are put in order of arrival inside a window of {window_s:g} s")
     if infer:
-        notes.append("no session key: sessions are inferred, a prompt that extends an earlier prompt continues it")
+        whose = "sessions of the others are" if opened.has_stray_keys else "no session key: sessions are"
+        notes.append(f"{whose} inferred, a prompt that extends an earlier prompt continues it")
     return tuple(notes)
 
 

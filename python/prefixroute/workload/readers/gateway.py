@@ -83,7 +83,17 @@ def open_file(sample: Sample, options: Options) -> Opened:
     masked = partial(records, masked=True) if survey.span else None
     head = round(survey.head / per_token) if survey.text else survey.head
     return Opened(
-        size, records, not survey.keys.few, reorder_s, assumptions, notes, masked, survey.span, head, per_token
+        size,
+        records,
+        not survey.keys.few,
+        reorder_s,
+        assumptions,
+        notes,
+        masked,
+        survey.span,
+        head,
+        per_token,
+        has_stray_keys=survey.keys.few and survey.keys.keyed > 0,
     )
 
 

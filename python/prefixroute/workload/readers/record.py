@@ -84,6 +84,7 @@ class Opened:
         span: the first of these in most prompts, if they have one that changes.
         head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
         bytes_per_token: of text.
+        has_stray_keys: whether some records have a session key where sessions are inferred for the others.
     """
 
     block_size: int
@@ -96,6 +97,7 @@ class Opened:
     span: Span | None = None
     head_tokens: int | None = None
     bytes_per_token: float = 4.0
+    has_stray_keys: bool = False
 
 
 class Format(Protocol):
