@@ -165,15 +165,18 @@ def test_names_of_models_are_kept_and_other_texts_in_their_place_are_not(tmp_pat
         "ann@example.org",
         "Please help me",
         "x" * 999,
+        "https://secret.example.org/v1",
+        "/home/ann/models/secret",
+        "sk-proj-4f00",
     ]
     requests = [
-        request._replace(model=name) for request, name in zip(chat(1, requests=5).requests(), names, strict=True)
+        request._replace(model=name) for request, name in zip(chat(1, requests=8).requests(), names, strict=True)
     ]
     convert(Workload("w", 16, lambda: iter(requests)), tmp_path / "p.jsonl", KEY)
     models = [request.model for request in read_trace(tmp_path / "p.jsonl").requests()]
     assert models[:2] == names[:2]
     assert all(re.fullmatch("[0-9a-f]{16}", model or "") for model in models[2:])
-    assert len(set(models)) == 5
+    assert len(set(models)) == 8
 
 
 def test_a_workload_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ WINDOW = 8192
 """Lines that a request may refer back over; a reader holds that many chains."""
 _BATCH = 512
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_MODEL_NAME = re.compile(r"[\w.:/+-]{1,96}", re.ASCII)
-"""What a model's name looks like. A field that holds anything else, such as an address or a sentence, is hashed."""
+_MODEL_NAME = re.compile(r"(?!sk-|.*//)\w[\w.:/+-]{0,95}", re.ASCII)
+"""What a model's name looks like. A field that holds anything else, such as an address, a path, a key or a sentence, is hashed."""
 _GZIP_LEVEL = 1  # most of a line is the hashes, which no level makes smaller
 
 
