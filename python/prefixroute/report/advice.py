@@ -20,7 +20,7 @@ from prefixroute.report.table import floor_line, remarks, usd
 def advice_page(advice: Advice) -> str:
     """Return the whole page. Equal advice gives equal bytes."""
     compared = advice.comparison
-    study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
+    study = _study(compared)
     drawings = {title: svg(chart) for title, chart in charts(study, busiest=True).items()}
     first = tuple(drawings)[:2]  # what is computed again, and what it costs: the rest is for who asks
     parts = [
@@ -53,8 +53,12 @@ def advice_page(advice: Advice) -> str:
 def advice_picture(advice: Advice) -> tuple[str, dict[str, Chart], list[str]]:
     """Return the title, the charts and the remarks of a picture."""
     compared = advice.comparison
-    study = Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
+    study = _study(compared)
     return _title(advice), charts(study, busiest=True), remarks(compared.assumptions, compared.notes)
+
+
+def _study(compared: Comparison) -> Study:
+    return Study.of_rows(compared.workload, compared.rows, compared.assumptions, compared.notes)
 
 
 def _title(advice: Advice) -> str:
