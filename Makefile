@@ -36,7 +36,7 @@ test-rust: $(VENV)/.created
 	else cargo test -p prefixroute-core --all-features; fi
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
 
 golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 	$(BIN)/python -m pytest -m golden --golden-seeds 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from prefixroute.bounds import number, whole
+from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
@@ -59,9 +59,9 @@ class Replica:
 
     def __post_init__(self) -> None:
         """Refuse a weight or a capacity that no replica can have; accept any collection of models."""
-        number("weight", self.weight, 0, above=True)
+        check_float("weight", self.weight, 0, above=True)
         if self.capacity_tokens is not None:
-            whole("capacity_tokens", self.capacity_tokens, 1)
+            check_int("capacity_tokens", self.capacity_tokens, 1)
         if self.models is None:
             return
         if isinstance(self.models, str) or not isinstance(self.models, Iterable):
@@ -93,10 +93,10 @@ class Caps:
         """Refuse caps that would admit nothing by mistake."""
         for name in ("in_flight", "uncached_tokens", "waiting", "running"):
             if getattr(self, name) is not None:
-                whole(f"cap {name}", getattr(self, name), 1)
+                check_int(f"cap {name}", getattr(self, name), 1)
         if self.kv_use is not None:
-            number("cap kv_use", self.kv_use, 0, 1, above=True)
-        number("retry_after_s", self.retry_after_s, 0)
+            check_float("cap kv_use", self.kv_use, 0, 1, above=True)
+        check_float("retry_after_s", self.retry_after_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Timing:
     def __post_init__(self) -> None:
         """Refuse spans that are not positive (slow start may be 0: off)."""
         for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s"):
-            number(name, getattr(self, name), 0, above=True, endless=True)
-        number("slow_start_s", self.slow_start_s, 0)
+            check_float(name, getattr(self, name), 0, above=True, endless=True)
+        check_float("slow_start_s", self.slow_start_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class Report:
         """Refuse loads that no replica can have."""
         for name in ("waiting", "running", "waiting_tokens"):
             if getattr(self, name) is not None:
-                number(name, getattr(self, name), 0)
+                check_float(name, getattr(self, name), 0)
         if self.kv_use is not None:
-            number("kv_use", self.kv_use, 0, 1)
+            check_float("kv_use", self.kv_use, 0, 1)
         if self.tokens_per_s is not None:
-            number("tokens_per_s", self.tokens_per_s, 0)
+            check_float("tokens_per_s", self.tokens_per_s, 0)

@@ -60,7 +60,7 @@ def test_what_rests_on_too_little_has_no_ends() -> None:
     p50, p90, p99 = differences(values, values + 1, np.arange(999))
     assert np.isfinite([p50.low, p50.high, p90.low, p90.high]).all()
     assert (p99.low, p99.high) == (-np.inf, np.inf)  # fewer than ten requests are slower than it
-    assert p99.as_dict() == {"value": -1.0, "low": None, "high": None}
+    assert p99.to_dict() == {"value": -1.0, "low": None, "high": None}
     assert "interval not known" in p99.text()
     one_session = differences(values, values + 1, np.zeros(999, np.int64))
     assert not any(interval.excludes_zero for interval in one_session)
@@ -78,7 +78,7 @@ def test_compare_gives_every_percentile_an_interval_that_may_decide() -> None:
         for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s"):
             gap = getattr(row, name) - getattr(found.row("session"), name)
             assert getattr(difference, name).value == pytest.approx(gap)
-            assert difference.as_dict()[name]["low"] is not None
+            assert difference.to_dict()[name]["low"] is not None
     spread = [found.difference("random").ttft_p50_s, found.difference("random").ttft_p99_s]
     assert all(low.low <= low.value <= low.high for low in spread)
 

@@ -32,7 +32,7 @@ def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace
     assert "session is best" in shown.out
     assert shown.out.count("ASSUMED") == 14  # five columns, eight of times, and the line that lists the figures
     known = ["--capacity", "200k", "--gpu", "H100", "--model", "Qwen3-8B", "--price", 4, "--tensor-parallel", 1]
-    assert prefixroute(*options, *known).out.count("ASSUMED") == 11  # utilisation and overhead stay assumed
+    assert prefixroute(*options, *known).out.count("ASSUMED") == 11  # utilization and overhead stay assumed
     assert "floor " in shown.out
 
 
@@ -100,13 +100,13 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert f"${expected:,.2f} of prefill per million requests (busiest replica" in dollars[0]
     assert all("busiest replica" in line for line in dollars)
     behind = (
-        "ASSUMED behind these figures: gpu, model, kv_bytes, utilisation, bandwidth_utilisation, tensor_parallel, overhead_s, "
+        "ASSUMED behind these figures: gpu, model, kv_bytes, utilization, bandwidth_utilization, tensor_parallel, overhead_s, "
         "usd_per_gpu_hour, capacity_tokens, chunk_tokens, max_running."  # the fleet is sized in time
     )
     assert f"\n{behind}\n" in shown.out
     assert f"<p>{behind}</p>" in text
     given = ["--capacity", "300k", "--gpu", "H100", "--model", "Qwen3-8B", "--price", 4.29, "--tensor-parallel", 1]
-    left = "ASSUMED behind these figures: kv_bytes, utilisation, bandwidth_utilisation, overhead_s, chunk_tokens, max_running."
+    left = "ASSUMED behind these figures: kv_bytes, utilization, bandwidth_utilization, overhead_s, chunk_tokens, max_running."
     assert left in prefixroute(*options, *given).out
     assert f"<p>{dollars[-1]}</p>" in text
     assert f"on 2 replicas: {document['advice']['verdict']}</h1>" in text

@@ -13,7 +13,7 @@ import pytest
 
 from prefixroute.costmodel import CostModel
 
-TRUTH = CostModel("H200", utilisation=0.37, overhead_s=0.012)
+TRUTH = CostModel("H200", utilization=0.37, overhead_s=0.012)
 SIZES = [(500, 0), (2_000, 0), (8_000, 0), (8_000, 6_000), (32_000, 0), (32_000, 16_000)]
 
 
@@ -27,7 +27,7 @@ def measured(tmp_path: Path, text: str | None = None) -> Path:
 
 def test_what_is_fitted_is_what_the_other_commands_take(prefixroute: Callable[..., Any], tmp_path: Path) -> None:
     fitted = json.loads(prefixroute("fit", str(measured(tmp_path)), "--gpu", "H200", "--json").out)
-    assert fitted["utilisation"] == pytest.approx(0.37)
+    assert fitted["utilization"] == pytest.approx(0.37)
     assert fitted["overhead_s"] == pytest.approx(0.012)
     assert fitted["rows"] == len(SIZES)
     given = shlex.split(fitted["options"])
@@ -37,15 +37,15 @@ def test_what_is_fitted_is_what_the_other_commands_take(prefixroute: Callable[..
         ).out
     )
     figures = run["assumptions"]
-    for name in ("utilisation", "overhead_s"):
+    for name in ("utilization", "overhead_s"):
         assert figures[name]["value"] == pytest.approx(fitted[name], rel=1e-3)
         assert not figures[name]["assumed"]
 
 
 def test_the_report_says_how_well_it_fits_and_what_to_do(prefixroute: Callable[..., Any], tmp_path: Path) -> None:
     text = prefixroute("fit", str(measured(tmp_path)), "--gpu", "H200").out
-    assert "fitted to 6 rows: utilisation 0.370, overhead 0.0120 s" in text
-    assert "--utilisation 0.37 --overhead 0.012" in text
+    assert "fitted to 6 rows: utilization 0.370, overhead 0.0120 s" in text
+    assert "--utilization 0.37 --overhead 0.012" in text
 
 
 @pytest.mark.parametrize(

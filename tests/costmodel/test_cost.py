@@ -14,7 +14,7 @@ from prefixroute.costmodel import CostModel, find_model, gpus, models
 from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, Assumption, defaults, on_defaults, shown
 from prefixroute.errors import ConfigError
 
-ARTICLE = CostModel("H100", "Qwen3-8B", utilisation=0.5, usd_per_gpu_hour=4.29)
+ARTICLE = CostModel("H100", "Qwen3-8B", utilization=0.5, usd_per_gpu_hour=4.29)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_chunks_of_a_prompt_take_as_long_as_the_whole_where_compute_binds() -> N
 
 
 def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
-    names = {"gpu", "model", "utilisation", "usd_per_gpu_hour", "tensor_parallel"}
+    names = {"gpu", "model", "utilization", "usd_per_gpu_hour", "tensor_parallel"}
     assumed = {item.name for item in CostModel().assumptions if item.assumed}
-    given = {item.name for item in CostModel("H100", "Qwen3-8B", utilisation=0.5).assumptions if item.assumed}
+    given = {item.name for item in CostModel("H100", "Qwen3-8B", utilization=0.5).assumptions if item.assumed}
     assert names <= assumed
-    assert not {"gpu", "model", "utilisation"} & given
+    assert not {"gpu", "model", "utilization"} & given
     assert "usd_per_gpu_hour" in given
     assert "ASSUMED" in str(next(item for item in CostModel().assumptions if item.name == "usd_per_gpu_hour"))
 
@@ -116,8 +116,8 @@ def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
     [
         ({"gpu": "H1000"}, "gpu must be one of H100, H200, .*, got 'H1000'"),
         ({"model": "gpt-9"}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'gpt-9'"),
-        ({"utilisation": 0}, "utilisation must be at least 1e-06 and at most 1, got 0"),
-        ({"utilisation": float("nan")}, "utilisation must be"),
+        ({"utilization": 0}, "utilization must be at least 1e-06 and at most 1, got 0"),
+        ({"utilization": float("nan")}, "utilization must be"),
         ({"usd_per_gpu_hour": -1}, "usd_per_gpu_hour must be at least 0 and at most 1e.06, got -1"),
         ({"usd_per_gpu_hour": float("inf")}, "usd_per_gpu_hour must be a finite number, got inf"),
         ({"overhead_s": "1"}, "overhead_s must be a finite number, got '1'"),
@@ -127,8 +127,8 @@ def test_every_default_is_marked_and_every_given_figure_is_not() -> None:
         ({"model": Path("nowhere")}, "model must be one of Qwen3-8B, .* or the path of a config.json, got 'nowhere'"),
         ({"usd_per_gpu_hour": 1e308}, r"usd_per_gpu_hour must be at least 0 and at most 1e\+06, got 1e\+308"),
         ({"overhead_s": 1e308}, r"overhead_s must be at least 0 and at most 86400, got 1e\+308"),
-        ({"utilisation": 1e-320}, "utilisation must be at least 1e-06"),
-        ({"bandwidth_utilisation": 1e-320}, "bandwidth_utilisation must be at least 1e-06"),
+        ({"utilization": 1e-320}, "utilization must be at least 1e-06"),
+        ({"bandwidth_utilization": 1e-320}, "bandwidth_utilization must be at least 1e-06"),
         ({"memory_share": 1.1}, "memory_share must be at least 1e-06 and at most 1, got 1.1"),
         ({"weight_bytes": 0}, "weight_bytes must be above 0 and at most 8, got 0"),
         ({"kv_bytes": float("nan")}, "kv_bytes must be above 0 and at most 8, got nan"),
@@ -177,7 +177,7 @@ def test_value_semantics() -> None:
     assert CostModel() == ARTICLE == pickle.loads(pickle.dumps(ARTICLE))  # noqa: S301 - our own bytes
     assert hash(CostModel()) == hash(ARTICLE)
     assert CostModel("H200") != ARTICLE
-    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', utilisation=0.5")
+    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', utilization=0.5")
 
 
 def test_tables_name_their_sources() -> None:

@@ -19,18 +19,18 @@ def measured(cost: CostModel, noise: float = 0.0) -> list[tuple[float, float, fl
 
 @pytest.mark.parametrize("gpu", ["H100", "L40S", "MI300X"])
 def test_figures_behind_exact_measurements_are_found_again(gpu: str) -> None:
-    truth = CostModel(gpu, "Qwen3-32B", utilisation=0.37, overhead_s=0.012, tensor_parallel=2)
+    truth = CostModel(gpu, "Qwen3-32B", utilization=0.37, overhead_s=0.012, tensor_parallel=2)
     result = fit(measured(truth), CostModel(gpu, "Qwen3-32B", tensor_parallel=2))
-    assert result.cost.utilisation == pytest.approx(0.37)
+    assert result.cost.utilization == pytest.approx(0.37)
     assert result.cost.overhead_s == pytest.approx(0.012)
     assert result.p90_absolute_error < 1e-9
     assert result.notes == ()
-    assert not {item.name for item in result.cost.assumptions if item.assumed} & {"utilisation", "overhead_s"}
+    assert not {item.name for item in result.cost.assumptions if item.assumed} & {"utilization", "overhead_s"}
 
 
 def test_noise_shows_in_the_report_and_moves_the_figures_little() -> None:
-    result = fit(measured(CostModel(utilisation=0.4), noise=0.05) * 20, CostModel())
-    assert result.cost.utilisation == pytest.approx(0.4, rel=0.1)
+    result = fit(measured(CostModel(utilization=0.4), noise=0.05) * 20, CostModel())
+    assert result.cost.utilization == pytest.approx(0.4, rel=0.1)
     assert 0.01 < result.median_absolute_error < 0.1
     assert abs(result.worst.relative_error) >= result.p90_absolute_error
     assert "fitted to 140 rows" in str(result)
@@ -46,7 +46,7 @@ def test_overhead_is_never_negative() -> None:
 def test_faster_than_the_gpu_is_said() -> None:
     rows = [(tokens, cached, seconds / 4) for tokens, cached, seconds in measured(CostModel())]
     result = fit(rows, CostModel())
-    assert result.cost.utilisation == 1
+    assert result.cost.utilization == 1
     assert "faster than H100's peak" in result.notes[0]
 
 

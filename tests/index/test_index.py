@@ -131,10 +131,10 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
 def test_mistakes_are_refused_and_change_nothing(
     index: PrefixIndex, call: Callable[[PrefixIndex], Any], error: type[Exception], message: str
 ) -> None:
-    before = (index.replicas, index.stats().asdict())
+    before = (index.replicas, index.stats().to_dict())
     with pytest.raises(error, match=message):
         call(index)
-    assert (index.replicas, index.stats().asdict()) == before
+    assert (index.replicas, index.stats().to_dict()) == before
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_saved_index_answers_as_before(index: PrefixIndex, saved: bytes) -> No
         assert copied.replicas == index.replicas
         assert copied.match(PROMPT).tolist() == index.match(PROMPT).tolist() == [160, 64]
         assert copied.held_tokens() == index.held_tokens()
-        assert copied.stats().asdict() | SIZES == index.stats().asdict() | SIZES
+        assert copied.stats().to_dict() | SIZES == index.stats().to_dict() | SIZES
         assert copied.insert("a", [1] * 160).stored == 10
         assert copied.apply_removed("b", engine_names(4)).removed == 4
 
@@ -498,6 +498,6 @@ def test_outcomes_are_values() -> None:
         for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):  # noqa: S301
             assert copied == value
             assert hash(copied) == hash(value)
-            assert copied.asdict() == value.asdict()
+            assert copied.to_dict() == value.to_dict()
     assert insertion != index.insert("a", list(range(64)))
     index.retract("a", hash_blocks(list(range(64))), pickle.loads(pickle.dumps(insertion)))  # noqa: S301

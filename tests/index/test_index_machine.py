@@ -147,7 +147,7 @@ class IndexMachine(RuleBasedStateMachine):
             medium=data.draw(st.sampled_from(EVENT_MEDIA[medium])),
             now=self.now,
         )
-        assert done.asdict() == self.twin.stored(name, parent, more, medium, self.now)
+        assert done.to_dict() == self.twin.stored(name, parent, more, medium, self.now)
 
     @rule(name=NAMES, path=paths, medium=MEDIA, data=st.data())
     def removed(self, name: str, path: Path, medium: str, data: st.DataObject) -> None:

@@ -37,7 +37,7 @@ def outcome(seed: int, recomputed: int, served: tuple[int, ...] = (3, 1), ttft: 
 
 def test_a_row_joins_runs_and_has_the_fields_of_the_design() -> None:
     row = Row.over([outcome(0, 100), outcome(1, 200, (2, 2), ttft=3.0)], floor=0.1)
-    fields = row.as_dict()
+    fields = row.to_dict()
     assert list(fields)[: len(DESIGN_FIELDS)] == DESIGN_FIELDS
     assert fields["recompute_ratio"] == pytest.approx(300 / 800)
     assert fields["recompute_ratio_spread"] == pytest.approx(0.25)
@@ -50,8 +50,8 @@ def test_a_row_joins_runs_and_has_the_fields_of_the_design() -> None:
 
 def test_clocked_fields_show_only_when_every_run_has_them() -> None:
     clocked = dataclasses.replace(outcome(0, 0), queue_mean_s=0.5)
-    assert Row.over([clocked]).as_dict()["queue_mean_s"] == 0.5
-    assert "queue_mean_s" not in Row.over([clocked, outcome(1, 0)]).as_dict()
+    assert Row.over([clocked]).to_dict()["queue_mean_s"] == 0.5
+    assert "queue_mean_s" not in Row.over([clocked, outcome(1, 0)]).to_dict()
 
 
 def test_an_empty_run_divides_by_nothing() -> None:

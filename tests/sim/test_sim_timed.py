@@ -181,7 +181,7 @@ def test_policies_never_see_the_output_length() -> None:
 
 
 def test_a_policy_that_weighs_seconds_uses_the_prices_of_the_run() -> None:
-    slow = CostModel(utilisation=0.05)
+    slow = CostModel(utilization=0.05)
     scenario = Scenario(policy="min-ttft", replicas=4, engine=EngineModel(slow))
     by_name = simulate(busy_chat(requests=400), scenario, cost=slow)
     by_object = simulate(busy_chat(requests=400), replace(scenario, policy=MinTtft(cost=slow)), cost=slow)
@@ -230,7 +230,7 @@ def test_a_rolling_restart_loses_nothing() -> None:
         for number, at in ((0, 5.0), (1, 7.0))
         for back, action in ((0.0, "die"), (1.0, "return"))
     ]
-    slow = EngineModel(CostModel(utilisation=0.02))
+    slow = EngineModel(CostModel(utilization=0.02))
     scenario = Scenario(policy="round-robin", replicas=2, engine=slow, changes=tuple(changes))
     run = simulate(busy_chat(requests=400, rate=20.0), scenario)
     assert run.outcome.requests == 400

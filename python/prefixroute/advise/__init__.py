@@ -1,7 +1,7 @@
 """Advice with evidence: compare policies, test the simulator against the log, size a fleet, walk the decision tree.
 
 :func:`advise` is the whole; :func:`compare`, :func:`backtest`, :func:`size` and :func:`profile` are its parts, each of
-use alone. Results are frozen, have ``as_dict`` and ``to_json``, and depend on nothing but their inputs.
+use alone. Results are frozen, have ``to_dict`` and ``to_json``, and depend on nothing but their inputs.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class Advice:
             f"${abs(saving.usd_per_million_requests):,.2f} per million requests{monthly} ({BUSIEST})."
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the object of ``advise --json``."""
         return {
             "schema": SCHEMA,
@@ -248,23 +248,23 @@ class Advice:
                 "parameters": dict(self.parameters),
                 "because": self.because,
                 "margin": self.margin,
-                "expected": None if self.row is None else self.row.as_dict(),
+                "expected": None if self.row is None else self.row.to_dict(),
                 "saving": None if self.saving is None else _fields(self.saving),
                 "fix_first": None if self.remedy is None else _fields(self.remedy),
             },
-            "backtest": None if self.backtest is None else self.backtest.as_dict(),
+            "backtest": None if self.backtest is None else self.backtest.to_dict(),
             "steps": [_fields(step) for step in self.steps],
             "findings": [_fields(finding) for finding in self.findings],
             "sensitivity": [_fields(flip) for flip in self.sensitivity],
-            "profile": self.profile.as_dict(),
-            "comparison": self.comparison.as_dict(),
+            "profile": self.profile.to_dict(),
+            "comparison": self.comparison.to_dict(),
             "assumptions": assumptions_dict(self.comparison.assumptions),
             "notes": list(self.comparison.notes),
         }
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def text(self) -> str:
         """Return the report: the answer first, then why, then what to look at, in plain lines."""

@@ -76,7 +76,7 @@ class Nearest:
             best.policy, best.simulated, tuple(sorted(alike, key=lambda one: float("inf") if one is None else one))
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
         told = len(self.capacity_tokens) == 1
         return {**asdict(self), "capacity_tokens": list(self.capacity_tokens), "capacity_told_apart": told}
@@ -137,12 +137,12 @@ class Backtest:
         """What explains the log best of what was searched; None where nothing was."""
         return Nearest.of(self.search) if self.search else None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields["difference"] = self.difference.as_dict()
+        fields["difference"] = self.difference.to_dict()
         fields["bands"] = [asdict(band) for band in self.bands]
-        fields["nearest"] = self.nearest.as_dict() if self.nearest else None
+        fields["nearest"] = self.nearest.to_dict() if self.nearest else None
         fields["search"] = [asdict(candidate) for candidate in self.search]
         fields["assumptions"] = assumptions_dict(self.assumptions)
         fields["notes"] = list(self.notes)
@@ -150,7 +150,7 @@ class Backtest:
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def text(self) -> str:
         """Return the result in sentences."""

@@ -78,7 +78,7 @@ class Interval:
         ends = f"[{low:+,.{digits}f}, {high:+,.{digits}f}]" if known else "(interval not known)"
         return f"{value:+,.{digits}f} {ends}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.value, **dict(zip(("low", "high"), ends, strict=True))}

@@ -49,12 +49,12 @@ class Difference:
     usd_per_million_requests: Interval
     usd_per_million_requests_busiest: Interval
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
         return {
             "policy": self.policy,
             "verdict": self.verdict,
-            **{name: getattr(self, name).as_dict() for name in METRICS},
+            **{name: getattr(self, name).to_dict() for name in METRICS},
         }
 
 
@@ -107,7 +107,7 @@ class Comparison:
         remark = next((one.remark for one in self.idle if one.policy == policy), "")
         return f"{said}, but {remark}" if remark and verdict == "reference" else ", ".join(filter(None, (said, remark)))
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the object of ``compare --json``."""
         return {
             "schema": SCHEMA,
@@ -119,14 +119,14 @@ class Comparison:
             "clusters": self.clusters,
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
-            "rows": [row.as_dict() for row in self.rows],
-            "differences": [one.as_dict() for one in self.differences],
-            "idle": [one.as_dict() for one in self.idle],
+            "rows": [row.to_dict() for row in self.rows],
+            "differences": [one.to_dict() for one in self.differences],
+            "idle": [one.to_dict() for one in self.idle],
         }
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def compare(

@@ -24,7 +24,7 @@ class Idle:
     replicas: int
     why: str
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
         return asdict(self)
 

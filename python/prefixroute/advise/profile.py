@@ -97,7 +97,7 @@ class Profile:
         """Mean rate of arrivals; None where the workload spans no time."""
         return self.requests / self.span_s if self.span_s > 0 else None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
         return asdict(self)
 

@@ -82,7 +82,7 @@ class Sizing:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the object of ``size --json``."""
         return {
             "schema": SCHEMA,
@@ -95,7 +95,7 @@ class Sizing:
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 class Told(NamedTuple):

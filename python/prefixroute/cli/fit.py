@@ -31,7 +31,7 @@ def command(
     """Fit the cost model to first-token times that were measured on an idle replica; say how well it fits."""
     fitted = fit(read_rows(file), hardware.cost)
     if as_json:
-        print(json.dumps(as_dict(fitted), indent=2))
+        print(json.dumps(to_dict(fitted), indent=2))
         return
     print(fitted)
     print(f"give it to the other commands: {as_options(fitted)}")
@@ -71,12 +71,12 @@ def _row(row: dict[str, str | None], line: int, file: Path) -> tuple[float, floa
 
 def as_options(fitted: Fit) -> str:
     """Return what was fitted as options of the command line."""
-    return f"--utilisation {fitted.cost.utilisation:.4g} --overhead {fitted.cost.overhead_s:.4g}"
+    return f"--utilization {fitted.cost.utilization:.4g} --overhead {fitted.cost.overhead_s:.4g}"
 
 
-def as_dict(fitted: Fit) -> dict[str, object]:
+def to_dict(fitted: Fit) -> dict[str, object]:
     """Return the JSON object."""
     fields = dataclasses.asdict(fitted)
     cost = fields.pop("cost")
-    figures = {"utilisation": cost.utilisation, "overhead_s": cost.overhead_s}
+    figures = {"utilization": cost.utilization, "overhead_s": cost.overhead_s}
     return {"schema": 1, **figures, **fields, "options": as_options(fitted)}

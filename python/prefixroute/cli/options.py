@@ -95,7 +95,7 @@ Model = Annotated[
 TensorParallel = Annotated[
     int | None, typer.Option(min=1, help="GPUs of a replica.", show_default="1", rich_help_panel=MODEL)
 ]
-Utilisation = Annotated[
+Utilization = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
@@ -104,7 +104,7 @@ Utilisation = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-BandwidthUtilisation = Annotated[
+BandwidthUtilization = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
@@ -279,10 +279,10 @@ _FIGURES = {
     "gpu": "gpu",
     "model": "model",
     "tensor_parallel": "tensor_parallel",
-    "utilisation": "utilisation",
+    "utilization": "utilization",
     "overhead": "overhead_s",
     "price": "usd_per_gpu_hour",
-    "bandwidth_utilisation": "bandwidth_utilisation",
+    "bandwidth_utilization": "bandwidth_utilization",
     "memory_share": "memory_share",
     "weight_bytes": "weight_bytes",
     "kv_bytes": "kv_bytes",
@@ -310,9 +310,9 @@ class Machine:
 class Hardware(Machine):
     """A machine, how fast it is and what its cache holds."""
 
-    utilisation: Utilisation = None
+    utilization: Utilization = None
     overhead: Overhead = None
-    bandwidth_utilisation: BandwidthUtilisation = None
+    bandwidth_utilization: BandwidthUtilization = None
     weight_bytes: WeightBytes = None
     kv_bytes: KvBytes = None
     memory_share: MemoryShare = None

@@ -13,11 +13,11 @@ LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
 RUN = frozenset({"clock"})
 """Names of the assumptions that every figure of a run rests on: in order none but that, in time all of :data:`TIMED`."""
 SHARES = RUN | {"capacity_tokens", "sessions_per_hour", "bytes_per_token", "media_tokens", "output_tokens"}
-SECONDS = SHARES | {"gpu", "model", "model_note", "utilisation", "tensor_parallel", "overhead_s"}
+SECONDS = SHARES | {"gpu", "model", "model_note", "utilization", "tensor_parallel", "overhead_s"}
 MONEY = SECONDS | {"usd_per_gpu_hour"}
 """Names of the assumptions that figures of each kind rest on."""
 TIMED = SECONDS | {
-    "bandwidth_utilisation", "weight_bytes", "kv_bytes", "chunk_tokens", "max_running", "requests_per_day",
+    "bandwidth_utilization", "weight_bytes", "kv_bytes", "chunk_tokens", "max_running", "requests_per_day",
 }  # fmt: skip
 """What a run in time adds: how long steps take and what goes into them, and when requests come."""
 CAPACITY = frozenset({"gpu", "model", "model_note", "tensor_parallel", "memory_share", "weight_bytes", "kv_bytes"})

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.bounds import number, whole
+from prefixroute.validation import check_float, check_int
 from prefixroute.columns import Column, mapped, sum_of_products
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import MOST_USD_PER_HOUR, Gpu, find_gpu
@@ -25,8 +25,8 @@ from prefixroute.errors import ConfigError
 
 DEFAULT_GPU = "H100"
 DEFAULT_MODEL = "Qwen3-8B"
-DEFAULT_UTILISATION = 0.5
-DEFAULT_BANDWIDTH_UTILISATION = 0.8
+DEFAULT_UTILIZATION = 0.5
+DEFAULT_BANDWIDTH_UTILIZATION = 0.8
 DEFAULT_MEMORY_SHARE = 0.9
 MOST_GPUS = 4_096
 """Far above any replica."""
@@ -34,7 +34,7 @@ HOURS_PER_MONTH = 730
 """Hours of a month, 365 x 24 / 12, as cloud bills count them."""
 
 LEAST_SHARE = 1e-6
-"""Far below any utilisation; seconds stay finite."""
+"""Far below any utilization; seconds stay finite."""
 MOST_OVERHEAD_S = 86_400
 MOST_TOKENS = 1e15
 """Far above any prompt; operations stay finite."""
@@ -72,10 +72,10 @@ class CostModel:
     Args:
         gpu: a name of ``gpus.toml`` or a :class:`Gpu`.
         model: a name of ``models.toml``, the path of a ``config.json`` or a :class:`ModelShape`.
-        utilisation: share of the GPU's peak operations that prefill reaches; 0.5 unless given.
+        utilization: share of the GPU's peak operations that prefill reaches; 0.5 unless given.
         usd_per_gpu_hour: price of one GPU; the price in ``gpus.toml`` unless given.
         tensor_parallel: GPUs of one replica; 1 unless given.
-        bandwidth_utilisation: share of the peak memory bandwidth that a step reaches; 0.8 unless given.
+        bandwidth_utilization: share of the peak memory bandwidth that a step reaches; 0.8 unless given.
         memory_share: share of the GPU's memory for weights and cache; 0.9 unless given.
         weight_bytes: bytes of one weight; the model's unless given.
         kv_bytes: bytes of one number in the cache; the model's, which is 2, unless given.
@@ -86,8 +86,8 @@ class CostModel:
     """
 
     __slots__ = (
-        "_active_weights", "_arguments", "_attention_s", "_byte_s", "_kv_bytes", "_linear_s", "_weights", "bandwidth_utilisation", "gpu",
-        "memory_share", "model", "overhead_s", "tensor_parallel", "usd_per_gpu_hour", "utilisation",
+        "_active_weights", "_arguments", "_attention_s", "_byte_s", "_kv_bytes", "_linear_s", "_weights", "bandwidth_utilization", "gpu",
+        "memory_share", "model", "overhead_s", "tensor_parallel", "usd_per_gpu_hour", "utilization",
     )  # fmt: skip
 
     def __init__(
@@ -95,10 +95,10 @@ class CostModel:
         gpu: str | Gpu | None = None,
         model: str | ModelShape | None = None,
         *,
-        utilisation: float | None = None,
+        utilization: float | None = None,
         usd_per_gpu_hour: float | None = None,
         tensor_parallel: int | None = None,
-        bandwidth_utilisation: float | None = None,
+        bandwidth_utilization: float | None = None,
         memory_share: float | None = None,
         weight_bytes: float | None = None,
         kv_bytes: float | None = None,
@@ -108,10 +108,10 @@ class CostModel:
         self._arguments: dict[str, Any] = {
             "gpu": gpu,
             "model": model,
-            "utilisation": utilisation,
+            "utilization": utilization,
             "usd_per_gpu_hour": usd_per_gpu_hour,
             "tensor_parallel": tensor_parallel,
-            "bandwidth_utilisation": bandwidth_utilisation,
+            "bandwidth_utilization": bandwidth_utilization,
             "memory_share": memory_share,
             "weight_bytes": weight_bytes,
             "kv_bytes": kv_bytes,
@@ -124,19 +124,19 @@ class CostModel:
             weight_bytes=shape.weight_bytes if weight_bytes is None else weight_bytes,
             kv_bytes=shape.kv_bytes if kv_bytes is None else kv_bytes,
         )
-        self.utilisation = _share("utilisation", utilisation, DEFAULT_UTILISATION)
-        self.bandwidth_utilisation = _share(
-            "bandwidth_utilisation", bandwidth_utilisation, DEFAULT_BANDWIDTH_UTILISATION
+        self.utilization = _share("utilization", utilization, DEFAULT_UTILIZATION)
+        self.bandwidth_utilization = _share(
+            "bandwidth_utilization", bandwidth_utilization, DEFAULT_BANDWIDTH_UTILIZATION
         )
         self.memory_share = _share("memory_share", memory_share, DEFAULT_MEMORY_SHARE)
         self.usd_per_gpu_hour = _up_to(MOST_USD_PER_HOUR, "usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
         self.overhead_s = _up_to(MOST_OVERHEAD_S, "overhead_s", overhead_s, 0.0)
         self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
-        whole("tensor_parallel", self.tensor_parallel, 1, MOST_GPUS)
-        speed = self.utilisation * self.gpu.flops * self.tensor_parallel
+        check_int("tensor_parallel", self.tensor_parallel, 1, MOST_GPUS)
+        speed = self.utilization * self.gpu.flops * self.tensor_parallel
         self._linear_s = 2 * self.model.active_parameters / speed
         self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
-        self._byte_s = 1 / (self.bandwidth_utilisation * self.gpu.bandwidth * self.tensor_parallel)
+        self._byte_s = 1 / (self.bandwidth_utilization * self.gpu.bandwidth * self.tensor_parallel)
         self._weights = self.model.parameters * self.model.weight_bytes
         self._active_weights = self.model.active_parameters * self.model.weight_bytes
         self._kv_bytes = self.model.kv_bytes_per_token
@@ -147,8 +147,8 @@ class CostModel:
         Raises:
             ConfigError: one is negative, no number or endless.
         """
-        number("new_tokens", new_tokens, 0, MOST_TOKENS)
-        number("cached_tokens", cached_tokens, 0, MOST_TOKENS)
+        check_float("new_tokens", new_tokens, 0, MOST_TOKENS)
+        check_float("cached_tokens", cached_tokens, 0, MOST_TOKENS)
         context = cached_tokens + new_tokens
         pairs = context * context - cached_tokens * cached_tokens
         model = self.model
@@ -271,7 +271,7 @@ class CostModel:
         Raises:
             ConfigError: less than none, or no finite number.
         """
-        number("replicas", replicas, 0, MOST_TOKENS)
+        check_float("replicas", replicas, 0, MOST_TOKENS)
         return replicas * self.tensor_parallel * self.usd_per_gpu_hour * HOURS_PER_MONTH
 
     @property
@@ -295,8 +295,8 @@ class CostModel:
             *([Assumption("model_note", notes, "", model.source, assumed=True)] if notes else []),
             self._weight_width(),
             row("kv_bytes", model.kv_bytes, "bytes a number", "bf16, vLLM's default for kv_cache_dtype"),
-            row("utilisation", self.utilisation, "of peak operations", _ARTICLE),
-            row("bandwidth_utilisation", self.bandwidth_utilisation, "of peak bandwidth", "planning figure, 2026-11"),
+            row("utilization", self.utilization, "of peak operations", _ARTICLE),
+            row("bandwidth_utilization", self.bandwidth_utilization, "of peak bandwidth", "planning figure, 2026-11"),
             row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
             row("tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"),
             row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
@@ -310,9 +310,9 @@ class CostModel:
             "weight_bytes", model.weight_bytes, "bytes a weight", source, not (given or model.weight_source)
         )
 
-    def with_measured(self, *, utilisation: float, overhead_s: float) -> CostModel:
+    def with_measured(self, *, utilization: float, overhead_s: float) -> CostModel:
         """Return this model with the two figures that measurements can tell."""
-        return CostModel(**{**self._arguments, "utilisation": utilisation, "overhead_s": overhead_s})
+        return CostModel(**{**self._arguments, "utilization": utilization, "overhead_s": overhead_s})
 
     def _key(self) -> tuple[object, ...]:
         return tuple((item.name, item.value) for item in self.assumptions)
@@ -328,14 +328,14 @@ class CostModel:
     def __repr__(self) -> str:
         """Return the call that makes an equal object."""
         return (
-            f"CostModel({self.gpu.name!r}, {self.model.name!r}, utilisation={self.utilisation}, "
+            f"CostModel({self.gpu.name!r}, {self.model.name!r}, utilization={self.utilization}, "
             f"usd_per_gpu_hour={self.usd_per_gpu_hour}, tensor_parallel={self.tensor_parallel})"
         )
 
 
 def _share(name: str, value: float | None, default: float) -> float:
     share = default if value is None else value
-    number(name, share, LEAST_SHARE, 1)
+    check_float(name, share, LEAST_SHARE, 1)
     return share
 
 
@@ -352,5 +352,5 @@ def _tokens(name: str, values: NDArray[np.integer | np.floating]) -> NDArray[np.
 
 def _up_to(most: float, name: str, value: float | None, default: float) -> float:
     figure = default if value is None else value
-    number(name, figure, 0, most)
+    check_float(name, figure, 0, most)
     return figure

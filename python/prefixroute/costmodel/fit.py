@@ -36,7 +36,7 @@ class Fit:
     """A cost model fitted to measurements, and how far it is from them.
 
     Attributes:
-        cost: the model with the fitted utilisation and overhead.
+        cost: the model with the fitted utilization and overhead.
         rows: how many measurements there were.
         mean_error: mean relative error: the model's bias.
         median_absolute_error: half of the rows are nearer than this, relative.
@@ -56,7 +56,7 @@ class Fit:
     def __str__(self) -> str:
         """Return the residual report, a line a figure."""
         worst = self.worst
-        fitted = f"utilisation {self.cost.utilisation:.3f}, overhead {self.cost.overhead_s:.4f} s"
+        fitted = f"utilization {self.cost.utilization:.3f}, overhead {self.cost.overhead_s:.4f} s"
         spread = f"median {self.median_absolute_error:.1%}, 90th percentile {self.p90_absolute_error:.1%}"
         seconds = f"measured {worst.measured_s:.4f} s, predicted {worst.predicted_s:.4f} s"
         lines = [
@@ -68,7 +68,7 @@ class Fit:
 
 
 def fit(rows: Iterable[tuple[float, float, float]], cost: CostModel) -> Fit:
-    """Fit utilisation and overhead to measured (prompt tokens, cached tokens of these, seconds to first token).
+    """Fit utilization and overhead to measured (prompt tokens, cached tokens of these, seconds to first token).
 
     Least squares of the relative error, so that short prompts count as much as long ones; the overhead is never
     negative. Measure on an idle replica: queueing looks like slowness.
@@ -87,14 +87,14 @@ def fit(rows: Iterable[tuple[float, float, float]], cost: CostModel) -> Fit:
         raise ConfigError("measured rows must differ in length: all of them take about the same number of operations")
     slope, overhead = _least_squares(operations, seconds)
     peak = cost.gpu.flops * cost.tensor_parallel
-    utilisation = 1 / (slope * peak)
+    utilization = 1 / (slope * peak)
     notes = []
-    if utilisation > 1:
+    if utilization > 1:
         notes.append(
-            f"measured faster than {cost.gpu.name}'s peak (utilisation {utilisation:.2f}): "
+            f"measured faster than {cost.gpu.name}'s peak (utilization {utilization:.2f}): "
             "another GPU, a quantised model, or more cached tokens than the rows say"
         )
-    fitted = cost.with_measured(utilisation=min(utilisation, 1.0), overhead_s=overhead)
+    fitted = cost.with_measured(utilization=min(utilization, 1.0), overhead_s=overhead)
     predicted = fitted.prefill_seconds(tokens - cached, cached)
     errors = predicted / seconds - 1
     p90 = float(np.quantile(np.abs(errors), 0.9))

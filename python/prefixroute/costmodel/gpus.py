@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from prefixroute.bounds import number
+from prefixroute.validation import check_float
 from prefixroute.errors import ConfigError
 
 MOST_USD_PER_HOUR = 1_000_000
@@ -47,8 +47,8 @@ class Gpu:
             ConfigError: one is no number, or outside of what is possible.
         """
         for name in ("flops", "memory_bytes", "bandwidth"):
-            number(name, getattr(self, name), 1, _MOST)
-        number("usd_per_hour", self.usd_per_hour, 0, MOST_USD_PER_HOUR)
+            check_float(name, getattr(self, name), 1, _MOST)
+        check_float("usd_per_hour", self.usd_per_hour, 0, MOST_USD_PER_HOUR)
 
 
 @cache

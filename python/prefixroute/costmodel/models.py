@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from prefixroute.bounds import number, whole
+from prefixroute.validation import check_float, check_int
 from prefixroute.costmodel.storage import BF16_BYTES
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
@@ -59,11 +59,11 @@ class ModelShape:
             ConfigError: one is no number, or outside of what is possible.
         """
         for name in ("parameters", "active_parameters", "attention_width"):
-            number(name, getattr(self, name), 1, _MOST)
+            check_float(name, getattr(self, name), 1, _MOST)
         for name in ("layers", "kv_values", "kv_shards"):
-            whole(name, getattr(self, name), 1, _MOST)
+            check_int(name, getattr(self, name), 1, _MOST)
         for name in ("weight_bytes", "kv_bytes"):
-            number(name, getattr(self, name), 0, WIDEST_BYTES, above=True)
+            check_float(name, getattr(self, name), 0, WIDEST_BYTES, above=True)
 
     @property
     def kv_bytes_per_token(self) -> float:

@@ -48,7 +48,7 @@ class Study:
         curves = {(row.policy, row.replicas): row.ttft_curve_s for row in rows if row.ttft_curve_s}
         load = {(row.policy, row.replicas): row.load for row in rows if row.load is not None}
         return cls(
-            workload, cache, tuple(row.as_dict() for row in rows), tuple(assumptions), tuple(notes), curves, load
+            workload, cache, tuple(row.to_dict() for row in rows), tuple(assumptions), tuple(notes), curves, load
         )
 
     @property

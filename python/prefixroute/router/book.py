@@ -6,7 +6,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
     from prefixroute.types import Report
@@ -25,7 +25,7 @@ class LoadBook:
 
     def __init__(self, window: int, fresh_s: float, span_s: float) -> None:
         """Start empty. ``fresh_s``: age at which a report is stale; ``span_s``: length of the prefill window."""
-        whole("recent_window", window, 1)
+        check_int("recent_window", window, 1)
         self.fresh_s, self.span_s = fresh_s, span_s
         self.counts_recent = True
         """Whether the window of recent bookings is kept: it costs a tenth of a booking, and few look at it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefixroute.bounds import function
+from prefixroute.validation import check_callable
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.messages import canonical, segment
@@ -49,7 +49,7 @@ class Prompts:
         if kind == "tokens" and (render is not None or tokenizer is not None):
             raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
         if render is not None:
-            function("render", render)
+            check_callable("render", render)
         self.kind, self.block_size, self._render = kind, block_size, render
         self._encode = encoder(tokenizer)
         self._bytes = self._tokens = 0

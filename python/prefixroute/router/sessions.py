@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.types import new_tuple
 
 
@@ -25,7 +25,7 @@ class Bindings:
 
     def __init__(self, idle_s: float, capacity: int) -> None:
         """Start without sessions."""
-        whole("session_capacity", capacity, 1)
+        check_int("session_capacity", capacity, 1)
         self.idle_s, self.capacity = idle_s, capacity
         self.moves: Counter[str] = Counter()
         self._map: OrderedDict[str, Binding] = OrderedDict()

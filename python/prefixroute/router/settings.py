@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.bounds import function, instance, number, whole
+from prefixroute.validation import check_callable, check_instance, check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import presets
@@ -38,15 +38,15 @@ def check_options(  # noqa: PLR0917  # one caller
     seed: Any, hash_seed: Any, clock: Any, timer: Any, record: Any, caps: Any, timing: Any, cost: Any
 ) -> None:
     """Raise :class:`ConfigError` for an option of the router that nobody looks at before its first request."""
-    whole("seed", seed)
-    whole("hash_seed", hash_seed)
-    function("clock", clock)
+    check_int("seed", seed)
+    check_int("hash_seed", hash_seed)
+    check_callable("clock", clock)
     if timer is not None:
-        function("timer", timer)
+        check_callable("timer", timer)
     if record is not None and not callable(record) and not hasattr(record, "write"):
         raise ConfigError(f"record must be a function or a text file, got {record!r}")
-    instance("caps", caps, Caps)
-    instance("timing", timing, Timing)
+    check_instance("caps", caps, Caps)
+    check_instance("timing", timing, Timing)
     if not hasattr(cost, "prefill_seconds"):
         raise ConfigError(f"cost must be a CostModel, got {cost!r}")
 
@@ -54,9 +54,9 @@ def check_options(  # noqa: PLR0917  # one caller
 def check_request(slo_ttft_s: Any, attrs: Any) -> None:
     """Raise :class:`ConfigError` for what a caller says about a request and policies would stumble over."""
     if slo_ttft_s is not None:
-        number("slo_ttft_s", slo_ttft_s, 0, endless=True)
+        check_float("slo_ttft_s", slo_ttft_s, 0, endless=True)
     if type(attrs) is not dict and type(attrs) is not MappingProxyType:  # asking an abstract class takes its time
-        instance("attrs", attrs, Mapping)
+        check_instance("attrs", attrs, Mapping)
 
 
 def _is_share(credit: Any) -> bool:
@@ -68,7 +68,7 @@ def apply_preset(
     policy: Any, block_size: int, capacity_tokens: int | Mapping[str, int], ttl_s: float | None, *, given: bool
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings, and in words what a preset changed. ``given``: the caller brings an index of their own."""
-    whole("block size", block_size, 1, MAX_BLOCK)
+    check_int("block size", block_size, 1, MAX_BLOCK)
     own = Settings(block_size, capacity_tokens, ttl_s)
     preset = presets().get(policy) if isinstance(policy, str) else None
     if preset is None:

@@ -106,7 +106,7 @@ def metrics_text(router: Router) -> str:
 
 def _index_numbers(router: Router) -> dict[str, int]:
     describe = getattr(router._index, "stats", None)
-    return {} if describe is None else dict(describe().asdict())
+    return {} if describe is None else dict(describe().to_dict())
 
 
 def _index(router: Router, text: Text) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.errors import ConfigError
 
 _LOG = logging.getLogger("prefixroute")
@@ -20,7 +20,7 @@ def wrong_report(hit_tokens: Any, prompt_tokens: Any) -> ConfigError | None:
     for name, tokens in (("reported_hit_tokens", hit_tokens), ("reported_prompt_tokens", prompt_tokens)):
         if tokens is not None:
             try:
-                whole(name, tokens, 0)
+                check_int(name, tokens, 0)
             except ConfigError as error:
                 return error
     return None

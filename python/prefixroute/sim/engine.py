@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import ReplicaEngine
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel, Roofline
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class EngineModel:
     def __post_init__(self) -> None:
         """Check the counts."""
         for name in ("chunk_tokens", "max_running"):
-            whole(name, getattr(self, name), 1)
+            check_int(name, getattr(self, name), 1)
 
 
 class Job:

@@ -238,7 +238,7 @@ class Row:
         span = self.requests / self.arrivals_per_s
         return self.queue_mean_s > span / 20 and self.requests_per_s < 0.95 * self.arrivals_per_s
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""
         fields = dataclasses.asdict(self)
         del fields["ttft_curve_s"], fields["load"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.bounds import number
+from prefixroute.validation import check_float
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.stores import BlockStore, Store
 from prefixroute.types import Namespace
@@ -40,8 +40,8 @@ class Events:
 
     def __post_init__(self) -> None:
         """Check delay and loss."""
-        number("delay_s of events", self.delay_s, 0)
-        number("loss of events", self.loss, 0, 1)
+        check_float("delay_s of events", self.delay_s, 0)
+        check_float("loss of events", self.loss, 0, 1)
 
 
 Observation: TypeAlias = History | Perfect | Events

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, presets
 from prefixroute.sim.garbage import collected_rarely
@@ -49,7 +49,7 @@ class Run:
         Raises:
             ConfigError: less than one part.
         """
-        whole("buckets", buckets, 1)
+        check_int("buckets", buckets, 1)
         log, replicas = self.log, len(self.names)
         replica = log.column("replica")
         if self.scenario.engine is None:

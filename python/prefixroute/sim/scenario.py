@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from prefixroute.bounds import number, whole
+from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
 from prefixroute.sim.engine import EngineModel
@@ -16,7 +16,7 @@ from prefixroute.sim.stores import Tier
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]
 AnyPolicy: TypeAlias = str | Policy | Callable[[View], Answer]
-"""A name of a policy or preset, an object, or a function of a view."""
+"""A name of a policy or preset, an object, or a check_callable of a view."""
 Action = Literal["die", "return", "add", "drain"]
 
 ARTICLE_CAPACITY_TOKENS = 300_000
@@ -44,7 +44,7 @@ class FleetChange:
 
     def __post_init__(self) -> None:
         """Check time and action."""
-        number("the time of a change of the fleet", self.at, 0)
+        check_float("the time of a change of the fleet", self.at, 0)
         if self.action not in ("die", "return", "add", "drain"):
             raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {self.action!r}")
 
@@ -96,12 +96,12 @@ class Scenario:
     def __post_init__(self) -> None:
         """Check each setting, then how they fit together."""
         for name in ("replicas", "routers"):
-            whole(name, getattr(self, name), 1)
-        whole("warmup", self.warmup, 0)
+            check_int(name, getattr(self, name), 1)
+        check_int("warmup", self.warmup, 0)
         if self.recent_window is not None:
-            whole("recent_window", self.recent_window, 1)
+            check_int("recent_window", self.recent_window, 1)
         if self.capacity_tokens is not None:
-            whole("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
+            check_int("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
         if self.cache not in ("blocks", "entries"):
             raise ConfigError(f"cache must be 'blocks' or 'entries', got {self.cache!r}")
         if self.front not in ("round-robin", "sticky"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prefixroute.bounds import number, whole
+from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import Job
 from prefixroute.sim.replica import Admitted, EntryCache, ReplicaCache
@@ -32,8 +32,8 @@ class Tier:
 
     def __post_init__(self) -> None:
         """Check the figures."""
-        whole(f"capacity_tokens of tier {self.medium}", self.capacity_tokens, 1)
-        number(f"load_s_per_token of tier {self.medium}", self.load_s_per_token, 0)
+        check_int(f"capacity_tokens of tier {self.medium}", self.capacity_tokens, 1)
+        check_float(f"load_s_per_token of tier {self.medium}", self.load_s_per_token, 0)
 
 
 class Store(Protocol):

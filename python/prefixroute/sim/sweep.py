@@ -30,19 +30,19 @@ class Sweep:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the object of ``simulate --json``."""
         return {
             "schema": SCHEMA,
             "workload": self.workload,
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
-            "rows": [row.as_dict() for row in self.rows],
+            "rows": [row.to_dict() for row in self.rows],
         }
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def sweep(

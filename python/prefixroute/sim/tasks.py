@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim.floor import floor_tokens
@@ -22,7 +22,7 @@ from prefixroute.sim.scenario import CacheKind, Scenario
 from prefixroute.workload import Workload, read_trace
 
 Source: TypeAlias = Workload | Callable[[int], Workload]
-"""A workload, or a function from a seed to one."""
+"""A workload, or a check_callable from a seed to one."""
 Report: TypeAlias = Callable[[float, str], None]
 """Told the share of the work that is done, 0 to 1, and what was done last."""
 
@@ -129,7 +129,7 @@ def run_tasks(tasks: Sequence[RunTask | FloorTask], jobs: int = 1, progress: Rep
     Raises:
         ConfigError: ``jobs`` is below one, or cannot be had with these policies and sources.
     """
-    whole("jobs", jobs, 1)
+    check_int("jobs", jobs, 1)
     if jobs == 1 or len(tasks) == 1:
         yield from _here(tasks, progress)
         return

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from prefixroute.bounds import number
+from prefixroute.validation import check_float
 from prefixroute.errors import ConfigError
 
 _BATCH = 4096
@@ -43,7 +43,7 @@ class Even:
 
     def __post_init__(self) -> None:
         """Check the rate."""
-        number("rate_per_s", self.rate_per_s, *_RATES)
+        check_float("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:  # noqa: ARG002 - nothing here is left to chance
         """Yield 0, 1/rate, 2/rate and so on."""
@@ -58,7 +58,7 @@ class Poisson:
 
     def __post_init__(self) -> None:
         """Check the rate."""
-        number("rate_per_s", self.rate_per_s, *_RATES)
+        check_float("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         """Yield the running sum of exponential gaps."""
@@ -74,8 +74,8 @@ class Bursty:
 
     def __post_init__(self) -> None:
         """Check rate and spread."""
-        number("rate_per_s", self.rate_per_s, *_RATES)
-        number("cv", self.cv, *_SPREADS)
+        check_float("rate_per_s", self.rate_per_s, *_RATES)
+        check_float("cv", self.cv, *_SPREADS)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         """Yield the running sum of gamma gaps of shape ``1 / cv**2``, whose mean is ``1 / rate_per_s``."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.draws import LONGEST
 from prefixroute.errors import ConfigError
@@ -83,8 +83,8 @@ class Shape(ABC):
         Raises:
             ConfigError: naming what is too large, and the bound.
         """
-        whole("requests", requests, 0)
-        whole("block_size", block_size, 1, MOST_BLOCK)
+        check_int("requests", requests, 0)
+        check_int("block_size", block_size, 1, MOST_BLOCK)
         longest = self.longest_tokens // block_size
         if longest > LONGEST:
             raise ConfigError(f"{self.KIND}: a prompt and its answer must have {LONGEST} blocks at most, got {longest}")

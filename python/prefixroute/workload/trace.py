@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from prefixroute.bounds import whole
+from prefixroute.validation import check_int
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Recorded
@@ -63,7 +63,7 @@ def read_trace(
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
     if settings.block_size is not None:
-        whole("block_size", settings.block_size, 1, MOST_BLOCK)
+        check_int("block_size", settings.block_size, 1, MOST_BLOCK)
     opened = _opened(paths[0], settings)
     if check is None:
         check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from prefixroute.bounds import number
+from prefixroute.validation import check_float
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.workload.readers.reading import Skipped
@@ -87,7 +87,7 @@ class Workload:
 
     def scaled(self, speed: float) -> Workload:
         """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
-        number("speed", speed, 1 / _MOST_SPEED, _MOST_SPEED)
+        check_float("speed", speed, 1 / _MOST_SPEED, _MOST_SPEED)
 
         def requests() -> Iterator[Request]:
             return (request._replace(arrival_s=request.arrival_s / speed) for request in self.source())
@@ -104,7 +104,7 @@ class Workload:
 
         Taking requests one by one would tear conversations apart and make every cache look worse.
         """
-        number("share of sessions", share, 0, 1, above=True)
+        check_float("share of sessions", share, 0, 1, above=True)
         limit = share * _KEY_RANGE
 
         def requests() -> Iterator[Request]:

@@ -35,7 +35,7 @@ macro_rules! value_class {
             }
 
             /// The fields by name.
-            fn asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 let fields = PyDict::new(py);
                 $(fields.set_item(stringify!($field), self.$field)?;)*
                 Ok(fields)

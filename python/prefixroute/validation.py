@@ -9,7 +9,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 
 
-def whole(name: str, value: Any, low: float = -inf, high: float = inf) -> None:
+def check_int(name: str, value: Any, low: float = -inf, high: float = inf) -> None:
     """Raise ConfigError unless ``value`` is an integer, of any class but ``bool``, within the bounds."""
     integer = isinstance(value, Integral)
     if not integer or isinstance(value, bool):
@@ -18,7 +18,9 @@ def whole(name: str, value: Any, low: float = -inf, high: float = inf) -> None:
         raise ConfigError(f"{name} must be {_range(low, high)}, got {value!r}")
 
 
-def number(name: str, value: Any, low: float, high: float = inf, *, above: bool = False, endless: bool = False) -> None:
+def check_float(
+    name: str, value: Any, low: float, high: float = inf, *, above: bool = False, endless: bool = False
+) -> None:
     """Raise ConfigError unless ``value`` is a number within the bounds.
 
     Args:
@@ -36,13 +38,13 @@ def number(name: str, value: Any, low: float, high: float = inf, *, above: bool 
         raise ConfigError(f"{name} must be {_range(low, high, above=above)}, got {value!r}")
 
 
-def function(name: str, value: Any) -> None:
+def check_callable(name: str, value: Any) -> None:
     """Raise ConfigError unless ``value`` can be called."""
     if not callable(value):
         raise ConfigError(f"{name} must be a function, got {value!r}")
 
 
-def instance(name: str, value: Any, kind: type) -> None:
+def check_instance(name: str, value: Any, kind: type) -> None:
     """Raise ConfigError unless ``value`` is of a class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {kind.__name__}, got {value!r}")
