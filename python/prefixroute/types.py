@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float, check_int
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.validation import check_float, check_int
 from prefixroute.columns import Column, mapped, sum_of_products
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.models import ModelShape, find_model
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float, check_int
 
 DEFAULT_GPU = "H100"
 DEFAULT_MODEL = "Qwen3-8B"

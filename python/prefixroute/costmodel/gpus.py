@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from prefixroute.validation import check_float
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float
 
 MOST_USD_PER_HOUR = 1_000_000
 """Far above any price; dollars stay finite."""

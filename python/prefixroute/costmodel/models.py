@@ -9,10 +9,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from prefixroute.validation import check_float, check_int
 from prefixroute.costmodel.storage import BF16_BYTES
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float, check_int
 
 WIDEST_BYTES = 8
 _MOST = 1e24

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefixroute.validation import check_callable
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.messages import canonical, segment
+from prefixroute.validation import check_callable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from prefixroute.validation import check_int
 from prefixroute.types import new_tuple
+from prefixroute.validation import check_int
 
 
 class Binding(NamedTuple):

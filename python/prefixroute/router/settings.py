@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.validation import check_callable, check_instance, check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import presets
 from prefixroute.router.fleet import MEDIA
 from prefixroute.types import Caps, Timing
+from prefixroute.validation import check_callable, check_float, check_instance, check_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable

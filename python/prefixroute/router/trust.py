@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from prefixroute.validation import check_int
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_int
 
 _LOG = logging.getLogger("prefixroute")
 ZERO_STREAK = 20

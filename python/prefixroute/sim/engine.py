@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import ReplicaEngine
-from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel, Roofline
+from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

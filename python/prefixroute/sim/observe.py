@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.validation import check_float
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.stores import BlockStore, Store
 from prefixroute.types import Namespace
+from prefixroute.validation import check_float
 from prefixroute.workload import Request
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, presets
 from prefixroute.sim.garbage import collected_rarely
@@ -16,6 +15,7 @@ from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
 from prefixroute.sim.ordered import OrderedRun
 from prefixroute.sim.scenario import Scenario
 from prefixroute.sim.timed import TimedRun
+from prefixroute.validation import check_int
 from prefixroute.workload import Workload
 
 MILLION = 1_000_000

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.stores import Tier
+from prefixroute.validation import check_float, check_int
 
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prefixroute.validation import check_float, check_int
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import Job
 from prefixroute.sim.replica import Admitted, EntryCache, ReplicaCache
+from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Request
 
 

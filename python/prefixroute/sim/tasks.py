@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from prefixroute.validation import check_int
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim.floor import floor_tokens
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import CacheKind, Scenario
+from prefixroute.validation import check_int
 from prefixroute.workload import Workload, read_trace
 
 Source: TypeAlias = Workload | Callable[[int], Workload]

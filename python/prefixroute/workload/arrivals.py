@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from prefixroute.validation import check_float
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float
 
 _BATCH = 4096
 REQUESTS_PER_DAY = 1_000_000

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.validation import check_int
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.draws import LONGEST
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals
 from prefixroute.workload.readers.lines import MOST_BLOCK
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from prefixroute.validation import check_int
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
+from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded

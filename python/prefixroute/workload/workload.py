@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from prefixroute.validation import check_float
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_float
 from prefixroute.workload.readers.reading import Skipped
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
