@@ -41,6 +41,10 @@ def main() -> None:
         "--health-interval-s", type=float, default=Settings.health_interval_s, help="time between checks of GET /health"
     )
     add("--health-timeout-s", type=float, default=Settings.health_timeout_s, help="longest wait for its answer")
+    add("--replica-header", default=Settings.replica_header, help="names the engine to the client; '' = do not tell")
+    add("--max-body-bytes", type=int, default=Settings.max_body_bytes)
+    add("--max-header-bytes", type=int, default=Settings.max_header_bytes)
+    add("--body-timeout-s", type=float, default=Settings.body_timeout_s, help="for the whole body to arrive")
     options = vars(parser.parse_args())
     host, port = options.pop("host"), options.pop("port")
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")

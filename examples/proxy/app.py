@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
+from typing import Any
 
 import anyio
 import httpx
@@ -46,6 +47,10 @@ class Settings:
     breaker_reset_s: float = 10.0
     health_interval_s: float = 2.0
     health_timeout_s: float = 5.0
+    replica_header: str | None = "x-replica"  # names the engine to the client; None = do not tell
+    max_body_bytes: int = 32 * 1024 * 1024
+    max_header_bytes: int = 32 * 1024
+    body_timeout_s: float = 30.0  # for the whole body to arrive
 
 
 class Refused(Exception):  # noqa: N818  # an outcome: nothing has reached the client yet
@@ -65,16 +70,20 @@ class Relay:
     then another replica can be asked; from then on a dead engine breaks the client's stream off.
     """
 
-    def __init__(self, router: pr.Router, client: httpx.AsyncClient, health: Health, retries: int) -> None:
-        """Serve with what the app owns; ask ``retries`` further replicas at most."""
-        self.router, self.client, self.health, self.retries = router, client, health, retries
+    def __init__(self, router: pr.Router, client: httpx.AsyncClient, health: Health, settings: Settings) -> None:
+        """Serve with what the app owns."""
+        self.router, self.client, self.health, self.settings = router, client, health, settings
+        self._replica_header = (settings.replica_header or "").lower().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request. The path is the scope's: that of ``request.url`` depends on the Host header."""
         request = Request(scope, receive)
         try:
-            call = Call.read(request.url.path, request.headers, await request.body())
+            call = Call.read(scope["path"], request.headers, await _body(request, self.settings))
         except ClientDisconnect:
+            return
+        except Refused as refused:
+            await refused.response(scope, receive, send)
             return
         except MALFORMED as error:
             await _error(400, str(error))(scope, receive, send)
@@ -90,14 +99,17 @@ class Relay:
     async def _serve(self, call: Call, client: Downstream) -> None:
         """Ask one replica after another until one answers."""
         try:
-            ticket = self.router.route(call.prompt, session=call.session, namespace=call.namespace)
+            prompt: Any = call.prompt
+            if call.is_large:
+                prompt = await self.router.hash(prompt, namespace=call.namespace)
+            ticket = self.router.route(prompt, session=call.session, namespace=call.namespace)
         except MALFORMED as error:
             raise Refused(_error(400, str(error))) from error
         except pr.OverloadedError as error:
             raise Refused(_error(429, str(error), error.retry_after_s)) from error
         except pr.NoReplicaError as error:
             raise Refused(_error(503, str(error), 1.0)) from error
-        for left in reversed(range(self.retries + 1)):
+        for left in reversed(range(self.settings.retries + 1)):
             with ticket:
                 try:
                     await self._ask(call, ticket, client)
@@ -119,7 +131,9 @@ class Relay:
             async with self.client.stream(
                 "POST", name + call.path, content=call.content, headers=call.headers
             ) as upstream:
-                headers = [*end_to_end(upstream.headers.raw), (b"x-replica", name.encode())]
+                headers = end_to_end(upstream.headers.raw, b"x-replica", self._replica_header)
+                if self._replica_header:
+                    headers.append((self._replica_header, name.encode()))
                 if upstream.status_code in ELSEWHERE:
                     self.health.record(name, _verdict(upstream))
                     response = Response(await _whole(upstream), upstream.status_code)
@@ -148,8 +162,8 @@ class Relay:
 def _finish(ticket: pr.Ticket, call: Call, answer: Answer) -> None:
     """Finish, with what the answer was; without it where it cannot be read. The client has its answer either way."""
     told = {"reported_hit_tokens": answer.cached_tokens, "reported_prompt_tokens": answer.prompt_tokens}
-    try:
-        ticket.finish(output=answer.output(call), **told)
+    try:  # a large prompt was given as hashes, behind which no text can be put
+        ticket.finish(output=None if call.is_large else answer.output(call), **told)
     except MALFORMED:  # nested so deep that the prompt could be read, but not with an answer behind it
         ticket.finish(**told)
 
@@ -171,6 +185,26 @@ class Downstream:
     async def end(self) -> None:
         """Say that the body is complete."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _body(request: Request, settings: Settings) -> bytes:
+    """Return a request's body; raise :class:`Refused` for one that is too large or too slow."""
+    if sum(len(name) + len(value) for name, value in request.headers.raw) > settings.max_header_bytes:
+        raise Refused(_error(431, f"the headers must have at most {settings.max_header_bytes} bytes"))
+    too_large = Refused(_error(413, f"the body must have at most {settings.max_body_bytes} bytes"))
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > settings.max_body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        with anyio.fail_after(settings.body_timeout_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > settings.max_body_bytes:
+                    raise too_large
+    except TimeoutError as error:
+        raise Refused(_error(408, f"the body must arrive within {settings.body_timeout_s:g} s")) from error
+    return bytes(body)
 
 
 async def _parts(upstream: httpx.Response, call: Call, answer: Answer) -> AsyncIterator[bytes]:
@@ -238,7 +272,7 @@ def create_app(settings: Settings) -> Starlette:
     )
     client = _new_client(settings)
     health = Health(router, client, settings.breaker_failures, settings.breaker_reset_s)
-    relay = Relay(router, client, health, settings.retries)
+    relay = Relay(router, client, health, settings)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

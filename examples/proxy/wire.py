@@ -14,11 +14,14 @@ import prefixroute as pr
 CHAT = "/v1/chat/completions"
 EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 """Where a server-sent event ends."""
+OFF_LOOP_BYTES = 256 * 1024
+"""A body above this is hashed in a thread, so that other requests go on meanwhile."""
 HOP_BY_HOP = frozenset(
     {b"accept-encoding", b"connection", b"content-length", b"date", b"expect", b"host", b"keep-alive"}
-    | {b"proxy-authorization", b"server", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+    | {b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"server", b"te", b"trailer"}
+    | {b"transfer-encoding", b"upgrade"}
 )
-"""Headers that concern one connection, not the message."""
+"""Headers that concern one connection, not the message (RFC 9110, 7.6.1), and those that each side sets itself."""
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -34,6 +37,7 @@ class Call:
     session: str | None
     namespace: pr.Namespace
     hide_usage: bool  # the usage chunk is ours, the client did not ask for it
+    is_large: bool  # hash it in a thread
 
     @classmethod
     def read(cls, path: str, headers: Headers, content: bytes) -> Call:
@@ -56,6 +60,7 @@ class Call:
             session=headers.get("x-session-id") or str(body.get("prompt_cache_key") or ""),
             namespace=pr.Namespace(model=str(body.get("model", "")), salt=str(body.get("cache_salt", ""))),
             hide_usage=hide_usage,
+            is_large=len(content) > OFF_LOOP_BYTES,
         )
 
 
@@ -69,9 +74,19 @@ def _prompt(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": prompt if isinstance(prompt, str) else json.dumps(prompt)}]}
 
 
-def end_to_end(headers: RawHeaders) -> RawHeaders:
-    """Return the headers that a proxy passes on."""
-    return [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+def end_to_end(headers: RawHeaders, *dropped: bytes) -> RawHeaders:
+    """Return the headers that a proxy passes on.
+
+    Left out are those of one connection, by their own name or named by ``Connection``, and those ``dropped`` (lower case).
+    """
+    named = {
+        option.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for option in value.split(b",")
+    }
+    gone = HOP_BY_HOP | named | set(dropped)
+    return [(name, value) for name, value in headers if name.lower() not in gone]
 
 
 class Answer:

@@ -1,0 +1,104 @@
+"""What engines and clients must not be able to do through the proxy."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+from examples.proxy.wire import OFF_LOOP_BYTES
+from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
+
+ANSWER = b'{"choices": [{"text": "w"}]}'
+
+
+def answer(*headers: str) -> bytes:
+    lines = ["HTTP/1.1 200 OK", f"content-length: {len(ANSWER)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + ANSWER
+
+
+def by_hand(proxy: Proxy, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(request)
+        return connection.makefile("rb").read()
+
+
+def test_an_engine_cannot_name_a_replica_nor_pass_on_what_its_connection_header_names(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = make_scripted([answer("connection: close, x-secret", "x-secret: 1", "x-replica: spoof", "x-kept: 2")])
+    headers = make_proxy([engine.url]).chat().headers
+    assert headers.get_list("x-replica") == [engine.url]
+    assert "x-secret" not in headers
+    assert headers["x-kept"] == "2"
+
+
+@pytest.mark.parametrize(("setting", "told"), [("x-served-by", True), (None, False)])
+def test_the_replica_header_is_renamed_or_hidden_and_never_the_engines(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], setting: str | None, told: bool
+) -> None:
+    engine = make_scripted([answer("x-served-by: spoof" if told else "x-other: 1", "x-replica: spoof")])
+    headers = make_proxy([engine.url], replica_header=setting).chat().headers
+    assert "x-replica" not in headers
+    assert headers.get_list("x-served-by") == ([engine.url] if told else [])
+
+
+def test_the_path_at_the_engine_does_not_depend_on_the_host_header(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = make_scripted([answer()])
+    content = json.dumps(chat_body()).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x/v1/load_lora_adapter?\r\nconnection: close\r\ncontent-length: {len(content)}"
+    by_hand(make_proxy([engine.url]), head.encode() + b"\r\n\r\n" + content)
+    assert [head.split(b"\r\n")[0] for head in engine.heads] == [b"POST /v1/chat/completions HTTP/1.1"]
+
+
+def test_headers_of_the_clients_connection_go_no_further(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = make_scripted([answer()])
+    proxy = make_proxy([engine.url])
+    hop = {"connection": "x-hop", "x-hop": "1", "proxy-connection": "keep-alive", "te": "trailers", "x-kept": "2"}
+    proxy.client.post("/v1/chat/completions", json=chat_body(), headers=hop)
+    sent = {line.split(b":")[0].lower() for line in engine.heads[0].split(b"\r\n")[1:]}
+    assert b"x-kept" in sent
+    assert not sent & {b"x-hop", b"proxy-connection", b"te"}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_over_the_limit_is_refused_before_it_is_kept(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], declared: bool
+) -> None:
+    proxy = make_proxy([pair[0].url], max_body_bytes=1_000)
+    length = (
+        b"content-length: 200000000\r\n\r\n"
+        if declared
+        else b"transfer-encoding: chunked\r\n\r\n7d0\r\n" + b" " * 2_000
+    )
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nconnection: close\r\n"
+    assert by_hand(proxy, head + length).startswith(b"HTTP/1.1 413 ")
+    assert proxy.router.stats()["counts"] == {}
+
+
+def test_headers_over_the_limit_are_refused(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([pair[0].url], max_header_bytes=2_000)
+    response = proxy.client.post("/v1/chat/completions", json=chat_body(), headers={"x-long": "a" * 2_000})
+    assert response.status_code == 431
+
+
+def test_a_body_that_does_not_come_is_given_up(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([pair[0].url], body_timeout_s=0.05)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{"
+    assert by_hand(proxy, head).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_large_body_is_routed_by_the_same_blocks_as_a_small_one(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = make_proxy([make_scripted([answer()]).url])
+    content = "word " * (OFF_LOOP_BYTES // 4)
+    assert proxy.chat(content).is_success
+    decision = proxy.decide(content)
+    assert decision.hit_tokens > decision.prompt_tokens - 2 * 16
+    assert proxy.idle()
