@@ -24,7 +24,7 @@ class FirstSeen(Policy):
     """Sticky as many routers are: a session stays where this router first sent it, the least loaded replica then."""
 
     name: ClassVar[str] = "first-seen"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> tuple[int, str]:
         """Return the bound slot, else the least loaded."""
@@ -37,10 +37,10 @@ class Modulo(Policy):
     """The hashing that moves nearly every session when the number of replicas changes."""
 
     name: ClassVar[str] = "modulo"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> tuple[int, str]:
-        """Return the session's hash modulo the replicas on offer."""
+        """Return the session's hash modulo the candidates."""
         return view.slots[text_hash(view.request.session or "") % len(view.slots)], "hashed"
 
 

@@ -127,7 +127,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LoadReport:
     """A replica's own account of its load. ``None`` = not reported, which is unknown and never zero.
 
     Attributes:

@@ -211,8 +211,8 @@ def test_columns_must_fit_together() -> None:
 def test_the_slots_up_to_a_limit(
     slots: set[int], values: list[Any], limit: float, kind: Callable[[list[Any]], Any]
 ) -> None:
-    offered = tuple(sorted(slots))
-    assert up_to(offered, kind(values), limit) == tuple(slot for slot in offered if values[slot] <= limit)
+    candidates = tuple(sorted(slots))
+    assert up_to(candidates, kind(values), limit) == tuple(slot for slot in candidates if values[slot] <= limit)
     for wrong in (6, -1, "a"):
         with pytest.raises(ConfigError, match=r"a slot must be 0..6, got"):
-            up_to((*offered, wrong), values, limit)  # type: ignore[arg-type]
+            up_to((*candidates, wrong), values, limit)  # type: ignore[arg-type]

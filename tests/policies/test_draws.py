@@ -66,9 +66,9 @@ def test_numbers_are_scattered_one_by_one(numbers: list[int]) -> None:
 
 
 def test_what_cannot_be_ranked_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a slot on offer"):
+    with pytest.raises(ConfigError, match="a candidate slot"):
         first_choice(1, (), (1, 2))
-    with pytest.raises(ConfigError, match="a slot on offer"):
+    with pytest.raises(ConfigError, match="a candidate slot"):
         first_choice(1, (), (1, 2), (1.0, 1.0))
     with pytest.raises(IndexError):
         first_choice(1, (2,), (1, 2))

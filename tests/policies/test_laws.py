@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prefixroute.errors import NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.policies import POLICIES, Policy, PrefixHash, View, as_policy, describe, presets
-from prefixroute.policies.base import settle
+from prefixroute.policies.base import resolve
 from prefixroute.router import Router
 
 every_policy = pytest.mark.parametrize("name", [*sorted(POLICIES), *presets()])
@@ -34,24 +34,24 @@ def prompt(number: int, tokens: int = 1_040) -> BlockHashes:
 @every_policy
 @settings(max_examples=25)
 @given(data=st.data())
-def test_picks_an_offered_replica(name: str, data: st.DataObject) -> None:
+def test_picks_a_candidate(name: str, data: st.DataObject) -> None:
     router = make(name, seed=data.draw(st.integers(0, 9)))
     names = list(router.replicas)
     open_tickets = []
     for _ in range(data.draw(st.integers(1, 12))):
         candidates = data.draw(st.none() | st.sets(st.sampled_from(names), min_size=1))
         exclude = data.draw(st.sets(st.sampled_from(names)))
-        offered = set(candidates or names) - exclude
+        allowed = set(candidates or names) - exclude
         session = data.draw(st.sampled_from([None, "", "a", "b"]))
         tokens = prompt(data.draw(st.integers(0, 2)), data.draw(st.sampled_from([0, 1, 15, 1_040, 1_600])))
         ask = {"session": session, "candidates": candidates, "exclude": exclude}
-        if not offered:
+        if not allowed:
             with pytest.raises(NoReplicaError):
                 router.choose(tokens, **ask)
             continue
         decision = router.choose(tokens, **ask)
-        assert decision.replica in offered
-        assert sorted(decision.ranked) == sorted(offered)
+        assert decision.replica in allowed
+        assert sorted(decision.ranked) == sorted(allowed)
         assert decision.ranked[0] == decision.replica
         assert 0 <= decision.hit_tokens <= decision.best_hit_tokens <= max(0, decision.prompt_tokens - 1)
         open_tickets.append(router.commit(decision))
@@ -76,7 +76,7 @@ def test_a_decision_can_be_taken_again_from_its_view(name: str) -> None:
     for ticket in tickets:
         decision = ticket.decision
         policy = as_policy(name)
-        assert settle(policy.decide(decision.view), decision.view, name) == (decision.slot, decision.reason)
+        assert resolve(policy.decide(decision.view), decision.view, name) == (decision.slot, decision.reason)
 
 
 @every_policy
@@ -128,7 +128,7 @@ def test_a_common_first_block_does_not_pile_requests_up(name: str) -> None:
 
 
 @every_policy
-def test_the_choice_does_not_depend_on_slots_that_are_not_on_offer(name: str) -> None:
+def test_the_choice_does_not_depend_on_slots_that_are_no_candidates(name: str) -> None:
     small, large = make(name, 3), make(name, 6)
     for i in range(50):
         a = small.choose(prompt(i), session=f"s{i}").replica

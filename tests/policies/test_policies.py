@@ -31,7 +31,7 @@ from prefixroute.policies import (
     PrefixHash,
     Random,
     Rendezvous,
-    Request,
+    RequestInfo,
     Scores,
     View,
     Weighted,
@@ -40,10 +40,10 @@ from prefixroute.policies import (
     draw,
     presets,
 )
-from prefixroute.policies.base import settle
+from prefixroute.policies.base import resolve
 from prefixroute.policies.keyed import rendezvous, text_hash
 from prefixroute.policies.preset import read_preset
-from prefixroute.types import Report
+from prefixroute.types import LoadReport
 
 LONG = 4_096
 
@@ -57,13 +57,13 @@ def view(loads: Sequence[float], hits: Sequence[int] | None = None, **fields: An
         "names": names,
         "hashes": tuple(text_hash(name) for name in names),
         "weights": None,
-        "turn": 0,
+        "decision_id": 0,
         "seed": 0,
         "prompt_tokens": LONG,
         "hits": list(hits or [0] * count),
         "loads": list(loads),
         "binding": None,
-        "request": Request(),
+        "request": RequestInfo(),
         "in_flight": [int(load) for load in loads],
         "queued": [0] * count,
         "decoding": [0] * count,
@@ -80,12 +80,12 @@ def view(loads: Sequence[float], hits: Sequence[int] | None = None, **fields: An
 
 def picks(policy: Policy, seen: View, turns: int = 200) -> set[int]:
     """Return the slots that a policy takes over so many turns of the same view."""
-    views = (seen._replace(turn=turn) for turn in range(turns))
-    return {settle(policy.decide(v), v, policy.name)[0] for v in views}
+    views = (seen._replace(decision_id=number) for number in range(turns))
+    return {resolve(policy.decide(v), v, policy.name)[0] for v in views}
 
 
 def reason(policy: Policy, seen: View) -> str:
-    return settle(policy.decide(seen), seen, policy.name)[1]
+    return resolve(policy.decide(seen), seen, policy.name)[1]
 
 
 def test_draws_are_uniform_and_apart() -> None:
@@ -136,7 +136,7 @@ def test_rules(policy: Policy, loads: list[float], hits: list[int] | None, expec
 def test_the_less_loaded_of_two_holders_stays() -> None:
     """Two draws with replacement: the busier of two holders is taken only when it is drawn twice."""
     seen = view([5, 0, 0], [2_048, 2_048, 0])
-    taken = Counter(CacheAware().decide(seen._replace(turn=turn))[0] for turn in range(2_000))
+    taken = Counter(CacheAware().decide(seen._replace(decision_id=number))[0] for number in range(2_000))
     assert 1_400 <= taken[1] <= 1_600
     assert taken[0] + taken[1] == 2_000
 
@@ -175,15 +175,15 @@ def test_min_ttft_may_fetch_and_may_refuse() -> None:
     fetching = MinTtft(transfer_tokens_per_s=1e6)
     busy_holder = view([0, 0], [4_080, 0], queued=[30_000, 0])
     assert fetching.predict(busy_holder)[1] < MinTtft().predict(busy_holder)[1]
-    late = view([0], queued=[500_000], request=Request(slo_ttft_s=0.1))
+    late = view([0], queued=[500_000], request=RequestInfo(slo_ttft_s=0.1))
     with pytest.raises(OverloadedError) as caught:
         MinTtft(reject=True).decide(late)
     assert caught.value.retry_after_s > 0
     assert picks(MinTtft(), late) == {0}
 
 
-def report(waiting: int | None = 0, running: int | None = 0, kv: float | None = 0.0) -> Report:
-    return Report(at=0.0, waiting=waiting, running=running, waiting_tokens=0, kv_use=kv, tokens_per_s=2_000.0)
+def report(waiting: int | None = 0, running: int | None = 0, kv: float | None = 0.0) -> LoadReport:
+    return LoadReport(at=0.0, waiting=waiting, running=running, waiting_tokens=0, kv_use=kv, tokens_per_s=2_000.0)
 
 
 def test_unknown_load_is_never_zero() -> None:
@@ -209,16 +209,18 @@ def test_least_loaded_by_other_measures(by: str, fields: dict[str, Any], expecte
     assert picks(LeastLoaded(by=by), view([0, 0], **fields)) == expected
 
 
-@pytest.mark.parametrize("unknown", [Report(0.0, kv_use=0.0), Report(0.0, waiting=0), Report(0.0, waiting_tokens=0)])
-def test_half_a_report_is_not_a_load(unknown: Report) -> None:
+@pytest.mark.parametrize(
+    "unknown", [LoadReport(0.0, kv_use=0.0), LoadReport(0.0, waiting=0), LoadReport(0.0, waiting_tokens=0)]
+)
+def test_half_a_report_is_not_a_load(unknown: LoadReport) -> None:
     seen = view([0, 5], reports=[report(kv=0.5), unknown])
     assert reason(LeastLoaded(by="seconds"), seen) == "unreported"
     assert picks(LeastLoaded(by="seconds"), seen) == {0}
 
 
 def test_waiting_requests_stand_for_tokens() -> None:
-    busy = Report(0.0, waiting=4, kv_use=0.0)
-    idle = Report(0.0, waiting_tokens=4_000, kv_use=0.0)
+    busy = LoadReport(0.0, waiting=4, kv_use=0.0)
+    idle = LoadReport(0.0, waiting_tokens=4_000, kv_use=0.0)
     assert picks(LeastLoaded(by="seconds"), view([0, 0], reports=[busy, idle])) == {1}  # 4 x 1,024 against 4,000
 
 
@@ -235,9 +237,9 @@ def test_ranks_compare_in_order() -> None:
 )
 def test_keys_spread_and_stay(policy: Policy) -> None:
     def place(key: int) -> int:
-        request = Request(session=f"s{key}", attrs={"document": f"d{key}"})
+        request = RequestInfo(session=f"s{key}", attrs={"document": f"d{key}"})
         seen = view([0] * 8, request=request, head=key)
-        return settle(policy.decide(seen), seen, policy.name)[0]
+        return resolve(policy.decide(seen), seen, policy.name)[0]
 
     counts = Counter(place(key) for key in range(4_000))
     assert all(400 <= counts[slot] <= 600 for slot in range(8))
@@ -245,8 +247,8 @@ def test_keys_spread_and_stay(policy: Policy) -> None:
 
 
 def test_rendezvous_honours_weights() -> None:
-    weighted = [view([0] * 3, weights=(1.0, 1.0, 2.0), request=Request(session=f"s{i}")) for i in range(4_000)]
-    counts = Counter(settle(Rendezvous().decide(v), v, "")[0] for v in weighted)
+    weighted = [view([0] * 3, weights=(1.0, 1.0, 2.0), request=RequestInfo(session=f"s{i}")) for i in range(4_000)]
+    counts = Counter(resolve(Rendezvous().decide(v), v, "")[0] for v in weighted)
     assert 1_850 <= counts[2] <= 2_150
     assert 900 <= counts[0] <= 1_100
 
@@ -327,22 +329,22 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda _: 99, "picked slot 99, on offer were"),
-        (lambda _: [1.0], "1 scores for 3 slots"),
+        (lambda _: 99, "picked slot 99, candidates are"),
+        (lambda _: [1.0], "1 scores for 3 candidate slots"),
         (lambda _: [float("nan")] * 3, "not a number"),
         (lambda _: [1.0, 2.0, float("nan")], "not a number"),
         (lambda _: ["a", "b", "c"], "not a number"),
         (lambda _: [1.0, None, 2.0], "not a number"),
         (lambda _: np.array([1.0, float("nan"), 2.0]), "not a number"),
         (lambda _: np.array(["a", "b", "c"]), "not a number"),
-        (lambda _: np.ones((3, 2)), "must return a score per slot"),
-        (lambda _: Scores(None, "r"), "must return a score per slot"),  # type: ignore[arg-type]
-        (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "must return a score per slot"),  # type: ignore[arg-type]
+        (lambda _: np.ones((3, 2)), "must return a score per candidate slot"),
+        (lambda _: Scores(None, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
+        (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
         (lambda _: [1.0, np.complex128(2), 3.0], "not a number"),
         (lambda _: -4, "picked slot -4"),
         (lambda _: (-1, "last"), "picked slot -1"),
         (lambda _: -(2**70), f"picked slot {-(2**70)}"),
-        (lambda _: np.ones(2), "2 scores for 3 slots"),
+        (lambda _: np.ones(2), "2 scores for 3 candidate slots"),
         (lambda _: np.ones(3, complex), "not a number"),
         (lambda _: (np.ones(3), "because"), "must return a slot"),
         (lambda _: (np.ones((3, 3)), "because"), "must return a slot"),
@@ -355,7 +357,7 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
 def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
     policy, seen = as_policy(answer), view([0, 0, 0])
     with pytest.raises(ConfigError, match=message):
-        settle(policy.decide(seen), seen, policy.name)
+        resolve(policy.decide(seen), seen, policy.name)
 
 
 def test_a_scorer_gives_a_number_for_each_slot() -> None:
@@ -363,7 +365,7 @@ def test_a_scorer_gives_a_number_for_each_slot() -> None:
         ([1.0], "gave 1 scores for 3"),
         (["a", 1, 2], "must be a number, got str"),
         *(
-            (wrong, "must give a number for each slot")
+            (wrong, "must give a number for each candidate slot")
             for wrong in (None, 3, {1, 2, 3}, "abc", np.ones((3, 1)), np.array(1))
         ),
     ]
@@ -511,9 +513,9 @@ def test_the_table_of_signals_is_what_the_code_does() -> None:
     assert set(table) == set(POLICIES)
     for name, row in table.items():
         marks = {signal: row[header.index(signal)] for signal in SIGNALS}
-        wants = POLICIES[name]().wants
-        assert {signal for signal, mark in marks.items() if mark == "●"} == wants, name
-        everything = {signal for policy in variants(name) for signal in policy.wants}
+        signals = POLICIES[name]().required_signals()
+        assert {signal for signal, mark in marks.items() if mark == "●"} == signals, name
+        everything = {signal for policy in variants(name) for signal in policy.required_signals()}
         assert everything <= {signal for signal, mark in marks.items() if mark}, name
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fake_belief import FakeBelief, FakeInsertion
 from prefixroute.errors import NoReplicaError, TokensError, UnknownReplicaError
 from prefixroute.router import Router, Ticket
-from prefixroute.router.ledger import Entry
+from prefixroute.router.ledger import Attempt
 from prefixroute.types import Timing
 
 Make = Callable[..., Router]
@@ -400,21 +400,21 @@ def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) ->
     tickets: list[Ticket] = [
         router.route(TOKENS[:64], session=f"s{i}", key=f"k{i}" if i % 3 == 0 else None) for i in range(8)
     ]
-    entries: set[Entry] = {ticket._entry for ticket in tickets}
+    attempts: set[Attempt] = {ticket._attempt for ticket in tickets}
     for step, at in steps:
         ticket = tickets[at % len(tickets)]
         with suppress(NoReplicaError):
             _do(router, step, ticket, tickets, now)
         del ticket
-        entries |= {ticket._entry for ticket in tickets}
+        attempts |= {ticket._attempt for ticket in tickets}
         assert min(loads(router)) >= 0
         replicas = router.stats()["replicas"]  # which refunds what was dropped
         generation = router._fleet.generation
-        alive = Counter(e.name for e in entries if e.open and generation(e.slot) == e.generation)
+        alive = Counter(e.name for e in attempts if e.open and generation(e.slot) == e.generation)
         assert {name: values["in_flight"] for name, values in replicas.items()} == {
             name: alive[name] for name in replicas
         }
-        assert {entry.ident for entry in entries if entry.open} == set(router._ledger.entries)
+        assert {entry.ident for entry in attempts if entry.open} == set(router._ledger.attempts)
     for ticket in tickets:
         ticket.abort()
     now[0] += 10_000.0
@@ -458,7 +458,7 @@ def test_many_cancelled_requests_leave_every_counter_at_zero(make_router: Make) 
     kept.clear()
     del ticket
     assert loads(router) == (0, 0, 0)
-    assert len(router._ledger.entries) == len(router._ledger.keys) == 0
+    assert len(router._ledger.attempts) == len(router._ledger.keys) == 0
 
 
 def test_two_hundred_concurrent_chooses_do_not_pick_one_replica(make_router: Make) -> None:

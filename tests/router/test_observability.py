@@ -50,7 +50,7 @@ def test_every_decision_replays_from_its_record(make_router: Make, name: str) ->
     assert len(records) == 60
     for record in records:
         assert replay(record) == (record["replica"], record["reason"])
-    assert [record["turn"] for record in records] == list(range(60))
+    assert [record["decision_id"] for record in records] == list(range(60))
 
 
 def test_a_record_can_go_to_a_function_and_name_its_own_policy(make_router: Make) -> None:

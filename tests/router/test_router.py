@@ -43,9 +43,9 @@ def test_a_policy_sees_what_the_caller_said(make_router: Make) -> None:
     )
     view = seen[-1]
     assert tuple(view.request) == ("s", "k", space, 3, 0.5, 64, {"tenant": "t"})
-    assert (view.turn, view.seed, view.prompt_tokens, view.names) == (0, 7, 2_000, ("r0", "r1"))
+    assert (view.decision_id, view.seed, view.prompt_tokens, view.names) == (0, 7, 2_000, ("r0", "r1"))
     router.choose(TOKENS)
-    assert (seen[-1].turn, seen[-1].request.attrs) == (1, EMPTY_ATTRS)
+    assert (seen[-1].decision_id, seen[-1].request.attrs) == (1, EMPTY_ATTRS)
 
 
 def test_signals_follow_the_life_of_a_request(make_router: Make, clock: Any) -> None:
@@ -81,7 +81,7 @@ def test_only_what_a_policy_reads_is_gathered(make_router: Make) -> None:
 
     class Watch(Policy):
         name = "watch"
-        needs = frozenset({"queued"})
+        signals = frozenset({"queued"})
 
         def decide(self, view: View) -> Scores:
             seen.append(view)
@@ -144,7 +144,7 @@ def test_a_router_says_what_it_is(make_router: Make) -> None:
 
 def test_a_policy_that_answers_nonsense_is_named(make_router: Make) -> None:
     router = make_router(2, policy=lambda _: 9)
-    with pytest.raises(ConfigError, match="picked slot 9, on offer were"):
+    with pytest.raises(ConfigError, match="picked slot 9, candidates are"):
         router.route(TOKENS)
     assert router.stats()["in_flight"] == 0
 

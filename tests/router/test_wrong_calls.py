@@ -13,7 +13,7 @@ import pytest
 from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
-from prefixroute.types import Caps, Replica, Report, Timing
+from prefixroute.types import Caps, LoadReport, Replica, Timing
 
 Make = Callable[..., Router]
 TOKENS = list(range(200))
@@ -154,7 +154,7 @@ def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argumen
     assert loads(router) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(Report, 0.0)])
+@pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(LoadReport, 0.0)])
 def test_values_of_any_type_are_taken_or_refused_by_an_error_of_ours(kind: Any) -> None:
     cls = kind.func if isinstance(kind, partial) else kind
     passed_through = {"incarnation", "address", "rank", "events", "at"}

@@ -52,7 +52,7 @@ class Modulo(Policy):
     """The hashing that moves nearly everything when the number of replicas changes."""
 
     name: ClassVar[str] = "modulo"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> tuple[int, str]:
         return view.slots[text_hash(view.request.session or "") % len(view.slots)], "hashed"
@@ -140,7 +140,7 @@ class FirstSeen(Policy):
     """A sticky router that binds a session to the least loaded replica when it first sees it, as many do."""
 
     name: ClassVar[str] = "first-seen"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> tuple[int, str]:
         if view.binding is not None and view.binding in view.slots:

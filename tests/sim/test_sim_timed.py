@@ -152,14 +152,14 @@ class Spy(Policy):
     """Looks at everything it is given, and keeps it."""
 
     name: ClassVar[str] = "spy"
-    needs: ClassVar[frozenset[str]] = SIGNALS - {"held"}
+    signals: ClassVar[frozenset[str]] = SIGNALS - {"held"}
 
     def __init__(self) -> None:
         self.views: list[View] = []
 
     def decide(self, view: View) -> tuple[int, str]:
         self.views.append(view)
-        return view.slots[view.turn % len(view.slots)], "turn"
+        return view.slots[view.decision_id % len(view.slots)], "turn"
 
 
 def test_policies_never_see_the_output_length() -> None:

@@ -8,7 +8,7 @@ from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import BeliefSettings, Preset
 from prefixroute.policies.scored import SCORERS, LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
-from prefixroute.policies.view import SIGNALS, Request, View
+from prefixroute.policies.view import SIGNALS, RequestInfo, View
 
 __all__ = [
     "POLICIES",
@@ -33,7 +33,7 @@ __all__ = [
     "Preset",
     "Random",
     "Rendezvous",
-    "Request",
+    "RequestInfo",
     "RoundRobin",
     "Scores",
     "Session",

@@ -12,7 +12,7 @@ import numpy as np
 
 from prefixroute.columns import Column, highest, nth
 from prefixroute.errors import ConfigError
-from prefixroute.policies.view import SIGNALS, View, on_offer
+from prefixroute.policies.view import SIGNALS, View, is_candidate
 
 TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
@@ -23,7 +23,7 @@ Pick: TypeAlias = tuple[int, str]
 
 
 class Scores(NamedTuple):
-    """One number per slot on offer, in the order of ``view.slots``: the highest wins (a cost is given negated).
+    """One number per candidate slot, in the order of ``view.slots``: the highest wins (a cost is given negated).
 
     With a ``temperature`` above 0 the winner is drawn by softmax of ``value / temperature``.
     """
@@ -38,20 +38,19 @@ class Policy:
 
     A policy is stateless and pure: it sees one frozen :class:`~prefixroute.policies.View` and returns a slot with a
     reason, or :class:`Scores`. Everything it may want to remember is a signal of the view, kept by the router.
-    It need not care for caps, ranking or excluded replicas: the router asks again with fewer slots on offer.
+    It need not care for caps, ranking or excluded replicas: the router asks again with fewer candidates.
     """
 
     __slots__ = ()
     name: ClassVar[str] = "custom"
-    needs: ClassVar[frozenset[str]] = SIGNALS
+    signals: ClassVar[frozenset[str]] = SIGNALS
     """Optional signals that the view must carry. What is not needed is not gathered."""
     head_tokens: int = 256
     """Length of the prompt's head that ``view.head`` stands for, rounded down to full blocks (at least one)."""
 
-    @property
-    def wants(self) -> frozenset[str]:
-        """Signals of this object: its ``needs`` and those of policies inside of it."""
-        return self.needs
+    def required_signals(self) -> frozenset[str]:
+        """Signals of this object: its ``signals`` and those of policies inside of it."""
+        return self.signals
 
     def head_length(self, prompt_tokens: int) -> int:
         """Return the tokens that ``view.head`` stands for, given the prompt's length."""
@@ -59,12 +58,12 @@ class Policy:
         return self.head_tokens
 
     def decide(self, view: View) -> Pick | Scores:
-        """Return the chosen slot with a reason, or a score for each slot on offer."""
+        """Return the chosen slot with a reason, or a score for each candidate slot."""
         raise NotImplementedError
 
 
 Answer: TypeAlias = int | Pick | Column | Scores
-"""What a user's function may return: a slot, a slot and a reason, or one score per slot on offer."""
+"""What a user's function may return: a slot, a slot and a reason, or one score per candidate slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +111,22 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
         except TypeError:  # an array has the method, and no index
             pass
     raise ConfigError(
-        f"policy {name!r} must return a slot, (slot, reason) or a score per slot on offer, got {answer!r}"
+        f"policy {name!r} must return a slot, (slot, reason) or a score per candidate slot, got {answer!r}"
     )
 
 
-def settle(answer: Answer, view: View, name: str) -> tuple[int, str]:
+def resolve(answer: Answer, view: View, name: str) -> tuple[int, str]:
     """Return (slot, reason) of a policy's answer: ties of scores are broken by draw, a foreign slot is refused."""
     choice = as_choice(answer, name)
     if not isinstance(choice, Scores):
-        if on_offer(choice[0], view.slots):
+        if is_candidate(choice[0], view.slots):
             return choice
-        raise ConfigError(f"policy {name!r} picked slot {choice[0]}, on offer were {view.slots}")
+        raise ConfigError(f"policy {name!r} picked slot {choice[0]}, candidates are {view.slots}")
     values, slots = choice[0], view.slots
     if not is_column(values):
-        raise ConfigError(f"policy {name!r} must return a score per slot on offer, got {values!r}")
+        raise ConfigError(f"policy {name!r} must return a score per candidate slot, got {values!r}")
     if len(values) != len(slots):
-        raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} slots on offer")
+        raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} candidate slots")
     try:
         high, count, first = highest(values)
     except (TypeError, ValueError) as error:

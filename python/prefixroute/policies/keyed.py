@@ -16,9 +16,9 @@ from typing import ClassVar
 from prefixroute.columns import up_to
 from prefixroute.draws import first_choice
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, settle
+from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, least, on_offer
+from prefixroute.policies.view import View, is_candidate, least
 
 
 @lru_cache(maxsize=65_536)
@@ -33,7 +33,7 @@ def name_hash(name: str, seed: int) -> int:
 
 
 def rendezvous(view: View, key: int, slots: tuple[int, ...] | None = None) -> int:
-    """Return which of ``slots`` (all on offer) ranks first for ``key``; a replica of weight 2 does so twice as often."""
+    """Return which of ``slots`` (all candidates) ranks first for ``key``; a replica of weight 2 does so twice as often."""
     return first_choice(key, view.slots if slots is None else slots, view.hashes, view.weights)
 
 
@@ -68,12 +68,11 @@ class Session(Policy):
 
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "session"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """Signals of the fallback."""
-        return self.fallback.wants
+        return self.fallback.required_signals()
 
     def decide(self, view: View) -> Pick:
         """Return the bound slot, or the rendezvous choice of the session."""
@@ -81,7 +80,7 @@ class Session(Policy):
         if not session:
             return _fallback(self.fallback, view), "no_session"
         bound = view.binding
-        if bound is not None and on_offer(bound, view.slots):
+        if bound is not None and is_candidate(bound, view.slots):
             return bound, "primary"
         reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
         return rendezvous(view, text_hash(session)), reason
@@ -102,16 +101,15 @@ class Rendezvous(Policy):
     head_tokens: int = 256
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "rendezvous"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the key."""
         _check_key(self.name, self.key)
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """The head, unless sessions are the key."""
-        return self.fallback.wants | _head(self.key)
+        return self.fallback.required_signals() | _head(self.key)
 
     def decide(self, view: View) -> Pick:
         """Return the first choice of the key."""
@@ -133,12 +131,11 @@ class Document(Policy):
     head_tokens: int = 1_024
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "document"
-    needs: ClassVar[frozenset[str]] = frozenset({"head"})
+    signals: ClassVar[frozenset[str]] = frozenset({"head"})
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""
-        return self.needs | self.fallback.wants
+        return self.signals | self.fallback.required_signals()
 
     def decide(self, view: View) -> Pick:
         """Return the first choice of the document."""
@@ -170,7 +167,7 @@ class Bounded(Policy):
     head_tokens: int = 256
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "bounded"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the factor and the key."""
@@ -178,10 +175,9 @@ class Bounded(Policy):
         if not 1.0 < self.factor < inf:
             raise ConfigError(f"bounded factor must be a finite number above 1, got {self.factor}")
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """The head, unless sessions are the key."""
-        return self.fallback.wants | _head(self.key)
+        return self.fallback.required_signals() | _head(self.key)
 
     def decide(self, view: View) -> Pick:
         """Return the first slot in the key's order that has room."""
@@ -189,7 +185,7 @@ class Bounded(Policy):
         if key is None:
             return _fallback(self.fallback, view), "no_key"
         loads, count = view.loads, len(view.slots)
-        total = sum(view.offered(loads))
+        total = sum(view.of_candidates(loads))
         bound = ceil(self.factor * (total + 1) / count)
         home = rendezvous(view, key)
         if loads[home] + 1 <= bound:
@@ -223,12 +219,11 @@ class PrefixHash(Policy):
     gap: float = 10.0
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "prefix-hash"
-    needs: ClassVar[frozenset[str]] = frozenset({"head"})
+    signals: ClassVar[frozenset[str]] = frozenset({"head"})
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""
-        return self.needs | self.fallback.wants
+        return self.signals | self.fallback.required_signals()
 
     def head_length(self, prompt_tokens: int) -> int:
         """Return the longest boundary inside the prompt."""
@@ -239,8 +234,8 @@ class PrefixHash(Policy):
         if view.head is None:
             return _fallback(self.fallback, view), "no_key"
         home = rendezvous(view, view.head)
-        offered = view.offered(view.loads)
-        mean = sum(offered) / len(offered)
+        loads = view.of_candidates(view.loads)
+        mean = sum(loads) / len(loads)
         load = view.loads[home]
         if load > self.factor * mean and load > mean + self.gap:
             return least(view, view.loads, 2), "overflow"
@@ -248,7 +243,7 @@ class PrefixHash(Policy):
 
 
 def _fallback(policy: Policy, view: View) -> int:
-    return settle(policy.decide(view), view, policy.name)[0]
+    return resolve(policy.decide(view), view, policy.name)[0]
 
 
 def _head(key: str) -> frozenset[str]:

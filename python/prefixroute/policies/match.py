@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from prefixroute.columns import highest, lowest, nth
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, settle
+from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 
@@ -50,7 +50,7 @@ class CacheAware(Policy):
     gate_gap: float = inf
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "cache-aware"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
@@ -65,23 +65,22 @@ class CacheAware(Policy):
             if not getattr(self, name) >= 0.0:
                 raise ConfigError(f"cache-aware {name} must be at least 0, got {getattr(self, name)}")
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """Signals of the fallback."""
-        return self.fallback.wants
+        return self.fallback.required_signals()
 
     def decide(self, view: View) -> Pick:
         """Return the holder to follow, or the replica to spill to."""
         hits: Sequence[int] = view.hits
         loads = view.loads
         if len(view.slots) != len(hits):
-            hits, loads = view.offered(hits), view.offered(loads)
+            hits, loads = view.of_candidates(hits), view.of_candidates(loads)
         low = lowest(loads)[0]
         if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
             return least(view, view.loads, 4), "imbalanced"
         best, count, at = highest(hits)
         if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
-            return settle(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
+            return resolve(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
         if count > 1:
             at, other = (nth(hits, best, int(view.draw(k) * count)) for k in (2, 3))
             if loads[other] < loads[at]:
@@ -96,7 +95,7 @@ class CacheAware(Policy):
         return self._next(view, hits, loads, bound)
 
     def _candidate(self, view: View, at: int) -> Pick:
-        """Return the holder at position ``at`` of the offer, or a power-of-two pick among the others."""
+        """Return the holder at position ``at`` of the candidates, or a power-of-two pick among the others."""
         slots = view.slots
         other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
         over = view.loads[slots[at]] > self._bound(view.loads[other])

@@ -1,4 +1,4 @@
-"""Policies that score every replica on offer and take the best: sums of costs, products, predicted times, scorers."""
+"""Policies that score every candidate and take the best: sums of costs, products, predicted times, scorers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LinearCost(Policy):
     temperature: float = 0.0
     cost: CostModel = COST
     name: ClassVar[str] = "linear-cost"
-    needs: ClassVar[frozenset[str]] = frozenset({"queued", "decoding"})
+    signals: ClassVar[frozenset[str]] = frozenset({"queued", "decoding"})
 
     def __post_init__(self) -> None:
         """Check the unit and the temperature."""
@@ -75,8 +75,8 @@ class LinearCost(Policy):
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
-        offered = view.offered
-        rows = offered(view.queued or ()), offered(view.decoding or ()), offered(view.hits)
+        of_candidates = view.of_candidates
+        rows = of_candidates(view.queued or ()), of_candidates(view.decoding or ()), of_candidates(view.hits)
         negated = self._seconds if self.unit == "seconds" else self._tokens
         return Scores(negated(view.prompt_tokens, *rows), "least_cost", self.temperature)
 
@@ -104,23 +104,24 @@ class LMetric(Policy):
 
     batch: str = "requests"
     name: ClassVar[str] = "lmetric"
-    needs: ClassVar[frozenset[str]] = frozenset({"queued"})
+    signals: ClassVar[frozenset[str]] = frozenset({"queued"})
 
     def __post_init__(self) -> None:
         """Check what the batch is measured in."""
         if self.batch not in {"requests", "decode-tokens"}:
             raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {self.batch!r}")
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """What is queued, and what the batch is measured in."""
-        return self.needs | {"in_flight" if self.batch == "requests" else "decoding"}
+        return self.signals | {"in_flight" if self.batch == "requests" else "decoding"}
 
     def decide(self, view: View) -> Scores:
         """Return the negated products."""
-        offered = view.offered
-        others = offered((view.in_flight if self.batch == "requests" else view.decoding) or ())
-        new = sum_of_products(view.prompt_tokens, (1.0, offered(view.queued or ())), (-1.0, offered(view.hits)))
+        of_candidates = view.of_candidates
+        others = of_candidates((view.in_flight if self.batch == "requests" else view.decoding) or ())
+        new = sum_of_products(
+            view.prompt_tokens, (1.0, of_candidates(view.queued or ())), (-1.0, of_candidates(view.hits))
+        )
         return Scores(sum_of_products(0.0, (-1.0, new, others), (-1.0, new)), "least_product")
 
 
@@ -139,11 +140,15 @@ class PrebleE2(Policy):
     share: float = 0.5
     cost: CostModel = COST
     name: ClassVar[str] = "preble-e2"
-    needs: ClassVar[frozenset[str]] = frozenset({"window_s"})
+    signals: ClassVar[frozenset[str]] = frozenset({"window_s"})
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs; a replica that is no holder is out of an exploit."""
-        window, hits, prompt = view.offered(view.window_s or ()), view.offered(view.hits), view.prompt_tokens
+        window, hits, prompt = (
+            view.of_candidates(view.window_s or ()),
+            view.of_candidates(view.hits),
+            view.prompt_tokens,
+        )
         best = highest(hits)[0]
         if best > self.share * prompt:
             out = mapped(hits, lambda hit: 0.0 if hit == best else -inf)
@@ -173,7 +178,7 @@ class MinTtft(Policy):
     reject: bool = False
     cost: CostModel = COST
     name: ClassVar[str] = "min-ttft"
-    needs: ClassVar[frozenset[str]] = frozenset({"queued", "rates"})
+    signals: ClassVar[frozenset[str]] = frozenset({"queued", "rates"})
 
     def decide(self, view: View) -> Scores:
         """Return the negated predictions, in seconds."""
@@ -187,13 +192,13 @@ class MinTtft(Policy):
         return Scores(scores, "least_ttft")
 
     def predict(self, view: View) -> list[float]:
-        """Return the predicted time to first token at each slot on offer, in seconds."""
+        """Return the predicted time to first token at each candidate slot, in seconds."""
         return [-float(score) for score in self._negated(view)]
 
     def _negated(self, view: View) -> Column:
-        hits, prompt, speed = view.offered(view.hits), view.prompt_tokens, self.transfer_tokens_per_s
+        hits, prompt, speed = view.of_candidates(view.hits), view.prompt_tokens, self.transfer_tokens_per_s
         model_rate = 1.0 / queue_seconds(self.cost)
-        rates, queue = self._rates(view, model_rate), (-1.0, view.offered(view.queued or ()))
+        rates, queue = self._rates(view, model_rate), (-1.0, view.of_candidates(view.queued or ()))
         if speed <= 0.0:
             return sum_of_products(0.0, queue, (-model_rate, rest_seconds(self.cost, prompt, hits)), over=rates)
         best, threshold = highest(hits)[0], self.balancing_threshold
@@ -206,16 +211,16 @@ class MinTtft(Policy):
         """Return the prefill rate of each replica, tokens a second; where it is not known, the mean of the others."""
         if not self.learn or view.rates is None:
             return [model_rate] * len(view.slots)
-        return filled(view.offered(view.rates), model_rate)
+        return filled(view.of_candidates(view.rates), model_rate)
 
 
 Scorer: TypeAlias = Callable[[View], Column]
-"""A function of a view that gives each slot on offer a number in [0, 1], the higher the better."""
+"""A function of a view that gives each candidate slot a number in [0, 1], the higher the better."""
 
 
 def _prefix(view: View) -> Column:
     """Share of the prompt held."""
-    return sum_of_products(0.0, (1.0 / (view.prompt_tokens or 1), view.offered(view.hits)))
+    return sum_of_products(0.0, (1.0 / (view.prompt_tokens or 1), view.of_candidates(view.hits)))
 
 
 LONG_MATCH = 8_192
@@ -223,22 +228,22 @@ LONG_MATCH = 8_192
 
 def _length(view: View) -> Column:
     """Square of the tokens held over 8,192, at most 1: long matches count out of proportion (Higress)."""
-    return mapped(view.offered(view.hits), lambda hit: min(hit / LONG_MATCH, 1.0) ** 2)
+    return mapped(view.of_candidates(view.hits), lambda hit: min(hit / LONG_MATCH, 1.0) ** 2)
 
 
 def _load(view: View) -> Column:
     """Load, from 1 at the least loaded to 0 at the most loaded."""
-    return falling(view.offered(view.loads))
+    return falling(view.of_candidates(view.loads))
 
 
 def _queue(view: View) -> Column:
     """Requests in flight, from 1 at the fewest to 0 at the most."""
-    return falling(view.offered(view.in_flight or ()))
+    return falling(view.of_candidates(view.in_flight or ()))
 
 
 def _tokens(view: View) -> Column:
     """Uncached tokens that wait, from 1 at the fewest to 0 at the most."""
-    return falling(view.offered(view.queued or ()))
+    return falling(view.of_candidates(view.queued or ()))
 
 
 def _kv_use(view: View) -> Column:
@@ -261,9 +266,9 @@ def _session(view: View) -> Column:
 
 def _no_hit_lru(view: View) -> Column:
     """For a prompt that nobody holds: from 1 at the replica that has waited longest for one to 0; else a half."""
-    if highest(view.offered(view.hits))[0]:
+    if highest(view.of_candidates(view.hits))[0]:
         return [0.5] * len(view.slots)
-    return falling(view.offered(view.last_miss or ()))
+    return falling(view.of_candidates(view.last_miss or ()))
 
 
 SCORERS: dict[str, tuple[Scorer, frozenset[str]]] = {
@@ -294,7 +299,7 @@ class Weighted(Policy):
     affinity: float = 0.0
     temperature: float = 0.0
     name: ClassVar[str] = "weighted"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the scorers' names and weights."""
@@ -307,13 +312,12 @@ class Weighted(Policy):
                 f"weighted needs affinity in 0..1 and temperature >= 0, got {self.affinity} and {self.temperature}"
             )
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """Signals of the scorers; a function of one's own may read any."""
-        wants: frozenset[str] = frozenset()
+        signals: frozenset[str] = frozenset()
         for scorer, _ in self.scorers:
-            wants |= Policy.needs if callable(scorer) else SCORERS[scorer][1]
-        return wants
+            signals |= Policy.signals if callable(scorer) else SCORERS[scorer][1]
+        return signals
 
     def decide(self, view: View) -> Scores:
         """Return the weighted sums."""
@@ -322,12 +326,12 @@ class Weighted(Policy):
         for scorer, weight in self.scorers:
             values = scorer(view) if callable(scorer) else SCORERS[scorer][0](view)
             if not is_column(values):
-                raise ConfigError(f"a scorer of weighted must give a number for each slot on offer, got {values!r}")
+                raise ConfigError(f"a scorer of weighted must give a number for each candidate slot, got {values!r}")
             if len(values) != count:
-                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} slots on offer")
+                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} candidate slots")
             terms.append((weight, values))
         if self.affinity > 0.0:
-            hits, floor = view.offered(view.hits), self.affinity * view.prompt_tokens
+            hits, floor = view.of_candidates(view.hits), self.affinity * view.prompt_tokens
             if highest(hits)[0] >= floor:
                 terms.append((1.0, mapped(hits, lambda hit: 0.0 if hit >= floor else -inf)))
         return Scores(sum_of_products(0.0, *terms), "highest_sum", self.temperature)

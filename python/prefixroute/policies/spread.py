@@ -10,7 +10,7 @@ from typing import ClassVar
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
-from prefixroute.types import Report
+from prefixroute.types import LoadReport
 
 KV_WEIGHT = 0.15
 """Weight of k/(1-k), k the share of the KV cache in use, in the seconds estimate (SMG's least_load)."""
@@ -22,14 +22,14 @@ MEAN_PREFILL_TOKENS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin(Policy):
-    """Take turns over the replicas on offer. The seed is where they begin: several routers do not walk in step."""
+    """Take turns over the candidates. The seed is where they begin: several routers do not walk in step."""
 
     name: ClassVar[str] = "round-robin"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> Pick:
         """Return the slot whose turn it is."""
-        return view.slots[(view.turn + view.seed) % len(view.slots)], "turn"
+        return view.slots[(view.decision_id + view.seed) % len(view.slots)], "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Random(Policy):
     """Draw a replica uniformly."""
 
     name: ClassVar[str] = "random"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> Pick:
         """Return a slot drawn at random."""
@@ -61,20 +61,19 @@ class LeastLoaded(Policy):
     Attributes:
         by: what is compared. ``load`` (the router's load signal), ``requests`` in flight, ``uncached-tokens`` waiting,
             ``held-tokens`` in the belief (the smallest cache), ``kv-use`` as reported, ``seconds`` (queued tokens / throughput + 0.15 k/(1-k), as SMG's least_load).
-            A measure that is not known of every replica on offer is not used at all: the load signal decides.
+            A measure that is not known of every candidate is not used at all: the load signal decides.
     """
 
     by: str = "load"
     name: ClassVar[str] = "least-loaded"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in _MEASURES:
             raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {self.by!r}")
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""
         return _MEASURES[self.by]
 
@@ -105,11 +104,11 @@ class LeastLoaded(Policy):
             values[slot] = value
         return values
 
-    def _reported(self, report: Report, queued: int) -> float | None:
+    def _reported(self, report: LoadReport, queued: int) -> float | None:
         return report.kv_use if self.by == "kv-use" else start_seconds(report, queued)
 
 
-def start_seconds(report: Report, queued: int) -> float | None:
+def start_seconds(report: LoadReport, queued: int) -> float | None:
     """Return the seconds until a new request would start: SMG's least_load estimate; ``None`` = not enough is reported."""
     waiting = report.waiting_tokens
     if waiting is None and report.waiting is not None:
@@ -127,20 +126,19 @@ class PowerOfTwo(Policy):
     Attributes:
         by: ``load`` compares the router's load signal. ``ranks`` compares, as SGLang's router does, waiting uncached
             tokens, waiting requests, running requests and own requests in flight, in this order; reports count
-            only if every replica on offer has a fresh one.
+            only if every candidate has a fresh one.
     """
 
     by: str = "load"
     name: ClassVar[str] = "power-of-two"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in {"load", "ranks"}:
             raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {self.by!r}")
 
-    @property
-    def wants(self) -> frozenset[str]:
+    def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""
         return frozenset({"reports", "in_flight"}) if self.by == "ranks" else frozenset()
 
@@ -162,7 +160,7 @@ POWER_OF_TWO = PowerOfTwo()
 """The usual fallback: what decides when a policy has nothing to go by."""
 
 
-def _rank(report: Report | None, in_flight: int) -> tuple[float, ...]:
+def _rank(report: LoadReport | None, in_flight: int) -> tuple[float, ...]:
     """Return the lexicographic rank of SGLang's router; what is not reported sorts last, since unknown is not zero."""
     values = (None,) * 3 if report is None else (report.waiting_tokens, report.waiting, report.running)
     return (*(inf if value is None else value for value in values), in_flight)

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from prefixroute.columns import lowest, nth
 from prefixroute.draws import draw
-from prefixroute.types import EMPTY_ATTRS, Namespace, Report
+from prefixroute.types import EMPTY_ATTRS, LoadReport, Namespace
 
 T = TypeVar("T")
 
 
-class Request(NamedTuple):
+class RequestInfo(NamedTuple):
     """What the caller said about a request besides its prompt."""
 
     session: str | None = None
@@ -27,8 +27,8 @@ class Request(NamedTuple):
 class View(NamedTuple):
     """Everything that one decision may depend on. Frozen; lists are indexed by slot and must not be changed.
 
-    Only the slots in ``slots`` are on offer: an entry of another slot means nothing. Fields marked (n) are gathered
-    only if the policy names them in ``needs``, and are ``None`` otherwise.
+    Only the slots in ``slots`` are candidates: an entry of another slot means nothing. Fields marked (n) are gathered
+    only if the policy names them in ``signals``, and are ``None`` otherwise.
     """
 
     slots: tuple[int, ...]
@@ -39,7 +39,7 @@ class View(NamedTuple):
     """64-bit hash of each replica's name, for rendezvous hashing."""
     weights: tuple[float, ...] | None
     """Speed of each replica relative to the others; ``None`` = all equal."""
-    turn: int
+    decision_id: int
     """Number of this decision."""
     seed: int
     """The router's seed."""
@@ -50,8 +50,8 @@ class View(NamedTuple):
     loads: Sequence[float]
     """The one load that policies balance (the router's ``load=``), divided by weight and slow-start share."""
     binding: int | None
-    """Slot the session is bound to, on offer or not; -1 = bound, but it has to move; ``None`` = not bound."""
-    request: Request
+    """Slot the session is bound to, a candidate or not; -1 = bound, but it has to move; ``None`` = not bound."""
+    request: RequestInfo
     """What the caller said."""
     in_flight: list[int] | None = None
     """(n) Requests in flight; under ``load="recent"``, this and the next two are those of the recent window."""
@@ -61,7 +61,7 @@ class View(NamedTuple):
     """(n) Context tokens of requests past their first token."""
     recent: list[int] | None = None
     """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
-    reports: list[Report | None] | None = None
+    reports: list[LoadReport | None] | None = None
     """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
     head: int | None = None
     """(n) Hash of the prompt's first ``policy.head_tokens`` tokens (full blocks; fewer if it is shorter), namespace
@@ -77,35 +77,35 @@ class View(NamedTuple):
 
     def draw(self, k: int) -> float:
         """Return the ``k``-th random number of this decision, uniform in [0, 1)."""
-        return draw(self.seed, self.turn, k)
+        return draw(self.seed, self.decision_id, k)
 
-    def offered(self, values: Sequence[T]) -> Sequence[T]:
-        """Return the values of the slots on offer, in the order of ``slots``."""
+    def of_candidates(self, values: Sequence[T]) -> Sequence[T]:
+        """Return the values of the candidate slots, in the order of ``slots``."""
         slots = self.slots
         return values if len(slots) == len(values) else [values[slot] for slot in slots]
 
     def without(self, slot: int) -> View:
-        """Return the same view with one slot less on offer."""
+        """Return the same view with one candidate less."""
         return self._replace(slots=tuple(s for s in self.slots if s != slot))
 
 
 SIGNALS = frozenset(
     {"in_flight", "queued", "decoding", "recent", "reports", "head", "held", "last_miss", "window_s", "rates"}
 )
-"""Fields of a view that are gathered only for policies that name them in ``needs``."""
+"""Fields of a view that are gathered only for policies that name them in ``signals``."""
 
 
-def on_offer(slot: int, slots: tuple[int, ...]) -> bool:
-    """Return whether a slot is one of ``slots``. They ascend: in a fleet that is all on offer each stands at its own place."""
+def is_candidate(slot: int, slots: tuple[int, ...]) -> bool:
+    """Return whether a slot is one of ``slots``. They ascend: if all replicas are candidates, slot i is at position i."""
     return (0 <= slot < len(slots) and slots[slot] == slot) or slot in slots
 
 
 def least(view: View, values: Sequence[float], k: int) -> int:
-    """Return the slot on offer with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
-    offered = view.offered(values)
-    low, count, first = lowest(offered)
+    """Return the candidate slot with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
+    values = view.of_candidates(values)
+    low, count, first = lowest(values)
     if count > 1:
-        first = nth(offered, low, int(view.draw(k) * count))
+        first = nth(values, low, int(view.draw(k) * count))
     return view.slots[first]
 
 

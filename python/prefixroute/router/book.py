@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
-    from prefixroute.types import Report
+    from prefixroute.types import LoadReport
 
 RATE_MEMORY = 0.2
 """Weight of the newest observation in a learned prefill rate."""
@@ -36,7 +36,7 @@ class LoadBook:
         self.recent_queued: list[int] = []
         self.recent_decoding: list[int] = []
         self.last_miss: list[int] = []
-        self.reports: list[Report | None] = []
+        self.reports: list[LoadReport | None] = []
         self.rates: list[float | None] = []
         self.since_requests: list[int] = []
         self.since_tokens: list[int] = []
@@ -70,14 +70,14 @@ class LoadBook:
         self._latest = deque(booking for booking in self._latest if booking[0] != slot)
         self._spans = deque(span for span in self._spans if span[1] != slot)
 
-    def book(self, slot: int, uncached: int, context: int, turn: int, *, missed: bool) -> None:
+    def book(self, slot: int, uncached: int, context: int, decision_id: int, *, missed: bool) -> None:
         """Count a request that was sent to ``slot``: ``uncached`` tokens to compute of a prompt of ``context``."""
         self.in_flight[slot] += 1
         self.queued[slot] += uncached
         self.since_requests[slot] += 1
         self.since_tokens[slot] += uncached
         if missed:
-            self.last_miss[slot] = turn
+            self.last_miss[slot] = decision_id
         if self.counts_recent:
             self._count_recent(slot, uncached, context)
 
@@ -109,7 +109,7 @@ class LoadBook:
         self.since_requests[slot] = max(0, self.since_requests[slot] - 1)
         self.since_tokens[slot] = max(0, self.since_tokens[slot] - uncached)
 
-    def report(self, slot: int, report: Report) -> bool:
+    def report(self, slot: int, report: LoadReport) -> bool:
         """Keep a replica's report unless a newer one is known; return whether it was kept."""
         known = self.reports[slot]
         if known is not None and known.at > report.at:
@@ -140,7 +140,7 @@ class LoadBook:
             self.prefill_s[slot] = max(0.0, self.prefill_s[slot] - seconds)
         return self.prefill_s[:]
 
-    def fresh(self, now: float) -> list[Report | None]:
+    def fresh(self, now: float) -> list[LoadReport | None]:
         """Return each replica's report, ``None`` where it is stale or absent."""
         reports, oldest = self.reports, now - self.fresh_s
         if reports.count(None) == len(reports):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Scores, settle
+from prefixroute.policies.base import Scores, resolve
 
 if TYPE_CHECKING:
     from prefixroute.policies.base import Policy
@@ -38,7 +38,7 @@ def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
 class Decision:
     """The answer of :meth:`Router.choose`. Immutable; changes nothing until it is committed.
 
-    ``best_hit_tokens`` is the most that any replica on offer is believed to hold of the prompt. ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+    ``best_hit_tokens`` is the most that any candidate is believed to hold of the prompt. ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
     """
 
     __slots__ = (
@@ -87,24 +87,24 @@ class Decision:
         return self._policy.name
 
     @property
-    def turn(self) -> int:
+    def decision_id(self) -> int:
         """Number of the decision; with the router's seed it fixes every draw."""
-        return self.view.turn
+        return self.view.decision_id
 
     @property
     def ranked(self) -> list[str]:
-        """All replicas on offer, best first: each next one is what the policy picks once those before it are gone."""
+        """All candidates, best first: each next one is what the policy picks once those before it are gone."""
         view, slot, names = self.view, self.slot, []
         while True:
             names.append(view.names[slot] or "")
             if len(view.slots) == 1:
                 return names
             view = view.without(slot)
-            slot = settle(self._policy.decide(view), view, self._policy.name)[0]
+            slot = resolve(self._policy.decide(view), view, self._policy.name)[0]
 
     @property
     def scores(self) -> dict[str, float] | None:
-        """Score of each replica on offer, higher is better; ``None`` if the policy picks without scores."""
+        """Score of each candidate, higher is better; ``None`` if the policy picks without scores."""
         choice = self._policy.decide(self.view)
         if not isinstance(choice, Scores):
             return None
@@ -115,5 +115,5 @@ class Decision:
         """Show the answer in a line."""
         return (
             f"<Decision {self.replica!r} {self.reason} by {self.policy}: "
-            f"{self.hit_tokens} of {self.prompt_tokens} tokens held, best {self.best_hit_tokens}, turn {self.turn}>"
+            f"{self.hit_tokens} of {self.prompt_tokens} tokens held, best {self.best_hit_tokens}, decision {self.decision_id}>"
         )

@@ -36,8 +36,8 @@ _REASONS = {
 }
 
 
-def explain(decision: Decision, fate: str) -> str:
-    """Return why a decision went where it did, what the others had to offer, and what became of the request."""
+def explain(decision: Decision, outcome: str) -> str:
+    """Return why a decision went where it did, what the other replicas held, and what became of the request."""
     view, slot = decision.view, decision.slot
     why = _REASONS.get(decision.reason, f"the policy's reason is {decision.reason!r}")
     request = view.request
@@ -45,7 +45,7 @@ def explain(decision: Decision, fate: str) -> str:
     session = f" of session {request.session!r}" if request.session else ""
     best = max(view.slots, key=lambda s: (view.hits[s], s == slot))
     lightest = min(view.slots, key=lambda s: (view.loads[s], s != slot))
-    went = f"went to {decision.replica!r} by policy {decision.policy!r}, turn {view.turn}"
+    went = f"went to {decision.replica!r} by policy {decision.policy!r}, decision {view.decision_id}"
     parts = [
         f"{who}{session} ({view.prompt_tokens} prompt tokens) {went}: {why}.",
         f"It holds {view.hits[slot]} tokens of the prompt at load {view.loads[slot]:g}.",
@@ -57,5 +57,5 @@ def explain(decision: Decision, fate: str) -> str:
     if lightest not in (slot, best):
         parts.append(f"The least loaded is {view.names[lightest]!r} at {view.loads[lightest]:g}.")
     if len(view.slots) < sum(name is not None for name in view.names):
-        parts.append(f"{len(view.slots)} replicas were on offer.")
-    return " ".join([*parts, fate])
+        parts.append(f"{len(view.slots)} replicas were candidates.")
+    return " ".join([*parts, outcome])

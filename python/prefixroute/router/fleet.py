@@ -35,7 +35,7 @@ class Member:
         """Whether its engine has told of blocks outside of the GPU."""
 
 
-Life: TypeAlias = tuple[Member, int]
+Process: TypeAlias = tuple[Member, int]
 """A member and its generation: one process behind a name."""
 
 
@@ -129,12 +129,12 @@ class Fleet:
         self._starting = [m for m in active if m.started is not None]
         self.even = self.weights is None and not self._starting
 
-    def offered(
+    def candidates(
         self,
         namespace: Namespace | None,
         candidates: Iterable[str] | None,
         exclude: Collection[str] | None,
-        tried: Collection[Life] = (),
+        tried: Collection[Process] = (),
     ) -> tuple[int, ...]:
         """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
         slots = self.slots

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from prefixroute.router.book import LoadBook
-    from prefixroute.types import Report
+    from prefixroute.types import LoadReport
 
 
 def _in_flight(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
@@ -39,7 +39,7 @@ def _tokens(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # n
 def _reported_requests(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return reported waiting + running requests, plus what was booked since the report."""
 
-    def value(slot: int, report: Report) -> float | None:
+    def value(slot: int, report: LoadReport) -> float | None:
         if report.waiting is None or report.running is None:
             return None
         return report.waiting + report.running + book.since_requests[slot]
@@ -50,7 +50,7 @@ def _reported_requests(book: LoadBook, now: float, slots: Sequence[int]) -> Sequ
 def _reported_tokens(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return reported waiting tokens, plus what was booked since the report."""
 
-    def value(slot: int, report: Report) -> float | None:
+    def value(slot: int, report: LoadReport) -> float | None:
         return None if report.waiting_tokens is None else report.waiting_tokens + book.since_tokens[slot]
 
     return _reported(book, now, slots, value) or book.queued[:]
@@ -67,7 +67,7 @@ def _seconds(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float
 
 
 def _reported(
-    book: LoadBook, now: float, slots: Sequence[int], value: Callable[[int, Report], float | None]
+    book: LoadBook, now: float, slots: Sequence[int], value: Callable[[int, LoadReport], float | None]
 ) -> list[float] | None:
     """Return ``value`` of each slot's fresh report, or ``None`` unless all of ``slots`` have one: unknown is not zero."""
     values, reports = [0.0] * len(book.in_flight), book.fresh(now)

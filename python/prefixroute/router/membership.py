@@ -12,10 +12,10 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, EventError
 from prefixroute.router.book import LoadBook
+from prefixroute.router.calibration import Calibration
 from prefixroute.router.fleet import ACTIVE, DRAINING, MEDIA, SUSPENDED, Fleet
 from prefixroute.router.loads import LOADS
-from prefixroute.router.trust import Trust
-from prefixroute.types import Replica, Report, Timing
+from prefixroute.types import LoadReport, Replica, Timing
 
 if TYPE_CHECKING:
     from prefixroute.router.belief import Belief
@@ -48,7 +48,7 @@ class Membership:
         self._lock = RLock()  # signal handlers and finalizers of the host run inside a call, and may call in turn
         self._fleet = Fleet(timing.slow_start_s, hash_seed)
         self._book = LoadBook(window, timing.report_fresh_s, timing.window_s)
-        self._trust = Trust()
+        self._calibration = Calibration()
         self._mirrors: list[Membership] = []
         self._out = np.zeros(0, np.uint32)
         self._epoch = 0
@@ -156,7 +156,7 @@ class Membership:
         Args:
             name: the replica.
             at: time of the report on the router's clock; a report older than the one known is ignored.
-            loads: fields of :class:`~prefixroute.types.Report`: ``waiting``, ``running`` (requests),
+            loads: fields of :class:`~prefixroute.types.LoadReport`: ``waiting``, ``running`` (requests),
                 ``waiting_tokens``, ``kv_use`` (0 to 1), ``tokens_per_s``.
 
         Returns:
@@ -164,9 +164,9 @@ class Membership:
         """
         at = self._time(at)
         try:
-            report = Report(at, **loads)  # type: ignore[arg-type]
+            report = LoadReport(at, **loads)  # type: ignore[arg-type]
         except TypeError as error:
-            fields = ", ".join(field for field in Report.__dataclass_fields__ if field != "at")
+            fields = ", ".join(field for field in LoadReport.__dataclass_fields__ if field != "at")
             raise ConfigError(f"update_load takes {fields}; got {', '.join(loads)}") from error
         with self._lock:
             kept = self._book.report(self._fleet[name].slot, report)
@@ -264,7 +264,7 @@ class Membership:
     def _void(self, slot: int) -> None:
         """Forget the load and the hit reports of a process that is gone."""
         self._book.reset(slot)
-        self._trust.reset(slot)
+        self._calibration.reset(slot)
 
     def _set_state(self, name: str, state: str, now: float | None) -> None:
         now = self._time(now)

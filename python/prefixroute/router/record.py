@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from prefixroute.policies import Policy, Request, View, as_policy
-from prefixroute.policies.base import settle
-from prefixroute.types import EMPTY_ATTRS, Namespace, Report
+from prefixroute.policies import Policy, RequestInfo, View, as_policy
+from prefixroute.policies.base import resolve
+from prefixroute.types import EMPTY_ATTRS, LoadReport, Namespace
 
 if TYPE_CHECKING:
     from prefixroute.router.decision import Decision
@@ -36,7 +36,7 @@ def to_record(decision: Decision, policy: str, now: float) -> dict[str, Any]:
     }
     fields["reports"] = None if view.reports is None else [None if r is None else asdict(r) for r in view.reports]
     return {
-        "turn": view.turn,
+        "decision_id": view.decision_id,
         "time": now,
         "policy": policy,
         "replica": decision.replica,
@@ -69,10 +69,10 @@ def read_view(record: Mapping[str, Any]) -> View:
         )
         request["namespace"] = Namespace(**{**request["namespace"], "extra": extra})
     request["attrs"] = request.get("attrs") or EMPTY_ATTRS
-    fields["request"] = Request(**request)
+    fields["request"] = RequestInfo(**request)
     fields["binding"] = fields.get("binding")
     if fields.get("reports") is not None:
-        fields["reports"] = [None if report is None else Report(**report) for report in fields["reports"]]
+        fields["reports"] = [None if report is None else LoadReport(**report) for report in fields["reports"]]
     return View(**fields)
 
 
@@ -85,7 +85,7 @@ def replay(record: Mapping[str, Any], policy: Policy | None = None) -> tuple[str
     """
     view = read_view(record)
     policy = as_policy(record["policy"]) if policy is None else policy
-    slot, reason = settle(policy.decide(view), view, policy.name)
+    slot, reason = resolve(policy.decide(view), view, policy.name)
     return view.names[slot] or "", reason
 
 

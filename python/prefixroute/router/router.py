@@ -15,14 +15,15 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import capped_hits
-from prefixroute.policies import Policy, Request, View, as_policy
-from prefixroute.policies.base import is_pick, settle
+from prefixroute.policies import Policy, RequestInfo, View, as_policy
+from prefixroute.policies.base import is_pick, resolve
 from prefixroute.policies.scored import COST
-from prefixroute.policies.view import on_offer
+from prefixroute.policies.view import is_candidate
 from prefixroute.router import signals, status
+from prefixroute.router.calibration import wrong_report
 from prefixroute.router.decision import Decision, Limits, limits_of
 from prefixroute.router.fleet import DRAINING, MEDIA
-from prefixroute.router.ledger import NONE_TRIED, Entry, Ledger
+from prefixroute.router.ledger import NONE_TRIED, Attempt, Ledger
 from prefixroute.router.membership import Capacity, Membership, named
 from prefixroute.router.metrics import Counters
 from prefixroute.router.prompts import Prompts
@@ -31,13 +32,12 @@ from prefixroute.router.sessions import Bindings
 from prefixroute.router.settings import apply_preset, check_options, check_request, credited, new_index
 from prefixroute.router.shadow import Follow, Regret, Shadow, Shadows
 from prefixroute.router.tickets import Ticket
-from prefixroute.router.trust import wrong_report
 from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing, new_tuple
 
 if TYPE_CHECKING:
     from prefixroute.policies import Answer
     from prefixroute.router.belief import Belief, Blocks
-    from prefixroute.router.fleet import Life
+    from prefixroute.router.fleet import Process
 
 _LOG = logging.getLogger("prefixroute")
 _UNASKED = (None,) * 10
@@ -146,10 +146,10 @@ class Router(Membership):
         self._ledger = Ledger(self._fleet, self._book, index, self._bindings, timing)
         self._text = prompt_kind != "tokens" and tokenizer is None
         self._keeps = prompt_kind == "messages"
-        self._turn = 0
+        self._decision_id = 0
         self._sweep_at = float("-inf")
-        self._wants = self._policy.wants
-        self._book.counts_recent = load == "recent" or "recent" in self._wants
+        self._signals = self._policy.required_signals()
+        self._book.counts_recent = load == "recent" or "recent" in self._signals
         for name, replica in named(replicas).items():
             self._add(name, replica or Replica(), None)
 
@@ -171,7 +171,7 @@ class Router(Membership):
         attrs: Mapping[str, object] = EMPTY_ATTRS,
         now: float | None = None,
     ) -> Decision:
-        """Decide where a request should go. Changes no belief, load or binding; only the turn advances.
+        """Decide where a request should go. Changes no belief, load or binding; only the decision id advances.
 
         Args:
             prompt: token ids, text or messages (by ``prompt_kind``), or ``BlockHashes``.
@@ -194,7 +194,7 @@ class Router(Membership):
         """
         if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
             check_request(slo_ttft_s, attrs)
-        request = new_tuple(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
+        request = new_tuple(RequestInfo, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             return self._choose(prompt, request, limits, self._time(now))
@@ -232,7 +232,7 @@ class Router(Membership):
         """Choose and commit in one step, which no other request can come between. Arguments as for :meth:`choose`."""
         if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
             check_request(slo_ttft_s, attrs)
-        request = new_tuple(Request, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
+        request = new_tuple(RequestInfo, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
         limits = limits_of(candidates, exclude, affinity)
         with self._lock:
             now = self._time(now)
@@ -241,36 +241,38 @@ class Router(Membership):
     def _choose(
         self,
         prompt: Any,
-        request: Request,
+        request: RequestInfo,
         limits: Limits,
         now: float,
-        tried: frozenset[Life] = NONE_TRIED,
+        tried: frozenset[Process] = NONE_TRIED,
     ) -> Decision:
         timer = self._timer
         begun = 0.0 if timer is None else timer()
         if self._ledger.dropped or now >= self._sweep_at:
-            self._settle(now)
+            self._sweep(now)
         fleet, policy = self._fleet, self._policy
         version = fleet.version
-        slots, binding, detour = self._offer(request, limits, tried, now)
+        slots, binding, detour = self._candidates(request, limits, tried, now)
         blocks, hits, length, best = self._match(prompt, request.namespace)
         loads = self._signal(self._book, now, fleet.slots)
         if not fleet.even:
             loads = fleet.scaled(loads, now)
-        turn = self._turn
-        self._turn = turn + 1
-        gathered = self._gather(blocks, now) if self._wants else _UNASKED
+        decision_id = self._decision_id
+        self._decision_id = decision_id + 1
+        gathered = self._gather(blocks, now) if self._signals else _UNASKED
         whose = (slots, fleet.names, fleet.hashes, fleet.weights)
-        view: View = new_tuple(View, (*whose, turn, self._seed, length, hits, loads, binding, request, *gathered))
+        view: View = new_tuple(
+            View, (*whose, decision_id, self._seed, length, hits, loads, binding, request, *gathered)
+        )
         choice = policy.decide(view)
-        if is_pick(choice) and on_offer(choice[0], slots):
+        if is_pick(choice) and is_candidate(choice[0], slots):
             slot, reason = choice
         else:
-            slot, reason = settle(choice, view, policy.name)
+            slot, reason = resolve(choice, view, policy.name)
         if self._keeps:
             prompt = self._prompts.keep(prompt)
         if len(slots) != len(hits):
-            best = max(view.offered(hits))
+            best = max(view.of_candidates(hits))
         decision = Decision(view, slot, reason, policy, (best, prompt, blocks, limits, version, detour))
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
             self._write(decision, now)
@@ -278,25 +280,25 @@ class Router(Membership):
             self._counters.time(timer() - begun)
         return decision
 
-    def _offer(
-        self, request: Request, limits: Limits, tried: frozenset[Life], now: float
+    def _candidates(
+        self, request: RequestInfo, limits: Limits, tried: frozenset[Process], now: float
     ) -> tuple[tuple[int, ...], int | None, bool]:
-        """Return the slots on offer, the session's binding, and whether the request goes elsewhere while that stays."""
+        """Return the candidate slots, the session's binding, and whether the request goes elsewhere while that stays."""
         fleet = self._fleet
         slots = fleet.slots
         if request.key is not None and not isinstance(request.key, str):
             raise ConfigError(f"a request's key must be a string, got {request.key!r}")
         if not slots or fleet.limited or tried or limits[0] is not None or limits[1]:
-            slots = fleet.offered(request.namespace, limits[0], limits[1], tried)
-        offered = slots
+            slots = fleet.candidates(request.namespace, limits[0], limits[1], tried)
+        allowed = slots
         if self._capped:
             slots = signals.admitted(self._caps, self._book, slots, now)
         if not request.session:
             return slots, None, False
-        binding = self._bound(request.session, offered, slots, tried, now)
+        binding = self._bound(request.session, allowed, slots, tried, now)
         if limits[2] and binding is not None:
             slots = self._only(binding, slots, request.session)
-        return slots, binding, binding is not None and binding >= 0 and not on_offer(binding, slots)
+        return slots, binding, binding is not None and binding >= 0 and not is_candidate(binding, slots)
 
     def _match(self, prompt: Any, namespace: Namespace | None) -> tuple[Blocks, list[int], int, int]:
         """Hash a prompt and match it: blocks, hit tokens by slot (the last is always computed), length, largest hit."""
@@ -308,8 +310,8 @@ class Router(Membership):
         if self._credited is not None and most:
             hits = np.minimum(self._credited(blocks), limit).astype(np.int64).tolist()
             most = max(hits)
-        if self._trust.distrusted:
-            hits = [0 if slot in self._trust.distrusted else hit for slot, hit in enumerate(hits)]
+        if self._calibration.distrusted:
+            hits = [0 if slot in self._calibration.distrusted else hit for slot, hit in enumerate(hits)]
             most = max(hits, default=0)
         scale = prompts.scale
         if scale != 1.0:
@@ -317,7 +319,7 @@ class Router(Membership):
         return blocks, hits, length, most
 
     def _bound(
-        self, session: str, offered: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[Life], now: float
+        self, session: str, allowed: tuple[int, ...], slots: tuple[int, ...], tried: frozenset[Process], now: float
     ) -> int | None:
         """Return the slot a session is bound to; -1 = it has to move; ``None`` = not bound."""
         if not isinstance(session, str):
@@ -330,7 +332,7 @@ class Router(Membership):
             return -1
         if (member, member.generation) in tried:
             return -1
-        if slots is not offered and on_offer(bound.slot, offered) and not on_offer(bound.slot, slots):
+        if slots is not allowed and is_candidate(bound.slot, allowed) and not is_candidate(bound.slot, slots):
             return -1
         return bound.slot
 
@@ -343,10 +345,10 @@ class Router(Membership):
     def _gather(self, blocks: Blocks, now: float) -> tuple[Any, ...]:
         """Return the optional fields of a view, ``None`` where the policy does not look."""
         head = None
-        if "head" in self._wants and len(blocks):
+        if "head" in self._signals and len(blocks):
             wanted = max(1, self._policy.head_length(blocks.token_count) // self._block_size)
             head = int(blocks.array[min(wanted, len(blocks)) - 1])
-        return signals.gather(self._wants, self._book, self._index, head, now, self._load_name)
+        return signals.gather(self._signals, self._book, self._index, head, now, self._load_name)
 
     def _write(self, decision: Decision, now: float) -> None:
         record = to_record(decision, self._policy_name, now)
@@ -354,12 +356,12 @@ class Router(Membership):
         if self._record is not None:
             write_record(self._record, record)
 
-    def _settle(self, now: float) -> None:
+    def _sweep(self, now: float) -> None:
         """Refund what was dropped or has expired, forget idle sessions and blocks that nothing confirmed."""
-        self._ledger.settle(now)
+        self._ledger.sweep(now)
         if now >= self._sweep_at:
             self._bindings.sweep(now)
-            self._ledger.doubt(now)
+            self._ledger.retract_unconfirmed(now)
             expire = getattr(self._index, "expire", None)
             if expire is not None:
                 expire(now)
@@ -371,42 +373,42 @@ class Router(Membership):
 
     # -- the ledger ----------------------------------------------------------------------------------------------
 
-    def _commit(self, decision: Decision, replica: str | None, now: float, earlier: Entry | None = None) -> Ticket:
+    def _commit(self, decision: Decision, replica: str | None, now: float, earlier: Attempt | None = None) -> Ticket:
         slot, name = decision.slot, decision.replica
         if replica is not None or decision._version != self._fleet.version:
             slot = self._fleet[name if replica is None else replica].slot
             name = self._fleet.names[slot] or ""
-        entry = self._ledger.commit(decision, slot, name, now, self._epoch)
+        attempt = self._ledger.commit(decision, slot, name, now, self._epoch)
         if earlier is None:
-            self._ledger.claim(entry)
-            self._ledger.bind(entry, now)
-            self._count(decision.view, entry)
+            self._ledger.claim(attempt)
+            self._ledger.bind(attempt, now)
+            self._count(decision.view, attempt)
             if self._shadows.all:
-                entry.followers = self._shadows.follow(decision, name, now)
+                attempt.followers = self._shadows.follow(decision, name, now)
         else:
-            entry.followers, entry.tried = earlier.followers, earlier.tried | {earlier.life}
+            attempt.followers, attempt.tried = earlier.followers, earlier.tried | {earlier.process}
         self._counters.decisions[self._policy_name, decision.reason, name] += 1
-        if "window_s" in self._wants:
-            self._book.spend(slot, self._cost.prefill_seconds(entry.queued, entry.hit), now)
-        return Ticket(self, entry)
+        if "window_s" in self._signals:
+            self._book.spend(slot, self._cost.prefill_seconds(attempt.queued, attempt.hit), now)
+        return Ticket(self, attempt)
 
-    def _count(self, view: View, entry: Entry) -> None:
+    def _count(self, view: View, attempt: Attempt) -> None:
         """Count the tokens of a request, once, whatever attempts it takes."""
         counters = self._counters
         counters.prompt_tokens += view.prompt_tokens
-        if entry.member.tiered:
-            for medium, tokens in self._by_medium(entry):
-                counters.hit_tokens[entry.name, medium] += tokens
+        if attempt.member.tiered:
+            for medium, tokens in self._by_medium(attempt):
+                counters.hit_tokens[attempt.name, medium] += tokens
         else:
-            counters.hit_tokens[entry.name, MEDIA[0]] += entry.hit
-        counters.best_hit_tokens += entry.decision.best_hit_tokens
+            counters.hit_tokens[attempt.name, MEDIA[0]] += attempt.hit
+        counters.best_hit_tokens += attempt.decision.best_hit_tokens
 
-    def _by_medium(self, entry: Entry) -> Iterable[tuple[str, int]]:
+    def _by_medium(self, attempt: Attempt) -> Iterable[tuple[str, int]]:
         """Split the hit tokens of a request over the media that hold them, fastest first."""
-        prefix = entry.decision._blocks.head(-(-entry.hit // self._block_size))  # what follows was booked just now
+        prefix = attempt.decision._blocks.head(-(-attempt.hit // self._block_size))  # what follows was booked just now
         index: Any = self._index  # that of a tiered replica has match_media()
-        held: list[int] = index.match_media(prefix)[entry.slot].tolist()
-        left = entry.hit
+        held: list[int] = index.match_media(prefix)[attempt.slot].tolist()
+        left = attempt.hit
         for medium, tokens in zip(MEDIA, held, strict=True):
             yield medium, min(tokens, left)
             left -= min(tokens, left)
@@ -414,9 +416,9 @@ class Router(Membership):
     def first_token(self, key: str, *, now: float | None = None) -> None:
         """Note the first token of the request with this key, see :meth:`Ticket.first_token`."""
         with self._lock:
-            entry = self._ledger.find(key, "first_token")
-        if entry is not None:
-            self._first_token(entry, now)
+            attempt = self._ledger.find(key, "first_token")
+        if attempt is not None:
+            self._first_token(attempt, now)
 
     def finish(
         self,
@@ -429,16 +431,16 @@ class Router(Membership):
     ) -> None:
         """End the request with this key normally, see :meth:`Ticket.finish`."""
         with self._lock:
-            entry = self._ledger.find(key, "finish")
-        if entry is not None:
-            self._finish(entry, output, (reported_hit_tokens, reported_prompt_tokens), now)
+            attempt = self._ledger.find(key, "finish")
+        if attempt is not None:
+            self._finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
     def abort(self, key: str, *, now: float | None = None) -> None:
         """Give the request with this key up, see :meth:`Ticket.abort`."""
         with self._lock:
-            entry = self._ledger.find(key, "abort")
-        if entry is not None:
-            self._abort(entry, now)
+            attempt = self._ledger.find(key, "abort")
+        if attempt is not None:
+            self._abort(attempt, now)
 
     def alias(self, session: str, alias: str, *, now: float | None = None) -> bool:
         """Bind another key to a session's replica, e.g. the response id that the next turn will name.
@@ -453,23 +455,25 @@ class Router(Membership):
                 self._bindings.bind(alias, bound.slot, bound.generation, now)
             return bound is not None
 
-    def _alias(self, entry: Entry, session: str, now: float | None) -> None:
+    def _alias(self, attempt: Attempt, session: str, now: float | None) -> None:
         now = self._time(now)
         with self._lock:
-            if entry.member.generation == entry.generation:
-                self._bindings.bind(session, entry.slot, entry.generation, now)
+            if attempt.member.generation == attempt.generation:
+                self._bindings.bind(session, attempt.slot, attempt.generation, now)
 
     def forget(self, session: str) -> bool:
         """Drop a session's binding; return whether there was one."""
         with self._lock:
             return self._bindings.forget(session)
 
-    def _first_token(self, entry: Entry, now: float | None) -> None:
+    def _first_token(self, attempt: Attempt, now: float | None) -> None:
         now = self._time(now)
         with self._lock:
-            self._ledger.first_token(entry, now)
+            self._ledger.first_token(attempt, now)
 
-    def _finish(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float | None) -> None:
+    def _finish(
+        self, attempt: Attempt, output: Any, reported: tuple[int | None, int | None], now: float | None
+    ) -> None:
         now = self._time(now)
         wrong = None
         if reported[0] is not None or reported[1] is not None:
@@ -477,65 +481,65 @@ class Router(Membership):
             if wrong is not None:
                 reported = (None, None)
         try:
-            self._end(entry, output, reported, now)
+            self._end(attempt, output, reported, now)
         except Exception:
-            if entry.open:  # the output cannot be hashed: not believed, but the request is over all the same
-                self._end(entry, None, reported, now)
+            if attempt.open:  # the output cannot be hashed: not believed, but the request is over all the same
+                self._end(attempt, None, reported, now)
             raise
         if wrong is not None:
             raise wrong
 
-    def _end(self, entry: Entry, output: Any, reported: tuple[int | None, int | None], now: float) -> None:
-        decision = entry.decision
+    def _end(self, attempt: Attempt, output: Any, reported: tuple[int | None, int | None], now: float) -> None:
+        decision = attempt.decision
         context = None
-        if output is not None and entry.open:
+        if output is not None and attempt.open:
             context = self._prompts.context(decision._prompt, output, decision._blocks.token_count)
         with self._lock:
-            if not self._ledger.finish(entry, context, now, self._epoch):
+            if not self._ledger.finish(attempt, context, now, self._epoch):
                 return
-            if entry.member.generation == entry.generation:
-                self._trust.learn(entry.slot, entry.name, entry.hit, reported[0])
+            if attempt.member.generation == attempt.generation:
+                self._calibration.learn(attempt.slot, attempt.name, attempt.hit, reported[0])
             if reported[1] is not None:
                 self._prompts.calibrate(decision._blocks.token_count, reported[1])
-            if entry.followers:
-                self._shadows.finish(entry.followers, output, now)
+            if attempt.followers:
+                self._shadows.finish(attempt.followers, output, now)
 
-    def _abort(self, entry: Entry, now: float | None) -> None:
+    def _abort(self, attempt: Attempt, now: float | None) -> None:
         del now
         with self._lock:
-            self._ledger.abort(entry)
+            self._ledger.abort(attempt)
 
-    def _retry(self, entry: Entry, now: float | None) -> Ticket:
+    def _retry(self, attempt: Attempt, now: float | None) -> Ticket:
         now = self._time(now)
         with self._lock:
-            if entry.open:
-                self._ledger.abort(entry, "retried")
+            if attempt.open:
+                self._ledger.abort(attempt, "retried")
             try:
-                ticket = self._again(entry, now)
+                ticket = self._again(attempt, now)
             except Exception:
-                self._ledger.give_up(entry)
+                self._ledger.give_up(attempt)
                 raise
-            if entry.group is not None:
-                self._ledger.pair(entry, ticket._entry)  # its hedge may still answer first
-            self._ledger.claim(ticket._entry)
-            self._ledger.bind(ticket._entry, now)
+            if attempt.group is not None:
+                self._ledger.pair(attempt, ticket._attempt)  # its hedge may still answer first
+            self._ledger.claim(ticket._attempt)
+            self._ledger.bind(ticket._attempt, now)
             return ticket
 
-    def _hedge(self, entry: Entry, now: float | None) -> Ticket:
+    def _hedge(self, attempt: Attempt, now: float | None) -> Ticket:
         now = self._time(now)
         with self._lock:
-            ticket = self._again(entry, now)
-            self._ledger.pair(entry, ticket._entry)
-            self._ledger.claim(ticket._entry)
+            ticket = self._again(attempt, now)
+            self._ledger.pair(attempt, ticket._attempt)
+            self._ledger.claim(ticket._attempt)
             return ticket
 
-    def _again(self, entry: Entry, now: float) -> Ticket:
+    def _again(self, attempt: Attempt, now: float) -> Ticket:
         """Book another attempt of a request, at a replica that it has not tried."""
-        earlier = entry.decision
-        tried = entry.tried | {entry.life}
+        earlier = attempt.decision
+        tried = attempt.tried | {attempt.process}
         decision = self._choose(earlier._blocks, earlier.view.request, earlier._limits, now, tried)
         decision._prompt = earlier._prompt
-        return self._commit(decision, None, now, entry)
+        return self._commit(decision, None, now, attempt)
 
     def _remove(self, name: str) -> None:
         super()._remove(name)
@@ -557,7 +561,7 @@ class Router(Membership):
         """Return the load signal by replica, as policies see it."""
         now = self._time(now)
         with self._lock:
-            self._settle(now)
+            self._sweep(now)
             loads = self._fleet.scaled(self._signal(self._book, now, self._fleet.slots), now)
             return {name: loads[member.slot] for name, member in self._fleet.members.items()}
 
@@ -565,14 +569,14 @@ class Router(Membership):
         """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
         now = self._time(None)
         with self._lock:
-            self._settle(now)
+            self._sweep(now)
             return status.stats(self)
 
     def metrics_text(self) -> str:
         """Return the metrics in the text format of Prometheus, for the host to serve."""
         now = self._time(None)
         with self._lock:
-            self._settle(now)
+            self._sweep(now)
             return status.metrics_text(self)
 
     def explain(self, request: str | Ticket | Decision) -> str:
@@ -617,4 +621,4 @@ class Router(Membership):
 
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
-        return f"<Router policy={self._policy_name} replicas={len(self)} in_flight={len(self._ledger.entries)}>"
+        return f"<Router policy={self._policy_name} replicas={len(self)} in_flight={len(self._ledger.attempts)}>"

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Follow(Policy):
-    """Take the one replica on offer: the belief-only copy of the live router, which goes where that one went."""
+    """Take the one candidate: the belief-only copy of the live router, which goes where that one went."""
 
     name: ClassVar[str] = "live"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[frozenset[str]] = frozenset()
 
     def decide(self, view: View) -> Pick:
-        """Return the first slot on offer."""
+        """Return the first candidate slot."""
         return view.slots[0], "followed"
 
 

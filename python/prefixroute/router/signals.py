@@ -9,11 +9,11 @@ from prefixroute.errors import OverloadedError
 if TYPE_CHECKING:
     from prefixroute.router.belief import Belief
     from prefixroute.router.book import LoadBook
-    from prefixroute.types import Caps, Report
+    from prefixroute.types import Caps, LoadReport
 
 
 def gather(  # noqa: PLR0917  # one caller
-    wants: frozenset[str], book: LoadBook, index: Belief, head: int | None, now: float, load: str
+    signals: frozenset[str], book: LoadBook, index: Belief, head: int | None, now: float, load: str
 ) -> tuple[Any, ...]:
     """Return the optional fields of a view in its order, ``None`` where the policy does not look.
 
@@ -23,18 +23,18 @@ def gather(  # noqa: PLR0917  # one caller
     in_flight, queued, decoding = book.in_flight, book.queued, book.decoding
     if load == "recent":
         in_flight, queued, decoding = book.recent, book.recent_queued, book.recent_decoding
-    held = getattr(index, "held_tokens", None) if "held" in wants else None
+    held = getattr(index, "held_tokens", None) if "held" in signals else None
     return (
-        in_flight[:] if "in_flight" in wants else None,
-        queued[:] if "queued" in wants else None,
-        decoding[:] if "decoding" in wants else None,
-        book.recent[:] if "recent" in wants else None,
-        book.fresh(now) if "reports" in wants else None,
+        in_flight[:] if "in_flight" in signals else None,
+        queued[:] if "queued" in signals else None,
+        decoding[:] if "decoding" in signals else None,
+        book.recent[:] if "recent" in signals else None,
+        book.fresh(now) if "reports" in signals else None,
         head,
         None if held is None else list(held()),
-        book.last_miss[:] if "last_miss" in wants else None,
-        book.window_s(now) if "window_s" in wants else None,
-        book.rates[:] if "rates" in wants else None,
+        book.last_miss[:] if "last_miss" in signals else None,
+        book.window_s(now) if "window_s" in signals else None,
+        book.rates[:] if "rates" in signals else None,
     )
 
 
@@ -49,7 +49,7 @@ def admitted(caps: Caps, book: LoadBook, slots: tuple[int, ...], now: float) -> 
     )
 
 
-def _under(caps: Caps, in_flight: int, queued: int, report: Report | None) -> bool:
+def _under(caps: Caps, in_flight: int, queued: int, report: LoadReport | None) -> bool:
     """Return whether a replica is under every cap; what is not known does not count against it."""
     if caps.in_flight is not None and in_flight >= caps.in_flight:
         return False

@@ -20,11 +20,11 @@ _EVENTS = ("unknown_removals", "touch_events", "orphaned", "orphans_dropped", "u
 
 def stats(router: Router) -> dict[str, Any]:
     """Return the router's counters and gauges; the router's lock is held."""
-    ledger, book, bindings, trust = router._ledger, router._book, router._bindings, router._trust
+    ledger, book, bindings, calibration = router._ledger, router._book, router._bindings, router._calibration
     counters = router._counters
     replicas = {}
     for name, member in router._fleet.members.items():
-        slot, hits = member.slot, trust.records.get(member.slot)
+        slot, hits = member.slot, calibration.records.get(member.slot)
         replicas[name] = {
             "state": member.state,
             "incarnation": member.replica.incarnation,
@@ -35,20 +35,20 @@ def stats(router: Router) -> dict[str, Any]:
             "hit_tokens": sum(counters.hit_tokens[name, medium] for medium in MEDIA),
             "predicted_hit_tokens": 0 if hits is None else hits.predicted,
             "reported_hit_tokens": None if hits is None else hits.reported,
-            "distrusted": slot in trust.distrusted,
+            "distrusted": slot in calibration.distrusted,
         }
-    records = trust.records.values()
+    records = calibration.records.values()
     return {
         "policy": router._policy_name,
-        "in_flight": len(ledger.entries),
+        "in_flight": len(ledger.attempts),
         "counts": dict(ledger.counts),
         "prompt_tokens": counters.prompt_tokens,
         "hit_tokens": counters.hit_tokens.total(),
         "best_hit_tokens": counters.best_hit_tokens,
         "predicted_hit_tokens": sum(record.predicted for record in records),
-        "reported_hit_tokens": sum(record.reported for record in records) if trust.records else None,
+        "reported_hit_tokens": sum(record.reported for record in records) if calibration.records else None,
         "reported_requests": sum(record.requests for record in records),
-        "unreported_requests": trust.unreported,
+        "unreported_requests": calibration.unreported,
         "tokens_per_estimate": router._prompts.scale,
         "sessions": len(bindings),
         "session_moves": dict(bindings.moves),
@@ -139,12 +139,14 @@ def explain(router: Router, request: str | Ticket | Decision) -> str:
     if isinstance(request, Decision):
         return explain_decision(request, "It has not been committed.")
     if isinstance(request, Ticket):
-        entry = request._entry
+        attempt = request._attempt
     else:
         found = router._ledger.keys.get(request) or router._ledger.ended.get(request)
         if found is None:
             raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
-        entry = found
-    moved = "" if entry.name == entry.decision.replica else f" The host took {entry.name!r} instead."
-    tried = f" Tried before: {', '.join(sorted({member.name for member, _ in entry.tried}))}." if entry.tried else ""
-    return explain_decision(entry.decision, f"It is {entry.fate}.{moved}{tried}")
+        attempt = found
+    moved = "" if attempt.name == attempt.decision.replica else f" The host took {attempt.name!r} instead."
+    tried = (
+        f" Tried before: {', '.join(sorted({member.name for member, _ in attempt.tried}))}." if attempt.tried else ""
+    )
+    return explain_decision(attempt.decision, f"It is {attempt.outcome}.{moved}{tried}")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from prefixroute.router.decision import Decision
-    from prefixroute.router.ledger import Entry
+    from prefixroute.router.ledger import Attempt
     from prefixroute.router.router import Router
 
 Chunk = TypeVar("Chunk")
@@ -24,40 +24,40 @@ class Ticket:
     open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
     """
 
-    __slots__ = ("__weakref__", "_entry", "_router")
+    __slots__ = ("__weakref__", "_attempt", "_router")
 
-    def __init__(self, router: Router, entry: Entry) -> None:
+    def __init__(self, router: Router, attempt: Attempt) -> None:
         """Made by :meth:`Router.commit` and :meth:`Router.route`."""
-        self._router, self._entry = router, entry
+        self._router, self._attempt = router, attempt
 
     @property
     def replica(self) -> str:
         """Name of the replica that has the request."""
-        return self._entry.name
+        return self._attempt.name
 
     @property
     def decision(self) -> Decision:
         """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
-        return self._entry.decision
+        return self._attempt.decision
 
     @property
     def key(self) -> str | None:
         """The request's key."""
-        return self._entry.key
+        return self._attempt.key
 
     @property
     def hit_tokens(self) -> int:
         """Leading prompt tokens that the replica was believed to hold."""
-        return self._entry.hit
+        return self._attempt.hit
 
     @property
     def open(self) -> bool:
         """Whether the request is still in flight."""
-        return self._entry.open
+        return self._attempt.open
 
     def first_token(self, *, now: float | None = None) -> None:
         """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive."""
-        self._router._first_token(self._entry, now)
+        self._router._first_token(self._attempt, now)
 
     def finish(
         self,
@@ -80,11 +80,11 @@ class Ticket:
             ConfigError: a reported count is no count; it is then not learned from.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
-        self._router._finish(self._entry, output, (reported_hit_tokens, reported_prompt_tokens), now)
+        self._router._finish(self._attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
     def abort(self, *, now: float | None = None) -> None:
         """Give the request up: load goes back; before the first token its predicted blocks go back too."""
-        self._router._abort(self._entry, now)
+        self._router._abort(self._attempt, now)
 
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort if still open, and route the request again to a replica that has not been tried.
@@ -93,15 +93,15 @@ class Ticket:
             NoReplicaError: none is left; the request has ended.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
-        return self._router._retry(self._entry, now)
+        return self._router._retry(self._attempt, now)
 
     def hedge(self, *, now: float | None = None) -> Ticket:
         """Route the request a second time, elsewhere. The first to answer wins; the other is refunded."""
-        return self._router._hedge(self._entry, now)
+        return self._router._hedge(self._attempt, now)
 
     def alias(self, session: str, *, now: float | None = None) -> None:
         """Bind another session key to this replica, e.g. the response id that the next turn will name."""
-        self._router._alias(self._entry, session, now)
+        self._router._alias(self._attempt, session, now)
 
     async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
         """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
@@ -124,12 +124,12 @@ class Ticket:
 
     def _leave(self, error: type[BaseException] | None) -> None:
         """Finish, or abort on an error; a generator that is closed may be so by the collector, and takes no lock."""
-        if not self._entry.open:
+        if not self._attempt.open:
             return
         if error is None:
             self.finish()
         elif issubclass(error, GeneratorExit):
-            self._router._ledger.dropped.append(self._entry.ident)
+            self._router._ledger.dropped.append(self._attempt.ident)
         else:
             self.abort()
 
@@ -155,9 +155,9 @@ class Ticket:
 
     def __del__(self) -> None:
         """Queue an open ticket without a key for the router's next call. Takes no lock."""
-        entry = self._entry
-        if entry.open and entry.key is None:
-            self._router._ledger.dropped.append(entry.ident)
+        attempt = self._attempt
+        if attempt.open and attempt.key is None:
+            self._router._ledger.dropped.append(attempt.ident)
 
     def __repr__(self) -> str:
         """Show where the request is and whether it is still in flight."""

@@ -1,7 +1,7 @@
 //! Draws that depend on nothing but their arguments: what stands in for chance, and rendezvous hashing.
 
 /// Odd constants that set turns and draws far apart; the first is the step of splitmix64.
-const TURN: u64 = 0x9E37_79B9_7F4A_7C15;
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 const DRAW: u64 = 0xD1B5_4A32_D192_ED03;
 /// Odd, from wyhash: sets replicas apart after the key is mixed in.
 const SPREAD: u64 = 0xE703_7ED1_A0B4_28DB;
@@ -14,17 +14,17 @@ pub fn mix64(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The `k`-th number of a turn, uniform in [0, 1).
+/// The `k`-th number of a decision, uniform in [0, 1).
 #[inline]
-pub fn draw(seed: u64, turn: u64, k: u64) -> f64 {
-    let place = seed.wrapping_add(turn.wrapping_mul(TURN)).wrapping_add(k.wrapping_mul(DRAW));
+pub fn draw(seed: u64, decision_id: u64, k: u64) -> f64 {
+    let place = seed.wrapping_add(decision_id.wrapping_mul(STEP)).wrapping_add(k.wrapping_mul(DRAW));
     (mix64(place) >> 11) as f64 * (-53_f64).exp2()
 }
 
 /// The number at a place of a chain: any number of distinct ones from one key.
 #[inline]
 pub fn link(key: u64, place: u64) -> u64 {
-    mix64(key.wrapping_add(place.wrapping_add(1).wrapping_mul(TURN)))
+    mix64(key.wrapping_add(place.wrapping_add(1).wrapping_mul(STEP)))
 }
 
 /// How a replica ranks for a key, the higher the better: the folded 128-bit product of both hashes, as in wyhash.

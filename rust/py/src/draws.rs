@@ -9,10 +9,10 @@ use pyo3::types::{PyInt, PyTuple};
 use crate::errors;
 use crate::ints::hash_of;
 
-/// The `k`-th number of a turn, uniform in [0, 1): a hash of its arguments, the same everywhere.
+/// The `k`-th number of a decision, uniform in [0, 1): a hash of its arguments, the same everywhere.
 #[pyfunction]
-pub fn draw(seed: &Bound<'_, PyInt>, turn: &Bound<'_, PyInt>, k: &Bound<'_, PyInt>) -> f64 {
-    draws::draw(bits(seed), bits(turn), bits(k))
+pub fn draw(seed: &Bound<'_, PyInt>, decision_id: &Bound<'_, PyInt>, k: &Bound<'_, PyInt>) -> f64 {
+    draws::draw(bits(seed), bits(decision_id), bits(k))
 }
 
 /// The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
@@ -45,12 +45,12 @@ pub fn scattered(numbers: PyReadonlyArray1<'_, u64>) -> Bound<'_, PyArray1<u64>>
 ///
 /// Args:
 ///     key: a hash, of which the lowest 64 bits count.
-///     slots: slots on offer.
+///     slots: the candidate slots.
 ///     hashes: 64-bit hash of each replica's name, by slot.
 ///     weights: speed of each replica relative to the others, by slot; `None` = all equal.
 ///
 /// Raises:
-///     ConfigError: no slot is on offer, or a slot or a hash is no int of 64 bits.
+///     ConfigError: there is no candidate slot, or a slot or a hash is no int of 64 bits.
 #[pyfunction]
 #[pyo3(signature = (key, slots, hashes, weights=None))]
 pub fn first_choice(
@@ -66,7 +66,7 @@ pub fn first_choice(
             Ok(draws::weighted_rank(key, hash, weights.get_borrowed_item(slot)?.extract()?))
         })?,
     };
-    first.ok_or_else(|| errors::config("there must be a slot on offer"))
+    first.ok_or_else(|| errors::config("there must be a candidate slot"))
 }
 
 fn first_of<R: PartialOrd>(

@@ -1,4 +1,4 @@
-"""Trust: predicted against reported cached tokens, and which replicas' belief is not to be believed."""
+"""Calibration: predicted against reported cached tokens, and which replicas' belief is not to be believed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Record:
         self.predicted = self.reported = self.requests = self.streak = 0
 
 
-class Trust:
+class Calibration:
     """Compares what the belief predicted with the cached tokens that engines report.
 
     A replica that reports zero for ``ZERO_STREAK`` predicted hits in a row is distrusted: its prefix caching is off, its
