@@ -29,6 +29,7 @@ __all__ = [
     "up_to",
     "EventQueue",
     "ReplicaEngine",
+    "StepPrices",
     "IndexStats",
     "Insertion",
     "Removed",
@@ -390,6 +391,50 @@ class EventQueue:
     def schedule(self, at: float, action: Callable[..., object], *arguments: object) -> None: ...
     def run(self) -> None: ...
 
+@final
+class StepPrices:
+    """Prices of every step of one model on one replica: tokens in, seconds out. Immutable.
+
+    The simulated engine, first-token times and dollars all ask it. Tokens must be 0 or more and finite; they are not checked.
+    """
+
+    @staticmethod
+    def formula(
+        linear_s: float,
+        attention_s: float,
+        byte_s: float,
+        weight_bytes: float,
+        active_weight_bytes: float,
+        kv_bytes: float,
+    ) -> StepPrices:
+        """Price operations: seconds a token, and a pair of tokens; where requests decode, bytes read from memory too."""
+
+    def step_seconds(
+        self, chunks: Sequence[tuple[int, int]], decodes: int = 0, decode_context_tokens: int = 0
+    ) -> float:
+        """Return the seconds of a step.
+
+        Args:
+            chunks: of each prompt in the step, (tokens computed, tokens before them).
+            decodes: requests that decode one token.
+            decode_context_tokens: tokens that these attend to, all together.
+        """
+
+    def prefill_seconds(self, new_tokens: float, cached_tokens: float = 0.0) -> float:
+        """Return the seconds of a step that computes ``new_tokens`` of one prompt behind ``cached_tokens``."""
+
+    def prefill_seconds_of(
+        self, new_tokens: NDArray[np.float64], cached_tokens: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return :meth:`prefill_seconds` of each pair of two arrays of one dimension and length.
+
+        Raises:
+            ConfigError: they differ in length.
+        """
+
+    def rest_seconds(self, prompt_tokens: float, cached_tokens: _Column[float]) -> NDArray[np.float64]:
+        """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several heads."""
+
 # `prefixroute.sim.EngineModel`, read by attribute.
 class _EngineModel(Protocol):
     @property
@@ -399,7 +444,7 @@ class _EngineModel(Protocol):
     @property
     def max_running(self) -> int: ...
     @property
-    def roofline(self) -> Sequence[float] | None: ...
+    def prices(self) -> StepPrices | None: ...
 
 # Their jobs are read and written by attribute, see `prefixroute.sim.engine.Job`.
 class _Store(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.cost import HOURS_PER_MONTH, CostModel, Roofline
+from prefixroute.costmodel.cost import HOURS_PER_MONTH, CostModel
 from prefixroute.costmodel.fit import Fit, Residual, fit
 from prefixroute.costmodel.gpus import Gpu, find_gpu, gpus
 from prefixroute.costmodel.models import ModelShape, find_model, models, read_config
@@ -16,7 +16,6 @@ __all__ = [
     "Gpu",
     "ModelShape",
     "Residual",
-    "Roofline",
     "find_gpu",
     "find_model",
     "fit",

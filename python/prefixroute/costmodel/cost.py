@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.columns import Column, mapped, sum_of_products
+from prefixroute._core import StepPrices
+from prefixroute.columns import Column, mapped
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.models import ModelShape, find_model
@@ -43,26 +44,6 @@ _ARTICLE = "seed article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
 
 
-class Roofline(NamedTuple):
-    """The six figures that :meth:`CostModel.step_seconds` is made of, for those who price many steps.
-
-    Attributes:
-        linear_s: seconds for each token computed.
-        attention_s: seconds for each pair of a token and one that it attends to.
-        byte_s: seconds for each byte read.
-        weight_bytes: bytes of all weights.
-        active_weight_bytes: bytes of the weights that one token passes through.
-        kv_bytes: bytes of one token's keys and values.
-    """
-
-    linear_s: float
-    attention_s: float
-    byte_s: float
-    weight_bytes: float
-    active_weight_bytes: float
-    kv_bytes: float
-
-
 class CostModel:
     """Seconds and dollars of one replica: ``tensor_parallel`` GPUs of one kind that serve one model.
 
@@ -86,8 +67,8 @@ class CostModel:
     """
 
     __slots__ = (
-        "_active_weights", "_arguments", "_attention_s", "_byte_s", "_kv_bytes", "_linear_s", "_weights", "bandwidth_utilization", "gpu",
-        "memory_share", "model", "overhead_s", "tensor_parallel", "usd_per_gpu_hour", "utilization",
+        "_arguments", "bandwidth_utilization", "gpu", "memory_share", "model", "overhead_s", "prices", "tensor_parallel", "usd_per_gpu_hour",
+        "utilization",
     )  # fmt: skip
 
     def __init__(
@@ -133,13 +114,18 @@ class CostModel:
         self.overhead_s = _up_to(MOST_OVERHEAD_S, "overhead_s", overhead_s, 0.0)
         self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
         check_int("tensor_parallel", self.tensor_parallel, 1, MOST_GPUS)
-        speed = self.utilization * self.gpu.flops * self.tensor_parallel
-        self._linear_s = 2 * self.model.active_parameters / speed
-        self._attention_s = 2 * self.model.layers * self.model.attention_width / speed
-        self._byte_s = 1 / (self.bandwidth_utilization * self.gpu.bandwidth * self.tensor_parallel)
-        self._weights = self.model.parameters * self.model.weight_bytes
-        self._active_weights = self.model.active_parameters * self.model.weight_bytes
-        self._kv_bytes = self.model.kv_bytes_per_token
+        self.prices = self._price_steps()
+
+    def _price_steps(self) -> StepPrices:
+        model, speed = self.model, self.utilization * self.gpu.flops * self.tensor_parallel
+        return StepPrices.formula(
+            linear_s=2 * model.active_parameters / speed,
+            attention_s=2 * model.layers * model.attention_width / speed,
+            byte_s=1 / (self.bandwidth_utilization * self.gpu.bandwidth * self.tensor_parallel),
+            weight_bytes=model.parameters * model.weight_bytes,
+            active_weight_bytes=model.active_parameters * model.weight_bytes,
+            kv_bytes=model.kv_bytes_per_token,
+        )
 
     def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
         """Return the operations to compute ``new_tokens`` behind ``cached_tokens``.
@@ -169,34 +155,27 @@ class CostModel:
     ) -> float | NDArray[np.float64]:
         """Return the seconds to first token on an idle replica: compute ``new_tokens`` behind ``cached_tokens``.
 
-        Bound by compute, as prefill is from some hundred tokens on; :meth:`step_seconds` has the memory bound too.
-        Arrays of any numeric type give an array of float64 of the same shape. Numbers must be 0 or more and finite, and are
-        not checked: a router asks for each replica at every decision.
+        This is :meth:`step_seconds` of one chunk, plus :attr:`overhead_s`. Arrays of any numeric type give an array of float64 of
+        the same shape. Numbers must be 0 or more and finite, and are not checked: a router asks for each replica at every
+        decision.
 
         Raises:
             ConfigError: an array with a value that is negative, no number or endless.
         """
-        new: Any = _tokens("new_tokens", new_tokens) if isinstance(new_tokens, np.ndarray) else new_tokens
-        cached: Any = (
-            _tokens("cached_tokens", cached_tokens) if isinstance(cached_tokens, np.ndarray) else cached_tokens
-        )
-        seconds: float | NDArray[np.float64] = (
-            self._linear_s * new + self._attention_s * (new * (new + 2 * cached)) + self.overhead_s
-        )
-        return seconds
+        if not isinstance(new_tokens, np.ndarray) and not isinstance(cached_tokens, np.ndarray):
+            return self.prices.prefill_seconds(new_tokens, cached_tokens) + self.overhead_s
+        new, cached = np.broadcast_arrays(_tokens("new_tokens", new_tokens), _tokens("cached_tokens", cached_tokens))
+        seconds = self.prices.prefill_seconds_of(new.ravel(), cached.ravel())
+        return seconds.reshape(new.shape) + self.overhead_s
 
     def rest_seconds(self, prompt_tokens: int, cached_tokens: Column) -> NDArray[np.float64]:
         """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several cached heads, as decisions ask.
 
-        With p = n + c, ``n + 2 c = p + c``, so that a token costs ``linear + attention (p + c)``. A ``prefill_seconds`` of a
-        subclass is called for each head.
+        A ``prefill_seconds`` of a subclass is called for each head.
         """
         if type(self).prefill_seconds is not CostModel.prefill_seconds:
             return mapped(cached_tokens, lambda cached: self.prefill_seconds(prompt_tokens - cached, cached))
-        prompt, attention = float(prompt_tokens), self._attention_s
-        new = sum_of_products(prompt, (-1.0, cached_tokens))
-        each = sum_of_products(self._linear_s + attention * prompt, (attention, cached_tokens))
-        return sum_of_products(self.overhead_s, (1.0, new, each))
+        return self.prices.rest_seconds(prompt_tokens, cached_tokens) + self.overhead_s
 
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
@@ -210,25 +189,7 @@ class CostModel:
             decodes: sequences that produce one token each.
             decode_context_tokens: tokens that these have in the cache, all together.
         """
-        new, pairs, read = decodes, 2 * decode_context_tokens, decode_context_tokens
-        for tokens, before in prefill:
-            new += tokens
-            pairs += tokens * (tokens + 2 * before)
-            read += tokens + before
-        if not new:
-            return 0.0
-        compute = self._linear_s * new + self._attention_s * pairs
-        weights = self._active_weights * new  # few tokens pass through few experts
-        weights = min(weights, self._weights)
-        memory = self._byte_s * (weights + read * self._kv_bytes)
-        return max(compute, memory)
-
-    @property
-    def roofline(self) -> Roofline:
-        """The figures of :meth:`step_seconds`."""
-        return Roofline(
-            self._linear_s, self._attention_s, self._byte_s, self._weights, self._active_weights, self._kv_bytes
-        )
+        return self.prices.step_seconds(list(prefill), decodes, decode_context_tokens)
 
     def decode_seconds(self, sequences: int, context_tokens: int) -> float:
         """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together.
@@ -246,7 +207,7 @@ class CostModel:
         Raises:
             ConfigError: if the weights leave no room.
         """
-        weights = self._weights / self.tensor_parallel
+        weights = self.model.parameters * self.model.weight_bytes / self.tensor_parallel
         room = self.gpu.memory_bytes * self.memory_share - weights
         if room <= 0:
             raise ConfigError(
@@ -254,7 +215,7 @@ class CostModel:
                 f"{self.gpu.memory_bytes * self.memory_share / 1e9:.1f} usable GB: raise tensor_parallel"
             )
         shards = min(self.tensor_parallel, self.model.kv_shards)
-        return math.floor(room * shards / self._kv_bytes)
+        return math.floor(room * shards / self.model.kv_bytes_per_token)
 
     @overload
     def usd(self, seconds: float) -> float: ...
@@ -314,6 +275,10 @@ class CostModel:
         """Return this model with the two figures that measurements can tell."""
         return CostModel(**{**self._arguments, "utilization": utilization, "overhead_s": overhead_s})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments; prices are worked out again."""
+        return _rebuilt, (type(self), self._arguments)
+
     def _key(self) -> tuple[object, ...]:
         return tuple((item.name, item.value) for item in self.assumptions)
 
@@ -333,13 +298,17 @@ class CostModel:
         )
 
 
+def _rebuilt(kind: type[CostModel], arguments: dict[str, Any]) -> CostModel:
+    return kind(**arguments)
+
+
 def _share(name: str, value: float | None, default: float) -> float:
     share = default if value is None else value
     check_float(name, share, LEAST_SHARE, 1)
     return share
 
 
-def _tokens(name: str, values: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
+def _tokens(name: str, values: float | NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
     tokens = np.asarray(values, np.float64)
     good = (tokens >= 0) & (tokens <= MOST_TOKENS)
     if not good.all():

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from prefixroute._core import ReplicaEngine
-from prefixroute.costmodel import CostModel, Roofline
+from prefixroute._core import ReplicaEngine, StepPrices
+from prefixroute.costmodel import CostModel
 from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class EngineModel:
     max_running: int = MAX_RUNNING
 
     @property
-    def roofline(self) -> Roofline | None:
-        """The figures of the cost model's steps; None if it has a formula of its own, which is then called."""
+    def prices(self) -> StepPrices | None:
+        """The prices of the cost model's steps; None if it has a formula of its own, which is then called."""
         known = isinstance(self.cost, CostModel) and type(self.cost).step_seconds is CostModel.step_seconds
-        return self.cost.roofline if known else None  # type: ignore[attr-defined]  # a CostModel, as just checked
+        return self.cost.prices if known else None  # type: ignore[attr-defined]  # a CostModel, as just checked
 
     def __post_init__(self) -> None:
         """Check the counts."""

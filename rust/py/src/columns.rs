@@ -371,7 +371,7 @@ pub fn up_to<'py>(
 }
 
 /// The numbers of a column.
-fn read(column: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+pub fn read(column: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
     let list = match Values::of(column)? {
         Values::Floats(array) => return Ok(floats(&array).to_vec()),
         Values::Listed(list) => list,

@@ -40,7 +40,7 @@ mod _core {
     #[pymodule_export]
     use super::outcomes::{IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
-    use super::sim::{EventQueue, ReplicaEngine};
+    use super::sim::{EventQueue, ReplicaEngine, StepPrices};
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::PyModuleMethods;
 

@@ -2,8 +2,8 @@
 
 mod clock;
 mod engine;
-mod roofline;
+mod prices;
 
 pub use clock::{EventQueue, NotInOrder};
 pub use engine::{Chunk, Ended, Engine, Host, Limits, MAX_TOKENS, RequestId, Started, Wake};
-pub use roofline::Roofline;
+pub use prices::{Formula, StepPrices};

@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::clock::{Action, EventQueue};
+use super::prices::StepPrices;
 use crate::errors;
 
 /// A replica that serves jobs in virtual time: a queue, and chunked prefill beside decode.
@@ -62,8 +63,8 @@ impl Jobs {
 struct Surroundings {
     cost: Py<PyAny>,
     overhead_s: f64,
-    /// The steps of `cost` as figures, if it has no formula of its own.
-    roofline: Option<core::Roofline>,
+    /// The steps of `cost` as numbers, if it has no formula of its own.
+    prices: Option<Py<StepPrices>>,
     store: Py<PyAny>,
 }
 
@@ -93,8 +94,8 @@ impl core::Host for Moment<'_, '_> {
     }
 
     fn step_seconds(&mut self, chunks: &[core::Chunk], decodes: usize, context_tokens: i128) -> PyResult<f64> {
-        if let Some(roofline) = &self.host.roofline {
-            return Ok(roofline.step_seconds(chunks, decodes, context_tokens));
+        if let Some(prices) = &self.host.prices {
+            return Ok(prices.get().prices.step_seconds(chunks, decodes, context_tokens));
         }
         let py = self.py;
         let options = PyDict::new(py);
@@ -165,9 +166,8 @@ impl ReplicaEngine {
         };
         let cost = model.getattr(intern!(py, "cost"))?;
         let overhead_s = cost.getattr(intern!(py, "overhead_s"))?.extract()?;
-        let roofline = model.getattr(intern!(py, "roofline"))?;
-        let roofline = if roofline.is_none() { None } else { Some(figures(&roofline)?) };
-        let host = Surroundings { cost: cost.unbind(), overhead_s, roofline, store };
+        let prices = model.getattr(intern!(py, "prices"))?.extract()?;
+        let host = Surroundings { cost: cost.unbind(), overhead_s, prices, store };
         Ok(Self { engine: core::Engine::new(limits), jobs: Jobs::default(), host, events, listener })
     }
 
@@ -223,11 +223,6 @@ impl ReplicaEngine {
     fn __repr__(&self) -> String {
         format!("<ReplicaEngine running={} waiting={}>", self.engine.running(), self.engine.waiting())
     }
-}
-
-fn figures(roofline: &Bound<'_, PyAny>) -> PyResult<core::Roofline> {
-    let [linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes] = roofline.extract()?;
-    Ok(core::Roofline { linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes })
 }
 
 fn tokens(count: &Bound<'_, PyAny>, least: u64) -> PyResult<u64> {

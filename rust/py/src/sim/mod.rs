@@ -2,6 +2,8 @@
 
 mod clock;
 mod engine;
+mod prices;
 
 pub use clock::EventQueue;
 pub use engine::ReplicaEngine;
+pub use prices::StepPrices;

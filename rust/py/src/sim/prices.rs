@@ -1,0 +1,81 @@
+//! `StepPrices`: what a step costs, as numbers.
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use prefixroute_core::sim as core;
+use pyo3::prelude::*;
+
+use crate::{columns, errors};
+
+/// Prices of every step of one model on one replica: tokens in, seconds out.
+#[pyclass(module = "prefixroute._core", frozen, name = "StepPrices")]
+pub struct StepPrices {
+    pub prices: core::StepPrices,
+}
+
+#[pymethods]
+impl StepPrices {
+    #[staticmethod]
+    fn formula(
+        linear_s: f64,
+        attention_s: f64,
+        byte_s: f64,
+        weight_bytes: f64,
+        active_weight_bytes: f64,
+        kv_bytes: f64,
+    ) -> Self {
+        let formula = core::Formula { linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes };
+        Self { prices: core::StepPrices::Formula(formula) }
+    }
+
+    #[pyo3(signature = (chunks, decodes = 0, decode_context_tokens = 0))]
+    fn step_seconds(&self, chunks: Vec<core::Chunk>, decodes: usize, decode_context_tokens: i128) -> f64 {
+        self.prices.step_seconds(&chunks, decodes, decode_context_tokens)
+    }
+
+    #[pyo3(signature = (new_tokens, cached_tokens = 0.0))]
+    fn prefill_seconds(&self, new_tokens: f64, cached_tokens: f64) -> f64 {
+        self.prices.prefill_seconds(new_tokens, cached_tokens)
+    }
+
+    fn prefill_seconds_of<'py>(
+        &self,
+        py: Python<'py>,
+        new_tokens: PyReadonlyArray1<'py, f64>,
+        cached_tokens: PyReadonlyArray1<'py, f64>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let (new, cached) = (new_tokens.as_array(), cached_tokens.as_array());
+        if new.len() != cached.len() {
+            return Err(errors::config(format!(
+                "new_tokens and cached_tokens must be of one length, got {} and {}",
+                new.len(),
+                cached.len()
+            )));
+        }
+        let seconds = new.iter().zip(cached).map(|(&new, &cached)| self.prices.prefill_seconds(new, cached));
+        Ok(PyArray1::from_iter(py, seconds))
+    }
+
+    /// Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are distinct.
+    fn rest_seconds<'py>(
+        &self,
+        prompt_tokens: f64,
+        cached_tokens: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let mut seconds = columns::read(cached_tokens)?;
+        let mut known: Vec<(u64, f64)> = Vec::new();
+        for value in &mut seconds {
+            let cached = *value;
+            if let Some(&(_, priced)) = known.iter().find(|&&(bits, _)| bits == cached.to_bits()) {
+                *value = priced;
+                continue;
+            }
+            *value = self.prices.prefill_seconds(prompt_tokens - cached, cached);
+            known.push((cached.to_bits(), *value));
+        }
+        Ok(PyArray1::from_slice(cached_tokens.py(), &seconds))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<StepPrices {}>", self.prices.kind())
+    }
+}
