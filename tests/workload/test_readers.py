@@ -454,7 +454,7 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"messages": "hello"}, "messages must be a list, got 'hello'"),
-        ({"messages": ["hello"]}, "message 0 must be an object, got 'hello'"),
+        ({"messages": ["hello"]}, "message 0 must be a mapping with a role, got 'hello'"),
         (
             {"messages": None},
             "no prompt: looked for token_ids, messages, prompt, as in messages, .*; a field map names another",
@@ -758,7 +758,10 @@ def test_tool_calls_and_odd_content_are_part_of_the_text(tmp_path: Path) -> None
     call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
     tail = [call, {"role": "tool", "tool_call_id": "1", "content": {"rows": [1, 2]}}, {"content": ["a", 5]}]
     base = {"time": 1, "messages": [{"role": "user", "content": "x" * 200}, *tail]}
-    other = {**base, "messages": [base["messages"][0], {**call, "tool_calls": [{"id": "2"}]}, *tail[1:]]}
+    other = {
+        **base,
+        "messages": [base["messages"][0], {**call, "tool_calls": [{"id": "1", "function": {"name": "g"}}]}, *tail[1:]],
+    }
     first, second = read(write(tmp_path / "t.jsonl", [base, other]))
     assert first.prompt.array[0] == second.prompt.array[0]
     assert first.prompt.array[-1] != second.prompt.array[-1]

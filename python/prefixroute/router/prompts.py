@@ -9,7 +9,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
-from prefixroute.messages import canonical, segment
+from prefixroute.messages import CanonicalForm, answer_messages
 from prefixroute.validation import check_callable
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ class Prompts:
     Args:
         kind: ``tokens``, ``text`` or ``messages``.
         block_size: the belief's.
-        render: turns messages (or text) into the text that the engine tokenizes, e.g. a chat template. For messages
-            that come with tools, the prompt may be ``{"messages": [...], "tools": [...]}``.
+        render: turns messages (or text) into the text that the engine tokenizes, e.g. a chat template. It gets the
+            prompt: a list of messages, or a request's body, ``{"messages": [...], "tools": [...]}``. For messages
+            the default is :class:`~prefixroute.messages.CanonicalForm`.
         tokenizer: turns text into token ids: a function, or a ``tokenizers.Tokenizer``. The prompt is then matched by
             tokens, as the engine does.
     """
@@ -50,7 +51,8 @@ class Prompts:
             raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
         if render is not None:
             check_callable("render", render)
-        self.kind, self.block_size, self._render = kind, block_size, render
+        self.kind, self.block_size = kind, block_size
+        self._render = render if render is not None or kind != "messages" else CanonicalForm()
         self._encode = encoder(tokenizer)
         self._bytes = self._tokens = 0
         self.scale = 1.0
@@ -90,13 +92,9 @@ class Prompts:
             if not isinstance(prompt, str | bytes):
                 raise self._wrong(prompt)
             return prompt if self._render is None else self._render(prompt)
-        tools: Sequence[Mapping[str, Any]] = ()
-        messages = prompt
-        if isinstance(prompt, Mapping):
-            messages, tools = prompt.get("messages", ()), prompt.get("tools") or ()
-        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        if self._render is None or not isinstance(prompt, Mapping | Sequence) or isinstance(prompt, str | bytes):
             raise self._wrong(prompt)
-        return canonical(messages, tools) if self._render is None else self._render(prompt)
+        return self._render(prompt)
 
     def _wrong(self, prompt: Any) -> TokensError:
         got = f"a list of {type(prompt[0]).__name__}" if isinstance(prompt, list) and prompt else type(prompt).__name__
@@ -132,10 +130,13 @@ class Prompts:
         return self.prepare(prompt + output)
 
     def _answered(self, prompt: Any, output: Any) -> Any:
-        message = {"role": "assistant", "content": output} if isinstance(output, str) else output
-        if isinstance(prompt, Mapping):
-            return self.prepare({**prompt, "messages": [*prompt.get("messages", ()), message]})
-        return self.prepare([*prompt, message])
+        answer = answer_messages(output)
+        if not isinstance(prompt, Mapping):
+            return self.prepare([*prompt, *answer])
+        key = "messages" if "messages" in prompt or "input" not in prompt else "input"
+        before = prompt.get(key, ())
+        before = [{"role": "user", "content": before}] if isinstance(before, str) else before
+        return self.prepare({**prompt, key: [*before, *answer]})
 
 
 def _ids(tokens: Any) -> NDArray[Any]:
@@ -165,4 +166,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["BYTES_PER_TOKEN", "KINDS", "Prompts", "canonical", "encoder", "segment"]
+__all__ = ["BYTES_PER_TOKEN", "KINDS", "Prompts", "encoder"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import TokensError, TraceError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.messages import MEDIA_TOKENS
+from prefixroute.messages import MEDIA_MARK, MEDIA_TOKENS, CanonicalForm
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of, unit_of
 from prefixroute.workload.readers.heads import Heads
@@ -31,7 +31,7 @@ from prefixroute.workload.readers.lines import (
     time_of,
     whole,
 )
-from prefixroute.workload.readers.messages import answer_text, conversation_text, has_media
+from prefixroute.workload.readers.messages import conversation_text
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.readers.volatile import Span, Spans, mask
@@ -160,7 +160,7 @@ def _survey(sample: Sample, layout: FieldMap, reading: Reading) -> _Survey:
         if not isinstance(prompt, str):
             continue
         text = True
-        media = media or has_media(reader.finder.find("messages"))
+        media = media or MEDIA_MARK in prompt
         spans.add(prompt)
         if reported:
             bytes_seen += len(prompt.encode())
@@ -234,6 +234,7 @@ class _Reader:
         self.block_size = block_size
         self.unit = unit
         self.finder = Finder(layout.paths)
+        self.form = CanonicalForm()
         self._namespaces: dict[str | None, Namespace | None] = {None: None}
 
     def records(self, path: Path, reading: Reading) -> Iterator[Record]:
@@ -256,8 +257,7 @@ class _Reader:
         output_tokens = self._count(row, "output_tokens")
         if isinstance(prompt, str):
             prompt = mask(prompt) if self.masked else prompt
-            answer = answer_text(self.finder.find("output"))
-            blocks, context = self._cut_text(prompt, answer or "", model)
+            blocks, context = self._cut_text(prompt, self._answer(row), model)
             tokens = blocks.token_count
             if output_tokens is None:
                 output_tokens = context.token_count - tokens
@@ -314,8 +314,15 @@ class _Reader:
         if not isinstance(messages, list):
             raise row.error(f"messages must be a list, got {shown(messages)}")
         try:
-            return conversation_text(messages, tools=self.finder.find("tools"), system=self.finder.find("system"))
-        except ValueError as error:
+            tools, system = self.finder.find("tools"), self.finder.find("system")
+            return conversation_text(self.form, messages, tools=tools, system=system)
+        except TokensError as error:
+            raise row.error(str(error)) from error
+
+    def _answer(self, row: Row) -> str:
+        try:
+            return self.form.answer(self.finder.find("output"))
+        except TokensError as error:
             raise row.error(str(error)) from error
 
     def reported_prompt_tokens(self, row: Row) -> int | None:
