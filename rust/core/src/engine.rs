@@ -1,5 +1,6 @@
 //! The state of an index: the tree, its memory, and what is known of each replica.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::{Chunks, Hold, Pool};
@@ -108,6 +109,9 @@ impl Engine {
         self.pool = Pool::default();
         self.names = Names::new(self.key);
         self.path = Vec::new();
+        for replica in &mut self.replicas {
+            replica.own_names = HashMap::new();
+        }
     }
 
     pub(crate) fn set_fed(&mut self, slot: Slot, fed: bool) {
@@ -145,14 +149,15 @@ impl Engine {
     /// Leading tokens that each slot holds, by the best medium of each block.
     pub(crate) fn match_media(&self, hashes: &[BlockHash]) -> Vec<[u32; 3]> {
         let size = self.config.block_size as u32;
-        let mut tokens = vec![[0; 3]; self.replicas.len()];
+        let mut tokens = vec![[0_u32; 3]; self.replicas.len()];
         let mut walk = Walk::new(&self.tree, &self.chunks);
         for &block in hashes {
             if !walk.feed(&[block], |_, _| ()) {
                 break;
             }
             for slot in walk.holders() {
-                tokens[slot.index()][self.best_medium(walk.run(), slot).index()] += size;
+                let tokens = &mut tokens[slot.index()][self.best_medium(walk.run(), slot).index()];
+                *tokens = tokens.saturating_add(size);
             }
         }
         tokens

@@ -159,6 +159,23 @@ fn tiers_are_apart() {
     assert_eq!(matched(&index, &hashes), [16]);
 }
 
+/// A replica's name for a block outlives the block when the replica takes to the shared one: saving must not follow it.
+#[test]
+fn saves_with_names_of_blocks_that_are_gone() {
+    let index = index(16);
+    let a = index.add_replica("a", None).expect("room");
+    let b = index.add_replica("b", None).expect("room");
+    store(&index, b, &[1], None, &[7], Medium::Gpu);
+    store(&index, a, &[2], None, &[7], Medium::Gpu);
+    store(&index, a, &[1], None, &[7], Medium::Cpu);
+    index.removed(a, &[EngineHash(1)], Medium::Gpu).expect("a is live");
+    index.removed(a, &[EngineHash(1)], Medium::Cpu).expect("a is live");
+    index.clear(b).expect("b is live");
+    assert_eq!(index.stats().blocks, 0);
+    let again = Index::from_bytes(&index.to_bytes()).expect("what was saved loads");
+    assert_eq!(again.stats().event_names, 0);
+}
+
 /// Row 20: events arrive, nothing matches: the signal grows until a query matches.
 #[test]
 fn unmatched_events_are_visible() {

@@ -113,7 +113,7 @@ fn write_own_names(out: &mut Writer, engine: &Engine, numbers: &HashMap<RunId, u
     for replica in &engine.replicas {
         let mut own: Vec<(EngineHash, u32, u32)> = Vec::new();
         for (&name, &(place, block)) in &replica.own_names {
-            let run = engine.chunks.view(place).filter(|_| engine.chunks.is_at(place, block));
+            let run = if engine.chunks.is_at(place, block) { engine.chunks.view(place) } else { None };
             own.extend(run.map(|run| (name, numbers[&run], offset_in(engine, run, place))));
         }
         own.sort_unstable();

@@ -68,6 +68,8 @@ enum Naming {
     Shared,
     /// Each replica in its own way.
     Own,
+    /// Two names for each block: every call goes by one of them.
+    Twofold,
     /// One name for several blocks; stores begin at block 0, so a parent's name never leads to another prompt.
     Clashing,
     /// The same, and stores begin anywhere: a replica may give one block two names. Only the invariants are promised then.
@@ -77,9 +79,11 @@ enum Naming {
 }
 
 impl Naming {
-    fn name(self, slot: Slot, block: BlockHash) -> EngineHash {
+    /// The name by which a call of a replica speaks of a block; `second` is the choice where there are two.
+    fn name(self, slot: Slot, block: BlockHash, second: bool) -> EngineHash {
         EngineHash(match self {
             Naming::Shared => block.0.rotate_left(7),
+            Naming::Twofold => block.0 ^ u64::from(second),
             Naming::Own => block.0 ^ u64::from(slot.0),
             Naming::Clashing | Naming::Wild | Naming::Unchained => block.0 % 61,
         })
@@ -134,8 +138,9 @@ impl History {
             orphan_blocks: usize::from(choices.below(32)),
             ..Config::default()
         };
-        let namings = [Naming::Shared, Naming::Own, Naming::Clashing, Naming::Wild, Naming::Unchained];
-        let naming = namings[usize::from(choices.below(5))];
+        let namings =
+            [Naming::Shared, Naming::Own, Naming::Clashing, Naming::Wild, Naming::Unchained, Naming::Twofold];
+        let naming = namings[usize::from(choices.below(6))];
         let index = Index::with_table_key(config, 0x5DEE_CE66_D1CE_4E5B).map_err(|error| error.to_string())?;
         let slots = LAYOUTS[usize::from(choices.below(4) / 3)];
         let (inserted, pinned) = (Vec::new(), Vec::new());
@@ -243,7 +248,8 @@ impl History {
         };
         let to = (from + 1 + usize::from(choices.below(24))).min(prompt.chain.len());
         let medium = Medium::ALL[usize::from(choices.below(8).saturating_sub(5))];
-        let name = |block: &BlockHash| self.naming.name(slot, *block);
+        let second = choices.below(2) == 1;
+        let name = |block: &BlockHash| self.naming.name(slot, *block, second);
         let engine: Vec<EngineHash> = prompt.chain[from..to].iter().map(name).collect();
         let event = StoredEvent {
             engine: &engine,
@@ -263,9 +269,10 @@ impl History {
         let from = usize::from(choices.below(24)) % prompt.chain.len();
         let to = (from + 1 + usize::from(choices.below(6))).min(prompt.chain.len());
         let medium = Medium::ALL[usize::from(choices.below(8).saturating_sub(5))];
+        let order = choices.below(4);
         let mut engine: Vec<EngineHash> =
-            prompt.chain[from..to].iter().map(|&block| self.naming.name(slot, block)).collect();
-        if choices.below(2) == 0 {
+            prompt.chain[from..to].iter().map(|&block| self.naming.name(slot, block, order > 1)).collect();
+        if order % 2 == 0 {
             engine.reverse();
         }
         let done = self.index.removed(slot, &engine, medium).map_err(|error| error.to_string())?;
@@ -309,9 +316,12 @@ impl History {
                 self.index.add_replica(&slot.0.to_string(), None).map_err(|error| error.to_string())?;
                 self.twin.open(slot, None);
             }
-            _ => {
-                self.index.clear(slot).map_err(|error| error.to_string())?;
-                self.twin.clear(slot);
+            given => {
+                let all = given == 2;
+                for slot in self.slots.into_iter().filter(|&other| all || other == slot) {
+                    self.index.clear(slot).map_err(|error| error.to_string())?;
+                    self.twin.clear(slot);
+                }
             }
         }
         Ok(format!("forgetting {slot:?}"))
@@ -320,6 +330,7 @@ impl History {
     /// Matches of some prompts, eviction orders, counters, invariants.
     fn compare(&mut self, choices: &mut Choices<'_>) -> Result<(), String> {
         self.index.validate()?;
+        Index::from_bytes(&self.index.to_bytes()).map_err(|error| format!("saved, it does not load: {error}"))?;
         if !self.is_exact() {
             return Ok(());
         }
