@@ -36,10 +36,20 @@ __all__ = [
     "Stored",
     "__version__",
     "DEBUG_BUILD",
+    "MAX_REPLICAS",
+    "MAX_NAME_BYTES",
+    "MAX_BLOCK_SIZE",
+    "MAX_BLOCKS",
+    "BYTES_PER_TOKEN",
 ]
 
 __version__: str
 DEBUG_BUILD: bool
+MAX_REPLICAS: int
+MAX_NAME_BYTES: int
+MAX_BLOCK_SIZE: int
+MAX_BLOCKS: int
+BYTES_PER_TOKEN: int
 
 # Anything with the buffer protocol (collections.abc.Buffer from Python 3.12 on).
 class _Buffer(Protocol):

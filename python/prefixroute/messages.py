@@ -26,6 +26,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from prefixroute.errors import TokensError
+from prefixroute.limits import BYTES_PER_TOKEN
 
 _FRAME, _PART = "\x1e", "\x1f"
 MEDIA_MARK: Final = "\x1c"
@@ -319,7 +320,7 @@ def _media(kind: str, part: Mapping[str, Any]) -> str:
     digest = blake2b(data.encode(), digest_size=16)
     if rest:
         digest.update(_json(rest).encode())
-    return f"{MEDIA_MARK}{kind}:{digest.hexdigest()}".ljust(4 * MEDIA_TOKENS, _PART)
+    return f"{MEDIA_MARK}{kind}:{digest.hexdigest()}".ljust(BYTES_PER_TOKEN * MEDIA_TOKENS, _PART)
 
 
 def _json(value: Any) -> str:

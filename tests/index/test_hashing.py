@@ -159,10 +159,19 @@ def test_an_id_that_changes_its_list_while_it_is_read() -> None:
         assert hash_blocks(prompt, 1) == hash_blocks([1], 1)
 
 
-@pytest.mark.parametrize("block_size", [0, 1025, 2**40, -1, 2**80])
+@pytest.mark.parametrize("block_size", [0, 65_537, 2**40, -1, 2**80])
 def test_block_sizes_have_limits(block_size: int) -> None:
-    with pytest.raises(ConfigError, match=f"block size must be 1..=1024, got {block_size}"):
+    with pytest.raises(ConfigError, match=f"block size must be 1..=65536, got {block_size}"):
         hash_blocks([1], block_size)
+
+
+@pytest.mark.parametrize("block_size", [1, 1_536, 2_096, 65_536])
+def test_blocks_of_any_size_are_hashed_alike(block_size: int) -> None:
+    ids = np.arange(3 * block_size + 1, dtype=np.uint32)
+    hashes = hash_blocks(ids, block_size)
+    assert (len(hashes), hashes.token_count) == ((3 * block_size + 1) // block_size, len(ids))
+    assert hash_blocks(ids[:-block_size], block_size).array.tolist() == hashes.array[:-1].tolist()
+    assert hash_blocks("x" * 8 * block_size, block_size).token_count == 2 * block_size
 
 
 def test_only_full_blocks_are_hashed_and_the_tail_counts_in_tokens() -> None:

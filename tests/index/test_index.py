@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prefixroute import limits
 from prefixroute.errors import ConfigError, EventError, TokensError, UnknownReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
@@ -166,10 +167,10 @@ def test_out_may_be_longer_and_may_overlap_the_prompt(index: PrefixIndex) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"block_size": 0}, "block size must be 1..=1024, got 0"),
-        ({"block_size": 1025}, "got 1025"),
-        ({"block_size": -1}, "block size must be 1..=1024, got -1"),
-        ({"block_size": 2**70}, f"block size must be 1..=1024, got {2**70}"),
+        ({"block_size": 0}, "block size must be 1..=65536, got 0"),
+        ({"block_size": 65_537}, "got 65537"),
+        ({"block_size": -1}, "block size must be 1..=65536, got -1"),
+        ({"block_size": 2**70}, f"block size must be 1..=65536, got {2**70}"),
         ({"block_size": 16.0}, "block size must be an int, got float"),
         ({"block_size": True}, "block size must be an int, got bool"),
         ({"capacity_tokens": -1}, "capacity in tokens must be 0..=18446744073709551615, got -1"),
@@ -501,3 +502,33 @@ def test_outcomes_are_values() -> None:
             assert copied.to_dict() == value.to_dict()
     assert insertion != index.insert("a", list(range(64)))
     index.retract("a", hash_blocks(list(range(64))), pickle.loads(pickle.dumps(insertion)))  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("block_size", "shared", "held"),
+    [(1_536, 6_144, 6_144), (2_096, 1_900, 0), (2_096, 2_100, 2_096), (2_096, 4_300, 4_192)],
+)
+def test_blocks_of_any_size_match(block_size: int, shared: int, held: int) -> None:
+    first = np.arange(10_000, dtype=np.uint32)
+    second = np.concatenate((first[:shared], first[shared:] + 1))
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    index.insert("a", first)
+    assert index.match(second).tolist() == [held]
+    assert index.match_many(second, [0, len(second)]).tolist() == [[held]]
+    assert index.match(hash_blocks(second, block_size)).tolist() == [held]
+    assert PrefixIndex.from_bytes(index.to_bytes()).match(second).tolist() == [held]
+
+
+def test_limits_have_one_owner() -> None:
+    index = PrefixIndex(block_size=limits.MAX_BLOCK_SIZE)
+    index.add_replica("n" * limits.MAX_NAME_BYTES)
+    with pytest.raises(ConfigError):
+        index.add_replica("n" * (limits.MAX_NAME_BYTES + 1))
+    with pytest.raises(ConfigError):
+        PrefixIndex(block_size=limits.MAX_BLOCK_SIZE + 1)
+    for at in range(1, limits.MAX_REPLICAS):
+        index.add_replica(str(at))
+    with pytest.raises(ConfigError):
+        index.add_replica("one more")
+    assert hash_blocks("x" * limits.BYTES_PER_TOKEN * 7, 7).token_count == 7

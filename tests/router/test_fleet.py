@@ -315,7 +315,7 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
         (lambda: Router(recent_window=0), "recent_window must be at least 1, got 0"),
         (lambda: Router(session_capacity=0), "session_capacity must be at least 1, got 0"),
         (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),
-        (lambda: Router(block_size=0), "block size must be at least 1 and at most 1024, got 0"),
+        (lambda: Router(block_size=0), "block size must be at least 1 and at most 65536, got 0"),
         (lambda: Router("ab"), "got the string 'ab'"),
         (lambda: Router(["a", "b", "a"]), "replicas must have a name each, got 'a' twice"),
         (lambda: Router(["a"]).add_replica("a"), "replica 'a' exists already"),

@@ -249,3 +249,14 @@ def test_a_rate_is_never_infinite() -> None:
         ticket.first_token(now=5e-324)
         ticket.finish(now=1.0)
     assert router.choose([1, 2, 3]).replica == "a"
+
+
+@pytest.mark.parametrize(
+    ("block_size", "shared", "hit"),
+    [(1_536, 6_144, 6_144), (2_096, 1_900, 0), (2_096, 2_100, 2_096), (2_096, 4_300, 4_192)],
+)
+def test_blocks_of_engines_for_hybrid_models(make_router: Make, block_size: int, shared: int, hit: int) -> None:
+    router = make_router(1, block_size=block_size)
+    with router.route(list(range(10_000))):
+        pass
+    assert router.choose([*range(shared), *range(50_000, 60_000)]).hit_tokens == hit

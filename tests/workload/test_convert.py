@@ -268,8 +268,8 @@ def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], me
     ("header", "message"),
     [
         ({"prefixroute_trace": 2}, "version of a private trace must be 1, got 2"),
-        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 to 1024, got 0"),
-        ({"prefixroute_trace": 1, "block_size": 2048}, "block_size must be a whole number, 1 to 1024, got 2048"),
+        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 to 65536, got 0"),
+        ({"prefixroute_trace": 1, "block_size": 65537}, "block_size must be a whole number, 1 to 65536, got 65537"),
         ({"prefixroute_trace": 1, "block_size": 16}, "field 'window' is missing"),
     ],
 )

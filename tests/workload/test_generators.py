@@ -210,7 +210,7 @@ def test_own_shapes_are_not_marked_assumed() -> None:
         (lambda: ChatShape(turns=10**9), "chat turns must be 1 to 5000000, got 1000000000"),
         (lambda: DocumentsShape(documents=10**8), "documents documents must be 1 to 5000000, got 100000000"),
         (lambda: FewShotShape(levels=1000), "few_shot levels must be 1 to 64, got 1000"),
-        (lambda: FanOutShape(prompt_tokens=2**33), f"fan_out prompt_tokens must be 1 to {2**32}, got {2**33}"),
+        (lambda: FanOutShape(prompt_tokens=2**39), f"fan_out prompt_tokens must be 1 to {2**38}, got {2**39}"),
         (
             lambda: chat(shape=ChatShape(turns=5 * 10**6)),
             "chat: a prompt and its answer must have 4194304 blocks at most",
@@ -231,7 +231,7 @@ def test_own_shapes_are_not_marked_assumed() -> None:
         (lambda: chat(requests=10**7, shape=ChatShape(slots=10**6)), "chat: texts kept at a time must have"),
         (lambda: few_shot(requests=10**7, shape=FewShotShape(levels=9)), "few_shot: texts kept at a time must have"),
         (lambda: chat(requests=-5), "requests must be at least 0, got -5"),
-        (lambda: chat(block_size=0), "block_size must be at least 1 and at most 1024, got 0"),
+        (lambda: chat(block_size=0), "block_size must be at least 1 and at most 65536, got 0"),
         (lambda: TenantsShape(shares=(1.0, -1.0)), "tenants shares must be 0 or more, finite, and not all 0"),
         (lambda: next(chat(-1).requests()), "seed must be 0 or more, got -1"),
         (lambda: Poisson(0), "rate_per_s must be at least 1e-09 and at most 1e\\+09, got 0"),

@@ -270,13 +270,13 @@ def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
         ("[fields]\nprice = 'x'", r"\[fields\] may name time, "),
         ("[fields]\ntime = 3", "fields.time must be a path or a list of paths, got 3"),
         ("time_unit = 'days'", "time_unit must be one of s, ms, us, ns, got 'days'"),
-        ("block_size = 0", "block_size must be a whole number, 1 to 1024, got 0"),
+        ("block_size = 0", "block_size must be a whole number, 1 to 65536, got 0"),
         ("bytes_per_token = true", "bytes_per_token must be a number, 0.25 to 256, got True"),
         ("bytes_per_token = inf", "bytes_per_token must be a number, 0.25 to 256, got inf"),
         ("bytes_per_token = 1e300", "bytes_per_token must be a number, 0.25 to 256, got 1e\\+300"),
-        ("block_size = 2000", "block_size must be a whole number, 1 to 1024, got 2000"),
+        ("block_size = 65_537", "block_size must be a whole number, 1 to 65536, got 65537"),
         ("cached_apart = 1", "cached_apart must be true or false, got 1"),
-        ("block_size = 8.5", "block_size must be a whole number, 1 to 1024, got 8.5"),
+        ("block_size = 8.5", "block_size must be a whole number, 1 to 65536, got 8.5"),
         ("reorder_s = nan", "reorder_s must be a number, 0 to 1000000000, got nan"),
         ("time_unit = ['s']", r"time_unit must be one of s, ms, us, ns, got \['s'\]"),
         ("duration_unit = {}", "duration_unit must be one of s, ms, us, ns, got {}"),
@@ -417,15 +417,15 @@ def test_more_cached_tokens_than_the_prompt_has_are_a_bad_line(
 
 
 def test_blocks_that_no_index_takes_name_the_file(tmp_path: Path) -> None:
-    rows = [{"time": 1, "prompt": "word " * 2_000, "usage": {"prompt_tokens": 10}}]
+    rows = [{"time": 1, "prompt": "word " * 40_000, "usage": {"prompt_tokens": 10}}]
     with pytest.raises(
-        TraceError, match=r"g\.jsonl:1: a block of 16 tokens at 1000 bytes a token must have 4096 bytes"
+        TraceError, match=r"g\.jsonl:1: a block of 16 tokens at 2e\+04 bytes a token must have 262144 bytes"
     ):
         read_trace(write(tmp_path / "g.jsonl", rows))
-    with pytest.raises(ConfigError, match="block_size must be at least 1 and at most 1024, got 2000"):
-        read_trace(tmp_path / "g.jsonl", Options(block_size=2000))
-    rows = [{"timestamp": 0, "input_length": 4096, "output_length": 1, "hash_ids": [1]}]
-    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids for 4096 tokens fit no block size .* up to 1024"):
+    with pytest.raises(ConfigError, match="block_size must be at least 1 and at most 65536, got 70000"):
+        read_trace(tmp_path / "g.jsonl", Options(block_size=70_000))
+    rows = [{"timestamp": 0, "input_length": 100_000, "output_length": 1, "hash_ids": [1]}]
+    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids for 100000 tokens fit no block size .* up to 65536"):
         read_trace(write(tmp_path / "m.jsonl", rows))
 
 
@@ -858,3 +858,14 @@ def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> No
         told = [note for note in notes if "where the field map says" in note]
         assert [note.rpartition(": ")[2] for note in told] == list(said)
         assert all(note.startswith("none of the first 5 requests has duration") for note in told)
+
+
+@pytest.mark.parametrize(
+    ("block_size", "shared", "blocks"), [(1_536, 6_144, 4), (2_096, 1_900, 0), (2_096, 2_100, 1), (2_096, 4_300, 2)]
+)
+def test_blocks_of_engines_for_hybrid_models(tmp_path: Path, block_size: int, shared: int, blocks: int) -> None:
+    prompts = [list(range(9_000)), [*range(shared), *range(20_000, 20_000 + 9_000 - shared)]]
+    rows = [{"time": at, "token_ids": ids, "usage": {"prompt_tokens": 9_000}} for at, ids in enumerate(prompts)]
+    workload = read_trace(write(tmp_path / "g.jsonl", rows), Options(block_size=block_size))
+    first, second = (request.prompt for request in workload.requests())
+    assert np.count_nonzero(first.array == second.array) == blocks

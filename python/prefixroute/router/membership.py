@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefixroute.errors import ConfigError, EventError
+from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
 from prefixroute.router.book import LoadBook
 from prefixroute.router.calibration import Calibration
 from prefixroute.router.fleet import ACTIVE, DRAINING, MEDIA, SUSPENDED, Fleet
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from prefixroute.router.belief import Belief
 
 Capacity = int | Mapping[str, int]
-MAX_REPLICAS, MAX_NAME = 1_024, 16_384
-"""The index's limits: replicas at once, and letters of a name that have at most 65,536 bytes whatever they are."""
 
 
 class Membership:
@@ -228,9 +227,9 @@ class Membership:
     def _check(self, name: Any, replica: Any) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
-        if len(name) > MAX_NAME or not _is_unicode(name):
+        if not _is_unicode(name) or len(name.encode()) > MAX_NAME_BYTES:
             raise ConfigError(
-                f"a replica name must have at most {MAX_NAME} letters of valid Unicode, got {name[:80]!r}"
+                f"a replica name must be valid Unicode of at most {MAX_NAME_BYTES} bytes, got {name[:80]!r}"
             )
         if not isinstance(replica, Replica):
             raise ConfigError(f"replica {name!r} must be described by a Replica or None, got {replica!r}")

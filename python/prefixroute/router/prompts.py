@@ -9,6 +9,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
+from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import CanonicalForm, answer_messages
 from prefixroute.validation import check_callable
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = ("tokens", "text", "messages")
-BYTES_PER_TOKEN = 4.0
 """Bytes of text that count as a token until reports of prompt lengths say better."""
 _FEW_TOKENS = 1_000
 """Reported prompt tokens under which a calibration would be noise."""
@@ -166,4 +166,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["BYTES_PER_TOKEN", "KINDS", "Prompts", "encoder"]
+__all__ = ["KINDS", "Prompts", "encoder"]

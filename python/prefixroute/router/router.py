@@ -56,7 +56,7 @@ class Router(Membership):
         replicas: names, or a mapping of names to :class:`~prefixroute.types.Replica`. May be empty.
         policy: a name, a preset's name, a :class:`~prefixroute.policies.Policy`, or a function of a view. A preset
             replaces ``block_size`` and ``capacity_tokens`` by its own, and :attr:`notes` says so.
-        block_size: tokens in a block, 1 to 1,024: the engines' own.
+        block_size: tokens in a block, 1 to 65,536: the engines' own.
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
         prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``.
         seed: fixes every random draw.

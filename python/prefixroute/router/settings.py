@@ -11,6 +11,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
+from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.policies import presets
 from prefixroute.router.fleet import MEDIA
 from prefixroute.types import Caps, Timing
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefixroute.router.belief import Belief
-
-MAX_BLOCK = 1_024
 
 
 class Settings(NamedTuple):
@@ -68,7 +67,7 @@ def apply_preset(
     policy: Any, block_size: int, capacity_tokens: int | Mapping[str, int], ttl_s: float | None, *, given: bool
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings, and in words what a preset changed. ``given``: the caller brings an index of their own."""
-    check_int("block size", block_size, 1, MAX_BLOCK)
+    check_int("block size", block_size, 1, MAX_BLOCK_SIZE)
     own = Settings(block_size, capacity_tokens, ttl_s)
     preset = presets().get(policy) if isinstance(policy, str) else None
     if preset is None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.draws import LONGEST
 from prefixroute.errors import ConfigError
+from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals
-from prefixroute.workload.readers.lines import MOST_BLOCK
 
 GIVEN = "given by the user"
 RATE = Assumption(
@@ -25,7 +25,7 @@ RATE = Assumption(
 """How often requests arrive where nobody says."""
 MOST_THINGS = 5_000_000
 """Turns, documents, tenants and so on, at most."""
-MOST_TOKENS = LONGEST * MOST_BLOCK
+MOST_TOKENS = LONGEST * MAX_BLOCK_SIZE
 """Tokens of any part of a prompt, at most: what the longest prompt can have."""
 MOST_KEPT = 1 << 29
 """Blocks that a generator may keep at a time: 4 GiB of hashes."""
@@ -84,7 +84,7 @@ class Shape(ABC):
             ConfigError: naming what is too large, and the bound.
         """
         check_int("requests", requests, 0)
-        check_int("block_size", block_size, 1, MOST_BLOCK)
+        check_int("block_size", block_size, 1, MAX_BLOCK_SIZE)
         longest = self.longest_tokens // block_size
         if longest > LONGEST:
             raise ConfigError(f"{self.KIND}: a prompt and its answer must have {LONGEST} blocks at most, got {longest}")

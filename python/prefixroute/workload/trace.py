@@ -9,11 +9,12 @@ from pathlib import Path
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
+from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
-from prefixroute.workload.readers.lines import MOST_BLOCK, json_of, read_lines
+from prefixroute.workload.readers.lines import json_of, read_lines
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
 from prefixroute.workload.request import Request
@@ -63,7 +64,7 @@ def read_trace(
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
     if settings.block_size is not None:
-        check_int("block_size", settings.block_size, 1, MOST_BLOCK)
+        check_int("block_size", settings.block_size, 1, MAX_BLOCK_SIZE)
     opened = _opened(paths[0], settings)
     if check is None:
         check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES

@@ -11,7 +11,7 @@ pub const ORPHAN_BLOCKS: usize = 65_536;
 /// Settings of an index. `Config::default()` has 16-token blocks and no limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// Tokens of a block, 1..=1024.
+    /// Tokens of a block, 1..=65,536.
     pub block_size: usize,
     /// Believed blocks per replica, unless the replica has a capacity of its own. Blocks that come from events do not count.
     pub capacity_blocks: Option<u64>,

@@ -8,8 +8,8 @@ use crate::ids::Slot;
 pub const MAX_REPLICAS: usize = 1024;
 /// Bytes of a replica's name.
 pub const MAX_NAME_BYTES: usize = 65_536;
-/// Tokens of a block.
-pub const MAX_BLOCK_SIZE: usize = 1024;
+/// Tokens of a block. Engines for hybrid models have sizes such as 1,536 and 2,096.
+pub const MAX_BLOCK_SIZE: usize = 65_536;
 
 /// Blocks of a prompt, or of a store event.
 pub const MAX_PROMPT_BLOCKS: usize = 1 << 22;

@@ -7,7 +7,7 @@
 //!
 //! The values are a wire format: `tests/golden/hash_v1.json` holds golden vectors that the Rust and Python tests share.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::error::{Error, MAX_BLOCK_SIZE, Result};
 use crate::ids::{BlockHash, ContentHash};
@@ -74,9 +74,21 @@ pub fn content_hash(tokens: &[u32]) -> u64 {
     match tokens.len() {
         0..=PLAIN => content_in::<{ 4 * PLAIN }>(tokens),
         17..=64 => content_in::<256>(tokens),
-        65..=MAX_BLOCK_SIZE => content_in::<{ 4 * MAX_BLOCK_SIZE }>(tokens),
-        _ => xxh3_64_with_seed(&tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>(), CONTENT_SEED),
+        65..=1024 => content_in::<4096>(tokens),
+        _ => content_in_parts(tokens),
     }
+}
+
+/// Content hash of a block that is too long for the stack: 1,024 tokens at a time.
+fn content_in_parts(tokens: &[u32]) -> u64 {
+    let mut hasher = Xxh3::with_seed(CONTENT_SEED);
+    let mut bytes = [0_u8; 4096];
+    for part in tokens.chunks(bytes.len() / 4) {
+        let bytes = &mut bytes[..4 * part.len()];
+        write_le(part, bytes);
+        hasher.update(bytes);
+    }
+    hasher.digest()
 }
 
 /// Content hash of one block of tokens with extra keys, given by their offset inside the block.

@@ -214,6 +214,29 @@ fn match_is_whole_blocks_only() {
     assert_eq!(matched(&index, &chain(&second, 128)), [6_144]);
 }
 
+/// Row 23, with blocks of engines for hybrid models: what is shared is rounded down to blocks that are no power of two.
+#[test]
+fn blocks_of_any_size_match() {
+    for (block_size, shared, held) in [
+        (1_536, 6_144, 6_144),
+        (2_096, 1_900, 0),
+        (2_096, 2_100, 2_096),
+        (2_096, 4_300, 4_192),
+        (65_536, 131_073, 131_072),
+    ] {
+        let index = index(block_size);
+        let a = index.add_replica("a", None).expect("room");
+        let first: Vec<u32> = (0..4 * block_size as u32).collect();
+        let mut second = first.clone();
+        second[shared..].fill(u32::MAX);
+        index.insert(a, &chain(&first, block_size), 0.0).expect("a is live");
+        assert_eq!(matched(&index, &chain(&second, block_size)), [held]);
+        let mut out = [0];
+        index.match_tokens(&second, 0, &[], &mut out).expect("valid tokens");
+        assert_eq!(out, [held]);
+    }
+}
+
 /// Row 25: generated tokens that differ from re-tokenised ones end the match.
 #[test]
 fn other_tokens_for_the_same_text_do_not_match() {
@@ -261,11 +284,11 @@ fn tails_and_media_count() {
 
 #[test]
 fn limits_are_typed_errors() {
-    for block_size in [0, 1_025] {
+    for block_size in [0, 65_537] {
         let given = Index::new(Config { block_size, ..Config::default() });
         assert_eq!(given.err(), Some(Error::BlockSize(block_size)));
     }
-    let index = index(1_024);
+    let index = index(65_536);
     for i in 0..MAX_REPLICAS {
         index.add_replica(&i.to_string(), None).expect("room");
     }

@@ -2,12 +2,13 @@
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
-use prefixroute_core::hash::{ExtraKey, hash_text, hash_tokens};
+use prefixroute_core::hash::{CONTENT_SEED, ExtraKey, content_hash, hash_text, hash_tokens};
 use prefixroute_core::{BlockHash, Config, Error, Index};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any};
 use proptest::proptest;
 use proptest::sample::select;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SEED: u64 = 11;
 
@@ -15,6 +16,16 @@ fn hashed(tokens: &[u32], block_size: usize, extra: &[ExtraKey<'_>]) -> Vec<Bloc
     let mut out = Vec::new();
     hash_tokens(tokens, block_size, SEED, extra, &mut out).expect("valid arguments");
     out
+}
+
+/// The content of a block of any size is the hash of its bytes, whatever way they are fed.
+#[test]
+fn contents_are_plain_xxh3() {
+    for len in [0_u32, 1, 16, 17, 64, 65, 1_024, 1_025, 1_536, 2_048, 2_096, 5_000, 65_536] {
+        let tokens: Vec<u32> = (0..len).map(|at| at.wrapping_mul(0x9E37_79B9)).collect();
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        assert_eq!(content_hash(&tokens), xxh3_64_with_seed(&bytes, CONTENT_SEED), "{len} tokens");
+    }
 }
 
 proptest! {
@@ -90,7 +101,7 @@ fn wrong_arguments_are_typed_errors() {
     let mut out = Vec::new();
     let key = |position| ExtraKey { position, key: b"k" };
     assert_eq!(hash_tokens(&[1], 0, 0, &[], &mut out), Err(Error::BlockSize(0)));
-    assert_eq!(hash_text(b"abcd", 1_025, 0, &mut out), Err(Error::BlockSize(1_025)));
+    assert_eq!(hash_text(b"abcd", 65_537, 0, &mut out), Err(Error::BlockSize(65_537)));
     let swapped = [key(5), key(4)];
     assert_eq!(hash_tokens(&[1; 16], 16, 0, &swapped, &mut out), Err(Error::ExtraKeyOrder { position: 4 }));
     assert!(out.is_empty(), "an error leaves nothing behind");

@@ -102,7 +102,7 @@ impl CacheEvent {
 ///
 /// Args:
 ///     capacity_tokens: rounded down to blocks; None: unlimited.
-///     block_size: tokens of a block, 1 to 1024.
+///     block_size: tokens of a block, 1 to 65,536.
 ///     record_events: keep what is stored and removed for `take_events`.
 ///
 /// Raises:

@@ -37,7 +37,7 @@ pub fn detached_if_long<T: Send>(py: Python<'_>, tokens: usize, work: impl FnOnc
 /// Args:
 ///     hashes: `uint64[blocks]` or ints; they are taken as they are.
 ///     token_count: tokens of the prompt, at least `blocks * block_size`.
-///     block_size: tokens of a block, 1 to 1024.
+///     block_size: tokens of a block, 1 to 65,536.
 ///
 /// Raises:
 ///     ConfigError: a value outside of these limits.
@@ -179,7 +179,7 @@ impl BlockHashes {
 ///
 /// Args:
 ///     prompt: token ids, 0 to 2**32 - 1, or text.
-///     block_size: tokens of a block, 1 to 1024.
+///     block_size: tokens of a block, 1 to 65,536.
 ///     namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash.
 ///
 /// Raises:

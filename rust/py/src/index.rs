@@ -39,7 +39,7 @@ const EVENT_COST: usize = 128;
 /// All methods may be called from many threads; each call is atomic (`insert_many` is one insert after the other).
 ///
 /// Args:
-///     block_size: tokens of a block, 1 to 1024; the engine's own (vLLM: 16).
+///     block_size: tokens of a block, 1 to 65,536; the engine's own (vLLM: 16).
 ///     capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
 ///         say does not count.
 ///     max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.

@@ -42,11 +42,18 @@ mod _core {
     #[pymodule_export]
     use super::sim::{EventQueue, ReplicaEngine, StepPrices};
     use super::{Bound, PyModule, PyResult};
+    use prefixroute_core::hash::TEXT_BYTES_PER_TOKEN;
+    use prefixroute_core::{MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS};
     use pyo3::types::PyModuleMethods;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("MAX_REPLICAS", MAX_REPLICAS)?;
+        module.add("MAX_NAME_BYTES", MAX_NAME_BYTES)?;
+        module.add("MAX_BLOCK_SIZE", MAX_BLOCK_SIZE)?;
+        module.add("MAX_BLOCKS", MAX_PROMPT_BLOCKS)?;
+        module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }
 }

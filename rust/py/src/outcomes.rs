@@ -85,6 +85,8 @@ value_class! {
         orphaned: usize,
         /// Waiting blocks that found their parent.
         adopted: usize,
+        /// Blocks that found no room under `max_bytes`.
+        dropped: usize,
         /// The event repeated what was there: a touch.
         touched: bool,
     }

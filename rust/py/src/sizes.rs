@@ -1,5 +1,6 @@
 //! Counts that Python passes as ints of any size: what does not fit is the library's error, not the interpreter's.
 
+use prefixroute_core::MAX_BLOCK_SIZE;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
@@ -10,7 +11,7 @@ use crate::tokens::type_name;
 pub fn block_size(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     integer(object, "block size")?
         .extract()
-        .map_err(|_| errors::config(format!("block size must be 1..=1024, got {object}")))
+        .map_err(|_| errors::config(format!("block size must be 1..={MAX_BLOCK_SIZE}, got {object}")))
 }
 
 /// Tokens that a replica can hold.

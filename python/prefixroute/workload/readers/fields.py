@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.workload.readers.lines import MOST_BLOCK, json_of, shown
+from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.workload.readers.lines import json_of, shown
 
 _BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
 _ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
@@ -74,7 +75,7 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _UNIT_IN_NAME = re.compile(r"(?:^|[._-])(s|ms|us|ns)$|[a-z](Ms|Us|Ns)$")
 _FIGURES: dict[str, tuple[Any, float, float]] = {
-    "block_size": (int, 1, MOST_BLOCK),
+    "block_size": (int, 1, MAX_BLOCK_SIZE),
     "bytes_per_token": (int | float, 0.25, 256),
     "reorder_s": (int | float, 0, 1_000_000_000),
 }

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import TokensError, TraceError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.limits import BYTES_PER_TOKEN, MAX_BLOCK_SIZE
 from prefixroute.messages import MEDIA_MARK, MEDIA_TOKENS, CanonicalForm
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.fields import DEFAULT_PATHS, FieldMap, Finder, seconds_of, unit_of
 from prefixroute.workload.readers.heads import Heads
 from prefixroute.workload.readers.lines import (
-    MOST_BLOCK,
     ZONELESS,
     Row,
     date_of,
@@ -38,7 +38,6 @@ from prefixroute.workload.readers.volatile import Span, Spans, mask
 
 NAME = "gateway"
 BLOCK_SIZE = 16
-BYTES_PER_TOKEN = 4.0
 REORDER_S = 600.0
 """Logs are written when a request ends; few take longer than this."""
 _CALIBRATION_ROWS = 500
@@ -69,9 +68,9 @@ def open_file(sample: Sample, options: Options) -> Opened:
     survey = _survey(sample, layout, Reading(skip_bad_lines=options.skip_bad_lines))
     per_token = layout.bytes_per_token or survey.bytes_per_token or BYTES_PER_TOKEN
     unit = max(1, round(per_token * size / BYTES_PER_TOKEN))
-    if unit > MOST_BLOCK:
+    if unit > MAX_BLOCK_SIZE:
         hint = "give a smaller block_size, or bytes_per_token where prompt_tokens are not those of the whole prompt"
-        found = f"a block of {size} tokens at {per_token:.4g} bytes a token must have {4 * MOST_BLOCK} bytes at most"
+        found = f"a block of {size} tokens at {per_token:.4g} bytes a token must have {BYTES_PER_TOKEN * MAX_BLOCK_SIZE} bytes at most"
         raise TraceError(f"{sample.path}:{sample.line}: {found}: {hint}")
 
     def records(path: Path, reading: Reading, *, masked: bool = False) -> Iterator[Record]:
@@ -354,7 +353,7 @@ class _Reader:
         data = prompt.encode()
         text = data + answer.encode()
         hashes = hash_blocks(text, self.unit, self._namespace(model))
-        bytes_per_block = int(BYTES_PER_TOKEN) * self.unit
+        bytes_per_block = BYTES_PER_TOKEN * self.unit
 
         def tokens(size: int) -> int:
             return math.ceil(size * self.block_size / bytes_per_block)

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from prefixroute.draws import scattered
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import MOST_BLOCK, Row
+from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.workload.readers.lines import Row
 
 
 def block_size_of(row: Row, usual: int) -> int:
@@ -19,11 +20,12 @@ def block_size_of(row: Row, usual: int) -> int:
         TraceError: if none fits.
     """
     tokens, ids = row.integer("input_length", least=1), len(row.sequence("hash_ids"))
-    for size in (usual, *(1 << power for power in range(MOST_BLOCK.bit_length()))):
+    for size in (usual, *(1 << power for power in range(MAX_BLOCK_SIZE.bit_length()))):
         if ids == -(-tokens // size):
             return size
     raise row.error(
-        f"{ids} hash_ids for {tokens} tokens fit no block size that is a power of two up to {MOST_BLOCK}: give block_size"
+        f"{ids} hash_ids for {tokens} tokens fit no block size that is a power of two up to {MAX_BLOCK_SIZE}: "
+        "give block_size"
     )
 
 

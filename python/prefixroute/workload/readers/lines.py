@@ -26,8 +26,6 @@ MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
 ZONELESS = "times name no zone and are taken as UTC"
 """The note where :func:`is_zoneless`."""
-MOST_BLOCK = 1024
-"""Tokens of the largest block, as the index has it."""
 _MOST_TIME = 2.0**63
 """The greatest size of a time: nanoseconds since 1970 in 64 bits go to the year 2262."""
 

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import MOST_BLOCK, Row, read_rows
+from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.workload.readers.lines import Row, read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 
@@ -54,7 +55,7 @@ def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
     """Return block size and window of a header whose version and block size are right."""
     if MARK not in header.fields or header.integer(MARK) != VERSION:
         raise header.error(f"version of a private trace must be {VERSION}, got {header.fields.get(MARK)}")
-    size = header.integer("block_size", least=1, most=MOST_BLOCK)
+    size = header.integer("block_size", least=1, most=MAX_BLOCK_SIZE)
     if block_size not in {None, size}:
         raise header.error(f"the file has blocks of {size} tokens, not {block_size}")
     return size, header.integer("window", least=1)

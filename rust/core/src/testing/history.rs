@@ -138,8 +138,7 @@ impl History {
             orphan_blocks: usize::from(choices.below(32)),
             ..Config::default()
         };
-        let namings =
-            [Naming::Shared, Naming::Own, Naming::Clashing, Naming::Wild, Naming::Unchained, Naming::Twofold];
+        let namings = [Naming::Shared, Naming::Own, Naming::Clashing, Naming::Wild, Naming::Unchained, Naming::Twofold];
         let naming = namings[usize::from(choices.below(6))];
         let index = Index::with_table_key(config, 0x5DEE_CE66_D1CE_4E5B).map_err(|error| error.to_string())?;
         let slots = LAYOUTS[usize::from(choices.below(4) / 3)];

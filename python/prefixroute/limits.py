@@ -1,0 +1,15 @@
+"""Limits that hold everywhere: index, router, hashing, traces and commands. The compiled core owns each of them.
+
+Attributes:
+    BYTES_PER_TOKEN: bytes of text that count as one token until calibrated.
+    MAX_BLOCKS: blocks of a prompt or of a store event.
+    MAX_BLOCK_SIZE: tokens of a block; the least is 1.
+    MAX_NAME_BYTES: bytes of a replica's name in UTF-8.
+    MAX_REPLICAS: replicas at once.
+"""
+
+from __future__ import annotations
+
+from prefixroute._core import BYTES_PER_TOKEN, MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_NAME_BYTES, MAX_REPLICAS
+
+__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_REPLICAS"]
