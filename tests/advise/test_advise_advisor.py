@@ -19,8 +19,11 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.policies import CacheAware
-from prefixroute.sim import EngineModel, Scenario, Trace, simulate
+from prefixroute.sim import EngineModel, Scenario, simulate
 from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
+from prefixroute.workload.readers import lines
+from prefixroute.workload.readers.lines import read_lines
+from prefixroute.workload.readers.reading import Reading
 
 CHAT = partial(chat, requests=2_500)
 
@@ -324,12 +327,12 @@ def dated_log(path: Path, date: str = "2026-11-29T10:{turn:02}:{chat:02}Z") -> P
 
 
 def test_a_date_is_mended_in_other_processes_too_and_the_advice_is_that_on_the_mended_log(tmp_path: Path) -> None:
-    log = Trace(dated_log(tmp_path / "log.jsonl"))
+    log = read_trace(dated_log(tmp_path / "log.jsonl"))
     question = ask(scenario=Scenario(replicas=2), seeds=(4, 5))
     advice = advise(log, question)
     assert advise(log, question, jobs=2).to_json() == advice.to_json()
     assert advice.remedy is not None
-    mended = advise(Trace(dated_log(tmp_path / "mended.jsonl", "2026-11-29T10:00:00Z")), question)
+    mended = advise(read_trace(dated_log(tmp_path / "mended.jsonl", "2026-11-29T10:00:00Z")), question)
     assert mended.remedy is None
     assert mended.row is not None
     assert advice.remedy.policy == mended.policy
@@ -394,6 +397,28 @@ def test_two_causes_are_both_named(tmp_path: Path) -> None:
     advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
     kinds_found = {finding.kind for finding in advice.findings if finding.severity == "fix first"}
     assert kinds_found == {"volatile-head", "broken-prefix"}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_log_is_read_twice_at_most_whatever_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    """Once as it is and once with the changing heads masked, after the first rows have been looked at."""
+    count = 0
+
+    def counted(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+        nonlocal count
+        for line in read_lines(path, reading):
+            count += 1
+            yield line
+
+    monkeypatch.setattr(lines, "read_lines", counted)
+    path = dated_log(tmp_path / "log.jsonl")
+    streamed = read_trace(path, check=False)
+    question = Question(scenario=Scenario(replicas=4), seeds=3, vary=("capacity", "replicas"), current="random")
+    assert advise(streamed, question, jobs=jobs).remedy is not None
+    looked_at = 80  # the first 500, of 80
+    assert count == looked_at + 2 * 80
 
 
 def test_what_was_inferred_is_said_in_the_report(tmp_path: Path) -> None:

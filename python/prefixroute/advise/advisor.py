@@ -24,13 +24,13 @@ from prefixroute.advise.choice import (
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.fleet import in_time, read, smaller_fleet
 from prefixroute.advise.profile import Profile, profile
-from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
+from prefixroute.sim.grid import Source, kept, open_source, seeds_of
+from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import assumed, seeds_of
-from prefixroute.sim.tasks import Masked, Report, Source, open_source
+from prefixroute.sim.sweep import assumed
 from prefixroute.workload import Workload
 
 SIZINGS = 6
@@ -107,7 +107,7 @@ def advise(
     *,
     cost: CostModel | None = None,
     jobs: int = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Advice:
     """Advise on how to route a workload.
 
@@ -115,7 +115,7 @@ def advise(
         source: a workload, or a function from a seed to one.
         question: the fleet, and what is known of it.
         cost: prices and seconds.
-        jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
+        jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of all runs that is done, and what is being run.
 
     Raises:
@@ -129,18 +129,19 @@ def advise(
 class _Inquiry:
     """A question under way: the traffic's facts, the policies that were run on it, and the one that is taken."""
 
-    def __init__(self, source: Source, asked: Question, cost: CostModel, jobs: int, progress: Report | None) -> None:
-        self.source, self.asked, self.cost, self.jobs = source, asked, cost, jobs
+    def __init__(self, source: Source, asked: Question, cost: CostModel, jobs: int, progress: Progress | None) -> None:
+        self.source, self.asked, self.cost, self.jobs = kept(source, sent=jobs > 1), asked, cost, jobs
         self.base = asked.scenario
-        self.workload = open_source(source, seeds_of(asked.seeds)[0])
+        self.workload = open_source(self.source, seeds_of(asked.seeds)[0])
         self.facts = profile(self.workload)
         head = self.workload.volatile
-        self.mended = None if head is None else profile(head.masked)
+        self.masked = None if head is None else kept(head.masked, sent=jobs > 1)
+        self.mended = None if self.masked is None else profile(open_source(self.masked, 1))
         self.inferred = any("inferred" in note for note in self.workload.notes)
         self.scenarios = self._candidates(self.facts, self.base, asked.further)
         further = [policy for policy in asked.further if policy not in OTHERS]
         self.after = [] if self.mended is None else self._candidates(self.mended, self.base, further)
-        self.work = Stages(progress, _length(asked, self.facts, self.scenarios) + len(self.after) * asked.runs)
+        self.work = Work(progress, _length(asked, self.facts, self.scenarios) + len(self.after) * asked.runs)
         self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.runs, infinite=True)
         current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
         self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
@@ -170,8 +171,8 @@ class _Inquiry:
                 return chosen, late
             if today is None:
                 in_use = replace(scenario, policy=self.asked.current or IN_USE, label="")
-                today = read(workload, in_use, self.cost, self.asked.seeds, self.work.runs(self.asked.runs)).ttft_s
-            ttft = read(workload, scenario, self.cost, self.asked.seeds, self.work.runs(self.asked.runs)).ttft_s
+                today = read(workload, in_use, self.cost, self.asked.seeds, self.work.part(self.asked.runs)).ttft_s
+            ttft = read(workload, scenario, self.cost, self.asked.seeds, self.work.part(self.asked.runs)).ttft_s
             if ttft <= FAR_SLOWER * today:
                 return chosen, late
             late[chosen] = findings.Late(ttft, today)
@@ -195,7 +196,7 @@ class _Inquiry:
             infinite=infinite,
             cost=self.cost,
             jobs=self.jobs,
-            progress=self.work.runs(runs),
+            progress=self.work.part(runs),
             load_parts=LOAD_PARTS if infinite else 0,
         )
 
@@ -269,7 +270,7 @@ class _Inquiry:
             asked.current or IN_USE,
             cost=self.cost,
             seeds=asked.seeds,
-            progress=self.work.runs(SIZINGS * asked.runs),
+            progress=self.work.part(SIZINGS * asked.runs),
         )
         known = {item.name for item in self.comparison.assumptions}
         more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
@@ -283,11 +284,11 @@ class _Inquiry:
             return None
         before = self.comparison.row(self.asked.in_use if self.base.replicas > 1 else self.chosen)
         head = self.workload.volatile
-        if first.kind != "volatile-head" or head is None or self.mended is None:
+        if first.kind != "volatile-head" or head is None or self.masked is None:
             fixed = first.evidence["floor_if_fixed"]
             return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
-        compared = self.compare(self.after, len(self.after) * self.asked.runs, source=Masked(self.source))
-        policy, _ = self._settled(self.after, compared, head.masked)
+        compared = self.compare(self.after, len(self.after) * self.asked.runs, source=self.masked)
+        policy, _ = self._settled(self.after, compared, open_source(self.masked, 1))
         after = compared.row(policy)
         saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest
         then = policy if self.base.replicas > 1 else NO_ROUTER
@@ -331,14 +332,14 @@ def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> i
     )
 
 
-def _tested(workload: Workload, asked: Question, cost: CostModel, work: Stages) -> Backtest:
+def _tested(workload: Workload, asked: Question, cost: CostModel, work: Work) -> Backtest:
     """Backtest; without a current policy, look for one that explains the log."""
     search = () if asked.current is not None else (ROUND_ROBIN, "least-loaded", "cache-aware")
     given = asked.scenario.given
     if asked.current is not None and given is not None:
         given |= {"policy"}
     scenario = replace(asked.scenario, policy=asked.current or IN_USE, label="", given=given)
-    return backtest(workload, scenario, search=search, cost=cost, progress=work.runs(BACKTESTS))
+    return backtest(workload, scenario, search=search, cost=cost, progress=work.part(BACKTESTS))
 
 
 def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:

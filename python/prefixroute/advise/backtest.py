@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
 from prefixroute.advise.choice import IN_USE
-from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import RequestLog, Run, Scenario, simulate
+from prefixroute.sim.grid import kept
+from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
-from prefixroute.sim.tasks import Report
 from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
@@ -182,7 +182,7 @@ def backtest(
     *,
     search: Sequence[AnyPolicy] = (),
     cost: CostModel | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Backtest:
     """Simulate the fleet that wrote a log, and compare hits request by request.
 
@@ -198,13 +198,14 @@ def backtest(
         ConfigError: no request has a report.
     """
     scenario, cost = scenario or Scenario(policy=IN_USE, given=frozenset()), cost or CostModel()
+    workload = cast("Workload", kept(workload))
     reported = _reported(workload)
     known = ~np.isnan(reported)
     if not known.any():
         raise ConfigError(f"{workload.name} reports no cached tokens: there is nothing to compare with")
     workload = replace(workload, request_count=len(reported))
     tried = _tried(scenario, search)
-    work = Stages(progress, 1 + len(tried))
+    work = Work(progress, 1 + len(tried))
     run = _simulated(workload, scenario, cost, work)
     prompt, hit = (_ordered(run.log, name)[known] for name in ("prompt", "hit"))
     told, session = reported[known], np.asarray(run.log.in_order(run.log.column("session")), np.int64)[known]
@@ -268,11 +269,13 @@ def _tried(scenario: Scenario, policies: Sequence[AnyPolicy]) -> list[Scenario]:
     ]
 
 
-def _simulated(workload: Workload, way: Scenario, cost: CostModel, work: Stages) -> Run:
+def _simulated(workload: Workload, way: Scenario, cost: CostModel, work: Work) -> Run:
     """Run one way, and say which."""
-    report = work.part(f"{way.policy_name} on {way.replicas} with {_tokens(way.capacity_tokens)}")
-    count = workload.request_count or 1
-    return simulate(workload, way, cost=cost, progress=None if report is None else lambda done: report(done / count))
+    report, count = work.part(1.0), workload.request_count or 1
+    what = f"{way.policy_name} on {way.replicas} with {_tokens(way.capacity_tokens)}"
+    return simulate(
+        workload, way, cost=cost, progress=None if report is None else lambda done: report(done / count, what)
+    )
 
 
 def _candidate(run: Run, known: NDArray[np.bool_], reported: float) -> Candidate:

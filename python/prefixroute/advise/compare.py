@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from operator import attrgetter
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
@@ -15,10 +13,11 @@ from prefixroute.advise.profile import common_head
 from prefixroute.advise.sample import COLUMNS, DRAWN, LUCK, PERCENTILES, Measure, Sample, clusters, differences
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Outcome, Row, Scenario
+from prefixroute.sim import Cell, Grid, Row, Scenario
+from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
+from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, overload, seeds_of
-from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, is_fixed, open_source, run_tasks
+from prefixroute.sim.sweep import OUTCOME, SCHEMA, assumed, assumptions_dict, beyond, left_out, overload
 from prefixroute.workload import Workload
 
 METRICS = (*COLUMNS, *PERCENTILES)
@@ -29,7 +28,6 @@ ONE_RUN = (
     f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the dollars by "
     "the busiest replica are taken; more seeds measure it"
 )
-OUTCOME = attrgetter("outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,8 @@ def compare(
     infinite: bool = False,
     cost: CostModel | None = None,
     jobs: int = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Comparison:
     """Run policies on the same requests with the same load signal, and say which differences are outside the noise.
 
@@ -151,16 +150,25 @@ def compare(
         metric: what decides, one of :data:`METRICS`; lower is better.
         infinite: run each policy with unlimited caches too.
         cost: prices and seconds.
-        jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
+        jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
+        time_is_up: asked between runs; then unlimited caches and further seeds are left out, which a note says.
 
     Raises:
-        ConfigError: no policy, one given twice, an unknown metric, or what :func:`run_tasks` refuses.
+        ConfigError: no policy, one given twice, an unknown metric, or what :class:`~prefixroute.sim.grid.Grid` refuses.
     """
     base = scenario or Scenario()
     scenarios = [replace(base, policy=policy, label="") for policy in policies]
     return compare_scenarios(
-        source, scenarios, seeds=seeds, metric=metric, infinite=infinite, cost=cost, jobs=jobs, progress=progress
+        source,
+        scenarios,
+        seeds=seeds,
+        metric=metric,
+        infinite=infinite,
+        cost=cost,
+        jobs=jobs,
+        progress=progress,
+        time_is_up=time_is_up,
     )
 
 
@@ -174,7 +182,8 @@ def compare_scenarios(
     infinite: bool = False,
     cost: CostModel | None = None,
     jobs: int = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
     load_parts: int = 0,
 ) -> Comparison:
     """Compare scenarios that may differ in anything but their cache kind; ``policy_name`` tells them apart.
@@ -183,47 +192,34 @@ def compare_scenarios(
     reference is the best ``among`` the names given; none given means all. With ``load_parts``, rows keep the load of the
     fleet in so many parts of the run, for pictures.
     """
-    cost, chosen = cost or CostModel(), seeds_of(seeds)
-    names = [one.policy_name for one in scenarios]
+    chosen, names = seeds_of(seeds), [one.policy_name for one in scenarios]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"compare needs policies, each once, got {', '.join(names) or 'none'}")
     if metric not in METRICS:
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    base = scenarios[0]
-    tasks = [
-        RunTask(source, replace(one, seed=seed), cost, Measure(cost, load_parts))
-        for one in scenarios
-        for seed in chosen
-    ]
-    beyond = [
-        RunTask(source, replace(one.unlimited(), seed=seed), cost, OUTCOME)
-        for one in (scenarios if infinite else ())
-        for seed in chosen
-    ]
-    floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
-    results = list(run_tasks([*floors, *tasks, *beyond], jobs, progress))
-    floor = _floor(results[: len(chosen)])
-    samples: list[Sample] = results[len(chosen) : len(chosen) + len(tasks)]
-    unlimited: list[Outcome] = results[len(chosen) + len(tasks) :]
-    groups = [samples[first : first + len(chosen)] for first in range(0, len(samples), len(chosen))]
-    ratios = [
-        Row.over(unlimited[first : first + len(chosen)]).recompute_ratio
-        for first in range(0, len(unlimited), len(chosen))
-    ]
+    grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
+    base, measure = scenarios[0], Measure(grid.cost, load_parts)
+    cells = {(name, False): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}
+    if infinite:
+        unlimited = (Cell(one.unlimited(), OUTCOME, optional=True) for one in scenarios)
+        cells |= {(name, True): cell for name, cell in zip(names, unlimited, strict=True)}
+    results = grid.run(cells, floor=(base.cache, base.warmup))
+    groups: list[list[Sample]] = [list(results.runs[name, False]) for name in names]
     rows = tuple(
-        Row.over([sample.outcome for sample in group], floor, ratio) for group, ratio in zip_longest(groups, ratios)
+        Row.over([sample.outcome for sample in group], results.floor, beyond(results.runs.get((name, True))))
+        for name, group in zip(names, groups, strict=True)
     )
     eligible = [at for at, name in enumerate(names) if not among or name in among]
     best = min(eligible, key=lambda at: (getattr(rows[at], metric), at))
-    fixed = is_fixed(source)
+    fixed = is_fixed(grid.source)
     intervals = differences(groups, best, fixed=fixed)
     judged = tuple(
         Difference(name, _verdict(by_metric[metric], reference=at == best), **by_metric)
         for at, (name, by_metric) in enumerate(zip(names, intervals, strict=True))
     )
     alone = all(one.verdict in ("reference", "worse") for one in judged)
-    workload = open_source(source, chosen[0])
-    lucky = (ONE_RUN,) if len(chosen) == 1 and len(names) > 1 and metric == DRAWN else ()
+    workload = open_source(grid.source, chosen[0])
+    lucky = (ONE_RUN,) if len(results.seeds) == 1 and len(names) > 1 and metric == DRAWN else ()
     return Comparison(
         workload=workload.name,
         metric=metric,
@@ -232,8 +228,8 @@ def compare_scenarios(
         differences=judged,
         winner=names[best] if alone and len(names) > 1 else None,
         clusters=clusters(groups[best], fixed=fixed),
-        assumptions=(*workload.assumptions, *cost.assumptions, *assumed(base, "replicas")),
-        notes=(*workload.notes, *lucky, *overload(rows)),
+        assumptions=(*workload.assumptions, *grid.cost.assumptions, *assumed(base, "replicas")),
+        notes=(*workload.notes, *lucky, *overload(rows), *left_out(results.left_out)),
         idle=_idle(workload, scenarios, groups),
     )
 
@@ -249,11 +245,6 @@ def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Se
         for one, count in zip(scenarios, counts, strict=True)
         if count
     )
-
-
-def _floor(floors: Sequence[tuple[int, int]]) -> float:
-    recomputed, prompt = (sum(column) for column in zip(*floors, strict=True))
-    return recomputed / prompt if prompt else 0.0
 
 
 def _verdict(decisive: Interval, *, reference: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prefixroute.advise.advice import Finding
@@ -10,10 +10,10 @@ from prefixroute.advise.findings import SOONER
 from prefixroute.advise.size import Fleet, Reading, Slo, Told, size
 from prefixroute.advise.times import duration
 from prefixroute.costmodel import CostModel
-from prefixroute.sim import EngineModel, Scenario
+from prefixroute.sim import Cell, EngineModel, Grid, Scenario
+from prefixroute.sim.grid import seeds_of
+from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import seeds_of
-from prefixroute.sim.tasks import Report, RunTask
 from prefixroute.workload import Workload
 
 PERCENTILE = 95.0
@@ -32,15 +32,13 @@ def read(
     scenario: Scenario,
     cost: CostModel,
     seeds: int | Sequence[int] = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Told:
     """Return what runs in time on the first :data:`SIZED_REQUESTS` tell of the percentile: the worst of the seeds."""
     head, timed = workload.head(SIZED_REQUESTS), in_time(scenario, cost)
-    told: list[Told] = [
-        RunTask(head, replace(timed, seed=seed), cost, Reading(PERCENTILE)).run(_within(progress, scenario))
-        for seed in seeds_of(seeds)
-    ]
-    return max(told)
+    results = Grid(head, seeds_of(seeds), cost, progress=progress).run({0: Cell(timed, Reading(PERCENTILE))})
+    worst: Told = max(results.runs[0])
+    return worst
 
 
 def smaller_fleet(
@@ -50,7 +48,7 @@ def smaller_fleet(
     *,
     cost: CostModel,
     seeds: int | Sequence[int] = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Finding:
     """Return the smallest fleet under the advised policy that answers as soon as the whole one does under today's.
 
@@ -107,12 +105,6 @@ def smaller_fleet(
             else min(SIZED_REQUESTS, workload.request_count),
         },
     )
-
-
-def _within(progress: Report | None, scenario: Scenario) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    return lambda done: progress(0.0, f"{scenario.policy_name} on {scenario.replicas} in time, {done:,} requests")
 
 
 def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> str:

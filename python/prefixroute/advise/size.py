@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.advise.stages import Stages
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import EngineModel, Row, Run, Scenario
+from prefixroute.sim import Cell, EngineModel, Grid, Row, Run, Scenario
+from prefixroute.sim.grid import Source, kept, open_source, seeds_of
+from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, seeds_of
-from prefixroute.sim.tasks import Report, RunTask, Source, open_source, run_tasks
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
 
 MOST_REPLICAS = 256
 
@@ -131,7 +131,7 @@ def size(
     most: int = MOST_REPLICAS,
     cost: CostModel | None = None,
     jobs: int = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Sizing:
     """Find the smallest fleet that keeps a promise, under each policy: doubling, then bisection, in time mode.
 
@@ -151,24 +151,25 @@ def size(
     Raises:
         ConfigError: no policy, or a limit below one.
     """
-    cost, chosen = cost or CostModel(), seeds_of(seeds)
+    cost, chosen, source = cost or CostModel(), seeds_of(seeds), kept(source, sent=jobs > 1)
     base = scenario or Scenario()
     if base.engine is None:
         base = replace(base, engine=EngineModel(cost))
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
     reading = Reading(slo.percentile)
-    work = Stages(progress, len(policies))
+    work = Work(progress, len(policies))
     fleets = []
     for policy in policies:
         one = replace(base, policy=policy, label="")
 
-        def run(count: int, told: Report | None, one: Scenario = one) -> Told:
-            tasks = [RunTask(source, replace(one, replicas=count, seed=seed), cost, reading) for seed in chosen]
-            results: list[Told] = list(run_tasks(tasks, jobs, told))
-            return max(results)
+        def run(count: int, told: Progress | None, one: Scenario = one) -> Told:
+            grid = Grid(source, chosen, cost, jobs, told)
+            results = grid.run({count: Cell(replace(one, replicas=count), reading)})
+            found: Told = max(results.runs[count])
+            return found
 
-        fleets.append(_smallest(_Tries(one.policy_name, run, work.runs(1.0)), slo, most, cost))
+        fleets.append(_smallest(_Tries(one.policy_name, run, work.part(1.0)), slo, most, cost))
     workload = open_source(source, chosen[0])
     assumptions = (*workload.assumptions, *cost.assumptions, *assumed(base))
     return Sizing(workload.name, slo, tuple(fleets), assumptions, workload.notes)
@@ -177,7 +178,7 @@ def size(
 class _Tries:
     """Fleets of one policy that were tried, each once, and how far the search for the smallest is."""
 
-    def __init__(self, policy: str, run: Callable[[int, Report | None], Told], progress: Report | None) -> None:
+    def __init__(self, policy: str, run: Callable[[int, Progress | None], Told], progress: Progress | None) -> None:
         self.policy = policy
         self._run, self._progress = run, progress
         self._told: dict[int, Told] = {}
@@ -189,7 +190,7 @@ class _Tries:
             self._told[count] = self._run(count, self._reporting(count, 1 + left))
         return self._told[count]
 
-    def _reporting(self, count: int, left: int) -> Report | None:
+    def _reporting(self, count: int, left: int) -> Progress | None:
         progress, done = self._progress, len(self._told)
         if progress is None:
             return None

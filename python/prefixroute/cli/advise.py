@@ -16,6 +16,7 @@ from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES, on_defaults
 from prefixroute.report.table import usd
+from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"
@@ -105,7 +106,7 @@ def backtest_command(  # noqa: PLR0917
     scenario = replace(scenario, policy=policy or IN_USE)
     search = () if policies is None else arguments.policies(policies, trace)
     with console.progress(quiet=quiet) as told:
-        opened = reading.source(trace, told)(1)
+        opened = open_source(reading.source(trace, told), 1)
         found = backtest(opened, scenario, search=search, cost=hardware.cost, progress=told)
     if as_json:
         sys.stdout.write(found.to_json())

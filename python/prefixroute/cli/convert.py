@@ -58,7 +58,7 @@ def command(
             raise ConfigError(f"{str(path)!r} {what}")
     jobs = _jobs(output, paths)
     _check(jobs, [*paths, *filter(None, (key, reading.fields))])
-    said = reading.trace(paths[0]).options
+    said = reading.options
     with _terminable():
         for target, logs in jobs.items():
             _convert(logs, said, target, secret, quiet=quiet)

@@ -15,9 +15,11 @@ import typer
 from prefixroute.cli import arguments, console
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import EngineModel, Scenario, Trace
+from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
-from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, read_trace
+from prefixroute.sim.grid import Source
+from prefixroute.sim.progress import Progress
+from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, keep, read_trace
 
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
 """Panels of the help."""
@@ -185,49 +187,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_h
 PngFile = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write a picture.", rich_help_panel=OUTPUT)]
 
 
-UNCHANGED = Spec("")
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFile(Trace):
-    """A trace with what the user says of it. Picklable and hashable: it names the field map's file, not its content."""
-
-    format: str | None = None
-    fields: Path | None = None
-    block_size: int | None = None
-    skip_bad_lines: bool = False
-    spec: Spec = UNCHANGED
-
-    def __call__(self, seed: int) -> Workload:
-        """Return the workload, the same for every seed: read once in a process."""
-        del seed
-        if self not in _READ:
-            self.read()
-        return _READ[self]
-
-    def read(self, told: console.Report | None = None, *, check: bool | None = None) -> Workload:
-        """Open the file, and keep the workload for later calls; bad lines that were left out are named on stderr."""
-        name = self.path.name
-        progress = None if told is None else lambda share: told(share, f"reading {name}")
-        workload = self.spec.change(read_trace(self.path, self.options, check=check, progress=progress))
-        _READ.clear()
-        _READ[self] = workload
-        return workload
-
-    @property
-    def options(self) -> Options:
-        """What the user says of the file; reads the field map."""
-        fields = None if self.fields is None else FieldMap.read(self.fields)
-        said = Options(
-            format=self.format, fields=fields, block_size=self.block_size, skip_bad_lines=self.skip_bad_lines
-        )
-        return self.spec.options(said)
-
-
-_READ: dict[TraceFile, Workload] = {}
-"""The trace that this process read last."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How to read a trace."""
@@ -237,15 +196,13 @@ class Reading:
     block_size: BlockSize = None
     skip_bad_lines: SkipBadLines = False
 
-    def source(
-        self, name: str, told: console.Report | None = None, *, check: bool | None = None
-    ) -> Callable[[int], Workload]:
-        """Return the workload that ``name`` names, as a function of the seed. A trace is opened here and now.
+    def source(self, name: str, told: Progress | None = None, *, stream: bool = False) -> Source:
+        """Return the workload that ``name`` names: of a generator, as a function of the seed. A trace is read here and now.
 
         Args:
             name: of a generator or a trace, with settings.
             told: shown how far a trace is read.
-            check: whether to read a trace through first, see :func:`~prefixroute.workload.read_trace`.
+            stream: do not keep a trace's requests: they are read once only.
         """
         spec = Spec.parse(name)
         if spec.is_made:
@@ -260,13 +217,20 @@ class Reading:
         if not path.is_file():
             known = ", ".join(GENERATORS)
             raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {spec.name!r}")
-        opened = self.trace(path, spec)
-        name_bad_lines(opened.read(told, check=check))
-        return opened
+        progress = None if told is None else lambda share: told(share, f"reading {path.name}")
+        workload = spec.change(read_trace(path, spec.options(self.options), check=False, progress=progress))
+        name_bad_lines(workload)
+        return workload if stream else keep(workload)
 
-    def trace(self, path: Path, spec: Spec = UNCHANGED) -> TraceFile:
-        """Return a trace that is to be read like this."""
-        return TraceFile(path, self.form, self.fields, self.block_size, self.skip_bad_lines, spec)
+    @property
+    def options(self) -> Options:
+        """What the user says of the file; reads the field map."""
+        return Options(
+            format=self.form,
+            fields=None if self.fields is None else FieldMap.read(self.fields),
+            block_size=self.block_size,
+            skip_bad_lines=self.skip_bad_lines,
+        )
 
 
 def name_bad_lines(workload: Workload) -> None:

@@ -14,6 +14,7 @@ from prefixroute.cli.table import ORDERED_NOTE, show
 from prefixroute.report import Study
 from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
+from prefixroute.sim.grid import open_source
 from prefixroute.workload import measure
 
 EXAMPLE = (
@@ -77,7 +78,7 @@ def command(  # noqa: PLR0917
         from prefixroute.report.charts import charts
         from prefixroute.report.page import page
 
-        trace = measure(opened(seed))
+        trace = measure(open_source(opened, seed))
         said = remarks(study.assumptions, study.notes)
         output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study), said)
 

@@ -12,6 +12,7 @@ from prefixroute.cli import console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show_assumptions
 from prefixroute.report.table import facts, remarks
+from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
 from prefixroute.workload.statistics import KEPT_S
@@ -36,7 +37,7 @@ def command(  # noqa: PLR0917
     """Describe a workload: lengths, floor, reuse by time kept and by size of cache, prefixes in common."""
     output = Output(report, png)
     with console.progress(quiet=quiet) as told:
-        opened = reading.source(workload, told, check=False)(seed)
+        opened = open_source(reading.source(workload, told, stream=True), seed)
         found = measure(opened)
     if as_json:
         rests_on = {"assumptions": assumptions_dict(opened.assumptions), "notes": list(opened.notes)}

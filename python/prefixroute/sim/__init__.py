@@ -8,29 +8,31 @@ from __future__ import annotations
 
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.floor import floor
+from prefixroute.sim.grid import Cell, Grid, Results
 from prefixroute.sim.metrics import Outcome, RequestLog, Row, Timings
 from prefixroute.sim.observe import Events, History, Perfect
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import FleetChange, Scenario, replica_names
 from prefixroute.sim.stores import Tier
 from prefixroute.sim.sweep import Sweep, sweep
-from prefixroute.sim.tasks import Trace
 
 __all__ = [
+    "Cell",
     "EngineModel",
     "Events",
     "FleetChange",
+    "Grid",
     "History",
     "Outcome",
     "Perfect",
     "RequestLog",
+    "Results",
     "Row",
     "Run",
     "Scenario",
     "Sweep",
     "Tier",
     "Timings",
-    "Trace",
     "floor",
     "replica_names",
     "simulate",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, repeat
+from itertools import product
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -13,12 +13,17 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
-from prefixroute.sim.metrics import Row
+from prefixroute.sim.grid import Cell, Grid, Source, open_source, seeds_of
+from prefixroute.sim.metrics import Outcome, Row
+from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
-from prefixroute.sim.tasks import FloorTask, Report, RunTask, Source, open_source, run_tasks
 
 SCHEMA = 1
 """Version of the JSON object. Fields may be added under it; a changed meaning raises it."""
+
+
+OUTCOME = attrgetter("outcome")
+"""What a sweep keeps of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,45 +60,58 @@ def sweep(
     cost: CostModel | None = None,
     infinite: bool = False,
     jobs: int = 1,
-    progress: Report | None = None,
+    progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
     load_parts: int = 0,
 ) -> Sweep:
     """Run every policy on every fleet with every seed.
 
     Args:
-        source: a workload, or a function from a seed to one (``chat``, ``Trace(path)``); the same seed also
-            fixes the draws of the routers.
+        source: a workload, or a function from a seed to one (``chat``); the same seed also fixes
+            the draws of the routers.
         policies: names or objects; rows come in this order, within a fleet.
         replicas: sizes of the fleet; rows come in this order.
         seeds: how many, counted from 1, or the seeds themselves.
         scenario: every other setting.
         cost: prices and seconds.
         infinite: run each policy with unlimited caches too, for ``recompute_ratio_infinite``.
-        jobs: processes, see :func:`~prefixroute.sim.tasks.run_tasks`.
+        jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
+        time_is_up: asked between runs; then unlimited caches and further seeds are left out, which a note says.
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
         ConfigError: no policy, fleet or seed; or ``jobs`` is below one, or cannot be had with this source.
     """
-    base, cost, chosen = scenario or Scenario(), cost or CostModel(), seeds_of(seeds)
+    base, chosen = scenario or Scenario(), seeds_of(seeds)
     for name, given in (("policies", policies), ("replicas", replicas)):
         if not given:
             raise ConfigError(f"a sweep needs at least one of {name}, got none")
+    grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
+    measure = methodcaller("outcome_with_load", load_parts) if load_parts else OUTCOME
     limited = [replace(base, replicas=count, policy=policy) for count, policy in product(replicas, policies)]
-    scenarios = limited + [one.unlimited() for one in limited] * infinite
-    floors = [FloorTask(source, seed, base.cache, base.warmup) for seed in chosen]
-    measure = methodcaller("outcome_with_load", load_parts) if load_parts else attrgetter("outcome")
-    runs = [RunTask(source, replace(one, seed=seed), cost, measure) for one in scenarios for seed in chosen]
-    results = list(run_tasks([*floors, *runs], jobs, progress))
-    recomputed, prompt = (sum(column) for column in zip(*results[: len(chosen)], strict=True))
-    bottom = recomputed / prompt if prompt else 0.0
-    groups = [results[first : first + len(chosen)] for first in range(len(chosen), len(results), len(chosen))]
-    beyond: list[float | None] = [Row.over(group).recompute_ratio for group in groups[len(limited) :]]
-    rows = [Row.over(*both) for both in zip(groups, repeat(bottom), beyond or repeat(None))]
-    workload = open_source(source, chosen[0])
-    rests_on = (*workload.assumptions, *cost.assumptions, *assumed(base))
-    return Sweep(workload.name, tuple(rows), rests_on, (*workload.notes, *overload(rows)))
+    cells = {(at, False): Cell(one, measure) for at, one in enumerate(limited)}
+    if infinite:
+        cells |= {(at, True): Cell(one.unlimited(), OUTCOME, optional=True) for at, one in enumerate(limited)}
+    results = grid.run(cells, floor=(base.cache, base.warmup))
+    rows = tuple(
+        Row.over(results.runs[at, False], results.floor, beyond(results.runs.get((at, True))))
+        for at in range(len(limited))
+    )
+    workload = open_source(grid.source, chosen[0])
+    rests_on = (*workload.assumptions, *grid.cost.assumptions, *assumed(base))
+    notes = (*workload.notes, *overload(rows), *left_out(results.left_out))
+    return Sweep(workload.name, rows, rests_on, notes)
+
+
+def beyond(unlimited: Sequence[Outcome] | None) -> float | None:
+    """Return the recompute ratio of runs with unlimited caches; None where there was none."""
+    return Row.over(unlimited).recompute_ratio if unlimited else None
+
+
+def left_out(what: Sequence[str]) -> tuple[str, ...]:
+    """Return a note that says what there was no time for, if there was any."""
+    return (f"left out, because the time budget was used up: {'; '.join(what)}",) if what else ()
 
 
 def overload(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -106,16 +124,6 @@ def overload(rows: Sequence[Row]) -> tuple[str, ...]:
     if not over:
         return ()
     return (f"overloaded, so that TTFT grows for as long as requests come: {', '.join(over)}",)
-
-
-def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds meant: a number counts from 1."""
-    chosen = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
-    if not chosen:
-        raise ConfigError(f"at least one of seeds is needed, got {seeds}")
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"seeds must differ, got {', '.join(map(str, chosen))}")
-    return chosen
 
 
 def assumptions_dict(assumptions: Sequence[Assumption]) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from prefixroute.workload.conversion import Converted, convert
 from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
+from prefixroute.workload.kept import keep
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.request import Entry, Request
@@ -47,6 +48,7 @@ __all__ = [
     "fan_out",
     "few_shot",
     "floor",
+    "keep",
     "measure",
     "read_arrivals",
     "read_shares",

@@ -12,6 +12,7 @@ from prefixroute.errors import ConfigError, TraceError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import Recorded
+from prefixroute.workload.kept import keep
 from prefixroute.workload.order import SessionFinder, in_order, requests_of
 from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
 from prefixroute.workload.readers.lines import json_of, read_lines
@@ -22,10 +23,6 @@ from prefixroute.workload.workload import Volatile, Workload
 
 CHECK_BYTES = 64 * 1024 * 1024
 """Files up to this size on disk are read once in full before the first request is handed out."""
-
-KEPT_BYTES = 64 * 1024 * 1024
-"""A trace whose requests take no more than this is parsed once, and held."""
-_BYTES_PER_REQUEST = 800
 
 FIRST_LINES = 100
 """Lines among which one must be of a known format where bad ones are skipped."""
@@ -44,9 +41,9 @@ def read_trace(
     """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
 
     Reading streams: memory does not grow with the file. A trace of up to 64 MiB is first read through to its end
-    (``check``), so that a bad line is reported here and nothing is half-read; a larger one is read each time it is
-    asked for, and its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream
-    discards what came before. A checked trace whose requests take up to 64 MiB is held and not parsed again.
+    (``check``), so that a bad line is reported here and nothing is half-read; its requests are then kept as arrays
+    (:func:`~prefixroute.workload.keep`) and the file is not parsed again. A larger one is read each time it is asked for, and
+    its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.
 
     Args:
         path: the file, plain or gzip, or several that follow one another in time (a log that was rotated), all of the
@@ -72,9 +69,9 @@ def read_trace(
     if not (check or skip):
         return _workload(paths, opened, settings, lambda: Reading(progress=progress, paths=paths))
     reading = Reading(skip_bad_lines=skip, progress=progress, paths=paths)
-    first = _workload(paths, opened, settings, lambda: reading)
     again = _workload(paths, opened, settings, lambda: Reading(skip_bad_lines=skip))
-    return _without_bad_lines(_checked(first, again), reading)
+    kept = keep(_workload(paths, opened, settings, lambda: reading))
+    return _without_bad_lines(replace(kept, volatile=again.volatile), reading)
 
 
 def _without_bad_lines(workload: Workload, reading: Reading) -> Workload:
@@ -92,26 +89,6 @@ def _without_bad_lines(workload: Workload, reading: Reading) -> Workload:
     )
 
 
-def _checked(workload: Workload, again: Workload) -> Workload:
-    """Read a workload to its end, and keep its requests if they are small: several policies will ask for them.
-
-    ``again`` is the same workload, to be read from the file later where they are not.
-    """
-    kept: list[Request] = []
-    count = size = 0
-    for request in workload.requests():
-        count += 1
-        blocks = len(request.context) + (0 if request.context is request.prompt else len(request.prompt))
-        size += _BYTES_PER_REQUEST + 8 * blocks
-        if size <= KEPT_BYTES:
-            kept.append(request)
-        else:
-            kept.clear()
-    if size > KEPT_BYTES:
-        return replace(again, request_count=count)
-    return replace(again, request_count=count, source=lambda: iter(kept))
-
-
 def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: Callable[[], Reading]) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
     if not 0 <= window_s < float("inf"):
@@ -126,7 +103,9 @@ def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: C
             return requests_of(in_order(files, window_s, reading), SessionFinder() if infer else None)
 
         notes = _notes(opened, window_s, infer)
-        return Workload(name, opened.block_size, source, None, opened.assumptions, notes, opened.head_tokens)
+        return Workload(
+            name, opened.block_size, source, None, opened.assumptions, notes, opened.head_tokens, is_parsed=True
+        )
 
     workload = workload_of(opened.records)
     if opened.masked is None or opened.span is None:

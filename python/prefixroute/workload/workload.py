@@ -51,6 +51,7 @@ class Workload:
         notes: what a reader had to infer or change (sessions inferred, rows put in order).
         head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens only.
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
+        is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
     """
 
@@ -62,7 +63,12 @@ class Workload:
     notes: tuple[str, ...] = ()
     head_tokens: int | None = None
     skipped: Skipped | None = None
+    is_parsed: bool = False
     volatile: Volatile | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
+        """Pickle all but :attr:`volatile`; possible where the source pickles."""
+        return Workload, tuple(getattr(self, name) for name in self.__slots__ if name != "volatile")
 
     def requests(self) -> Iterator[Request]:
         """Yield the requests in order of arrival, from the first, holding one at a time.

@@ -1,0 +1,299 @@
+"""The one experiment runner: scenarios x seeds on one source, here or in several processes, with results by key.
+
+A source is read once, whatever the number of scenarios: what would be parsed again for each run is kept as arrays first. Results
+do not depend on ``jobs``. Where the time is up, whole seeds are left out, and the caller can say which.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.sim.floor import floor_tokens
+from prefixroute.sim.progress import Progress
+from prefixroute.sim.run import Run, simulate
+from prefixroute.sim.scenario import CacheKind, Scenario
+from prefixroute.validation import check_int
+from prefixroute.workload import Workload, keep
+
+Source: TypeAlias = Workload | Callable[[int], Workload]
+"""A workload, or a callable from a seed to one (``chat``)."""
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is run under one key: a scenario, with each seed in turn, and what is kept of a run.
+
+    ``measure`` must be picklable where there are several jobs. An optional cell is left out where the time is up.
+    """
+
+    scenario: Scenario
+    measure: Callable[[Run], Any]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Results(Generic[K]):
+    """What a grid gave.
+
+    Attributes:
+        runs: by key, what was kept of the run with each seed, in the order of the seeds.
+        floor: recompute ratio of one unlimited cache, over all seeds; None where it was not asked for.
+        seeds: those that every key has.
+        left_out: what there was no time for, in words; empty where all was run.
+    """
+
+    runs: Mapping[K, tuple[Any, ...]]
+    floor: float | None
+    seeds: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How scenarios are run.
+
+    Args:
+        source: a workload, or a function from a seed to one; the same seed also fixes the draws of the routers.
+        seeds: each once.
+        cost: prices and seconds.
+        jobs: processes. More than one needs a source and policies that other processes can import.
+        progress: told the share of the work that is done.
+        time_is_up: asked between runs; once it says yes, optional cells and further seeds are left out.
+
+    Raises:
+        ConfigError: ``jobs`` is below one.
+    """
+
+    source: Source
+    seeds: tuple[int, ...]
+    cost: CostModel = field(default_factory=CostModel)
+    jobs: int = 1
+    progress: Progress | None = None
+    time_is_up: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        """Check the number of processes, and read a file that each run would parse again."""
+        check_int("jobs", self.jobs, 1)
+        object.__setattr__(self, "source", kept(self.source, sent=self.jobs > 1))
+
+    def run(self, cells: Mapping[K, Cell], *, floor: tuple[CacheKind, int] | None = None) -> Results[K]:
+        """Run every cell with every seed: all cells of a seed before those of the next.
+
+        Args:
+            cells: by key; the order is that of the runs.
+            floor: find the floor for caches of this kind, after so many requests; one pass where the source is fixed.
+
+        Raises:
+            ConfigError: what :func:`~prefixroute.sim.simulate` refuses; or processes cannot have these policies or this source.
+            TraceError: a bad line of a trace that was not checked when it was opened.
+        """
+        floors = [_Floor(self.source, seed, *floor) for seed in self._distinct_seeds()] if floor else []
+        runs = [
+            _Run(self.source, key, replace(cell.scenario, seed=seed), self.cost, cell.measure, cell.optional)
+            for seed in self.seeds
+            for key, cell in cells.items()
+        ]
+        done: dict[tuple[Any, int], Any] = {}
+        sums = [0, 0]
+        skip = _Skip(self.seeds[0], self.time_is_up)
+        for task, result in _results([*floors, *runs], self.jobs, self.progress, skip):
+            if isinstance(task, _Floor):
+                sums = [one + more for one, more in zip(sums, result, strict=True)]
+            else:
+                done[task.key, task.scenario.seed] = result
+        return self._joined(cells, done, sums[0] / sums[1] if sums[1] else 0.0 if floor else None)
+
+    def _distinct_seeds(self) -> tuple[int, ...]:
+        return self.seeds[:1] if is_fixed(self.source) else self.seeds
+
+    def _joined(self, cells: Mapping[K, Cell], done: Mapping[tuple[Any, int], Any], floor: float | None) -> Results[K]:
+        present = {key: cell for key, cell in cells.items() if (key, self.seeds[0]) in done}
+        seeds = tuple(seed for seed in self.seeds if all((key, seed) in done for key in present))
+        missing = [f"{cells[key].scenario.policy_name}" for key in cells if key not in present]
+        left_out = [f"{', '.join(dict.fromkeys(missing))} (some runs)"] if missing else []
+        if len(seeds) < len(self.seeds):
+            left_out.append(f"{len(self.seeds) - len(seeds)} of {len(self.seeds)} seeds")
+        runs = {key: tuple(done[key, seed] for seed in seeds) for key in present}
+        return Results(runs, floor, seeds, tuple(left_out))
+
+
+def kept(source: Source, *, sent: bool = False) -> Source:
+    """Return a source that costs no parsing to read again; ``sent``: and that can be sent to other processes."""
+    if isinstance(source, Workload) and (source.is_parsed or (sent and not _pickles(source))):
+        return keep(source)
+    return source
+
+
+def open_source(source: Source, seed: int) -> Workload:
+    """Return the workload of a seed; the last few are held."""
+    return source if isinstance(source, Workload) else _made(source, seed)
+
+
+@lru_cache(maxsize=8)
+def _made(source: Callable[[int], Workload], seed: int) -> Workload:
+    return source(seed)
+
+
+def is_fixed(source: Source) -> bool:
+    """Whether every seed gives the same requests."""
+    return isinstance(source, Workload)
+
+
+def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds meant: a number counts from 1.
+
+    Raises:
+        ConfigError: none, or one twice.
+    """
+    chosen = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen:
+        raise ConfigError(f"at least one of seeds is needed, got {seeds}")
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"seeds must differ, got {', '.join(map(str, chosen))}")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run, and what to keep of it. Picklable if its source and ``measure`` are."""
+
+    source: Source
+    key: Hashable
+    scenario: Scenario
+    cost: CostModel
+    measure: Callable[[Run], Any]
+    optional: bool
+
+    @property
+    def seed(self) -> int:
+        return self.scenario.seed
+
+    @property
+    def label(self) -> str:
+        """What the task is, for whoever watches."""
+        scenario = self.scenario
+        unlimited = ", unlimited caches" if scenario.capacity_tokens is None else ""
+        return f"{scenario.policy_name} on {scenario.replicas}, seed {scenario.seed}{unlimited}"
+
+    def run(self, progress: Callable[[int], None] | None = None) -> Any:
+        """Run, and return what was asked for."""
+        workload = open_source(self.source, self.scenario.seed)
+        return self.measure(simulate(workload, self.scenario, cost=self.cost, progress=progress))
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """The floor of one workload, as (recomputed, prompt) tokens."""
+
+    source: Source
+    seed: int
+    cache: CacheKind
+    warmup: int
+    optional = False
+
+    @property
+    def label(self) -> str:
+        """What the task is, for whoever watches."""
+        return f"floor, seed {self.seed}"
+
+    def run(self, progress: Callable[[int], None] | None = None) -> tuple[int, int]:
+        """Run; it is too short to report progress within."""
+        del progress
+        return floor_tokens(open_source(self.source, self.seed), self.cache, self.warmup)
+
+
+Task: TypeAlias = _Run | _Floor
+
+
+@dataclass(frozen=True, slots=True)
+class _Skip:
+    """Whether a task is left out: what is optional, and what is of a further seed, once the time is up."""
+
+    first_seed: int
+    time_is_up: Callable[[], bool]
+
+    def __call__(self, task: Task) -> bool:
+        may_wait = task.optional or (isinstance(task, _Run) and task.seed != self.first_seed)
+        return may_wait and self.time_is_up()
+
+
+def _results(tasks: Sequence[Task], jobs: int, progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
+    """Yield each task with its result, in order; those that are left out are not there."""
+    if jobs == 1 or len(tasks) == 1:
+        yield from _here(tasks, progress, skip)
+        return
+    try:
+        pickle.dumps(list(tasks))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # three names for the same fault
+        raise ConfigError(f"{jobs} jobs need policies and a source that other processes can import: {error}") from error
+    with ExitStack() as stack:  # leaving early, at an interrupt too, ends the processes
+        with _interrupts_ignored():
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))))
+        # Tasks are handed out as results come in, so that what there is no time for is never begun.
+        waiting = [(task, pool.apply_async(_run, (task,))) for task in tasks[: 2 * jobs]]
+        later = list(tasks[2 * jobs :])
+        number = 0
+        while waiting:
+            task, result = waiting.pop(0)
+            value = result.get()
+            number += 1
+            if progress is not None:
+                progress(number / len(tasks), task.label)
+            yield task, value
+            while later and len(waiting) < 2 * jobs:
+                following = later.pop(0)
+                if not skip(following):
+                    waiting.append((following, pool.apply_async(_run, (following,))))
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment: processes started meanwhile ignore it for good, and it is the parent's to end them."""
+    if threading.current_thread() is not threading.main_thread():  # where nobody may, and nobody is interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(task: Task) -> Any:
+    return task.run()
+
+
+def _here(tasks: Sequence[Task], progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
+    total = len(tasks)
+    for number, task in enumerate(tasks):
+        if skip(task):
+            continue
+        length = open_source(task.source, task.seed).request_count
+        yield task, task.run(None if progress is None else _within(progress, number, total, length, task.label))
+        if progress is not None:
+            progress((number + 1) / total, task.label)
+
+
+def _within(progress: Progress, number: int, total: int, length: int | None, label: str) -> Callable[[int], None]:
+    if not length:
+        return lambda done: progress(number / total, f"{label}, {done:,} requests")
+    return lambda done: progress((number + done / length) / total, label)
+
+
+def _pickles(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""A workload that was read once and is held as arrays in a temporary folder, for any number of runs and processes.
+
+Reading a log means parsing JSON and hashing prompts. Runs need neither: they need lengths, times, keys and block hashes. Those are
+written here as they are read, 8 bytes a block and some 50 bytes a request, and mapped into memory by each process that runs.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from prefixroute.hashing import BlockHashes
+from prefixroute.types import EMPTY_ATTRS
+from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.workload import Workload
+
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Hashes up to this size are held as request objects after the first pass: that saves making them again for each run."""
+_KEYS = ("session", "document", "tenant", "model")
+_ROW = np.dtype(
+    [
+        ("arrival_s", "f8"), ("prompt_tokens", "i8"), ("output_tokens", "i8"), ("held_tokens", "i8"), ("named_tokens", "i8"),
+        ("reported", "i8"), ("blocks", "i4"), ("prompt_blocks", "i4"), *((name, "i4") for name in _KEYS), ("attrs", "i4"),
+        ("same", "?"),
+    ]
+)  # fmt: skip
+_HASHES, _ROWS, _TABLES = "hashes", "rows", "tables"
+
+
+class KeptRequests:
+    """Requests of one folder, as the ``source`` of a workload. Pickles as the folder's path; reading is thread-safe.
+
+    The folder is removed when the object that wrote it is no longer used, and when the process ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder that :func:`keep` has written."""
+        self._folder = folder
+        self._held: list[Request] | None = None
+
+    def __call__(self) -> Iterator[Request]:
+        """Yield the requests, from the first."""
+        if self._held is not None:
+            return iter(self._held)
+        if (self._folder / _HASHES).stat().st_size > HELD_BYTES:
+            return self._read()
+        self._held = list(self._read())
+        return iter(self._held)
+
+    def __reduce__(self) -> tuple[Callable[[Path], KeptRequests], tuple[Path]]:
+        """Pickle the path: another process maps the same files."""
+        return _opened, (self._folder,)
+
+    def _read(self) -> Iterator[Request]:
+        rows = np.fromfile(self._folder / _ROWS, _ROW)
+        block_size, tables, entries = pickle.loads((self._folder / _TABLES).read_bytes())  # noqa: S301 - written by us
+        path = self._folder / _HASHES
+        hashes = np.asarray(np.memmap(path, np.uint64, "r")) if path.stat().st_size else np.empty(0, np.uint64)
+        names, attrs = [[*tables[name], None] for name in _KEYS], [*map(dict, tables["attrs"]), EMPTY_ATTRS]
+        at = 0
+        for number, row in enumerate(rows.tolist()):
+            arrival, prompt_tokens, output, held, named, reported, blocks, full, *keys, attr, same = row
+            context = BlockHashes(hashes[at : at + blocks], token_count=held, block_size=block_size)
+            at += blocks
+            yield Request(
+                arrival,
+                context if same else context.head(full, named),
+                context,
+                prompt_tokens,
+                output,
+                **{name: table[key] for name, table, key in zip(_KEYS, names, keys, strict=True)},
+                entry=entries.get(number),
+                reported_hit_tokens=None if reported < 0 else reported,
+                attrs=attrs[attr],
+            )
+
+
+def keep(workload: Workload) -> Workload:
+    """Return the same workload with its requests read once into arrays; one that is kept already is returned as it is.
+
+    Costs one pass. The result pickles (without :attr:`Workload.volatile`), so that other processes can run it.
+
+    Raises:
+        TraceError: at a bad line of the file behind the workload; nothing is left behind then.
+        OSError: the temporary folder has no room.
+    """
+    if isinstance(workload.source, KeptRequests):
+        return workload
+    folder = Path(tempfile.mkdtemp(prefix="prefixroute-"))
+    kept = KeptRequests(folder)
+    weakref.finalize(kept, shutil.rmtree, folder, ignore_errors=True)
+    count = _write(workload, folder)
+    return replace(workload, source=kept, request_count=count, is_parsed=False)
+
+
+@lru_cache(maxsize=4)
+def _opened(folder: Path) -> KeptRequests:
+    """Return the requests of a folder that another process owns, once for all tasks of this process."""
+    return KeptRequests(folder)
+
+
+class _Table:
+    """Numbers for values that repeat."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+
+    def number(self, value: Hashable | None) -> int:
+        return -1 if value is None else self.numbers.setdefault(value, len(self.numbers))
+
+
+def _write(workload: Workload, folder: Path) -> int:
+    """Write the requests of ``workload`` and return how many there are."""
+    tables = {name: _Table() for name in (*_KEYS, "attrs")}
+    entries: dict[int, Entry] = {}
+    count = 0
+    with (folder / _HASHES).open("wb") as hashes, (folder / _ROWS).open("wb") as rows:
+        for count, request in enumerate(workload.requests(), start=1):
+            rows.write(_row(request, tables))
+            hashes.write(request.context.array.tobytes())
+            if request.entry is not None:
+                entries[count - 1] = request.entry
+    named = {name: list(table.numbers) for name, table in tables.items()}
+    (folder / _TABLES).write_bytes(pickle.dumps((workload.block_size, named, entries)))
+    return count
+
+
+def _row(request: Request, tables: dict[str, _Table]) -> bytes:
+    same = request.context is request.prompt
+    keys = (tables[name].number(getattr(request, name)) for name in _KEYS)
+    attrs = tables["attrs"].number(tuple(request.attrs.items()) or None)
+    reported = -1 if request.reported_hit_tokens is None else request.reported_hit_tokens
+    return np.array(
+        (
+            request.arrival_s, request.prompt_tokens, request.output_tokens, request.context.token_count,
+            request.prompt.token_count, reported, len(request.context), len(request.prompt), *keys, attrs, same,
+        ),
+        _ROW,
+    ).tobytes()  # fmt: skip
