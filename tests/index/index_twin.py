@@ -158,10 +158,7 @@ class Twin:
         self.clock = max(self.clock, now)
         replica.fed = True
         blocks = prefixes(parent + more)[len(parent) :]
-        done = Counter(stored=0, confirmed=0, copies=0, orphaned=0, adopted=0, dropped=0, touched=0)
-        if not parent and all(replica.truth.get(block, Counter())[medium] for block in blocks):
-            done["touched"] = 1
-            return dict(done)
+        done = Counter(stored=0, confirmed=0, copies=0, orphaned=0, adopted=0, dropped=0, reused=0)
         for block in blocks:
             if block in replica.belief:
                 del replica.belief[block]

@@ -350,9 +350,23 @@ def test_events_that_never_match_a_query_are_visible(index: PrefixIndex) -> None
     for number in range(1000):
         index.apply_stored("a", [number], token_ids=[number + 1] * 16)
     index.match(PROMPT)
-    assert index.stats().unmatched_event_blocks == 1000
+    index.apply_stored("b", [5_000], token_ids=[5_000] * 16)
+    assert index.match([5_000] * 16).tolist() == [0, 16]
+    assert index.unmatched_event_blocks() == [1_000, 0], "a match elsewhere says nothing of it"
     index.match([5] * 16)
+    assert index.unmatched_event_blocks() == [0, 0]
     assert index.stats().unmatched_event_blocks == 0
+
+
+@pytest.mark.parametrize(("reuse_reports", "held"), [(False, 8), (True, 4)])
+def test_a13_copies_are_counted_with_or_without_a_parent(reuse_reports: bool, held: int) -> None:  # noqa: FBT001
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=reuse_reports)
+    first, again = (index.apply_stored("a", [11, 12], parent=None, token_ids=list(range(1, 9))) for _ in range(2))
+    assert (first.stored, again.copies, again.reused) == (2, 0 if reuse_reports else 2, 2 if reuse_reports else 0)
+    index.apply_removed("a", [12])
+    assert index.match(list(range(1, 9))).tolist() == [held]
+    assert index.stats().reused == again.reused
 
 
 def test_namespaces_never_match_each_other(index: PrefixIndex) -> None:

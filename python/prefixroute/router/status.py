@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prefixroute.router.router import Router
 
 _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "expired", "retracted": "retracted"}
-_EVENTS = ("unknown_removals", "touch_events", "orphaned", "orphans_dropped", "unmatched_event_blocks")
+_EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped", "unmatched_event_blocks")
 
 
 def stats(router: Router) -> dict[str, Any]:

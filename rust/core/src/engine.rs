@@ -1,7 +1,6 @@
 //! The state of an index: the tree, its memory, and what is known of each replica.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::{Chunks, Hold, Pool};
 use crate::config::Config;
@@ -12,6 +11,7 @@ use crate::ids::{BlockHash, Medium, Slot};
 use crate::lru::{List, Replica};
 use crate::outcome::Stats;
 use crate::radix::{RunId, Tree, Walk};
+use crate::unmatched::Unmatched;
 
 /// Blocks hashed ahead of a walk: what the processor overlaps well, and little lost when the prompt leaves the tree.
 const HASH_AHEAD: usize = 32;
@@ -35,8 +35,8 @@ pub(crate) struct Engine {
     /// Distinct blocks that somebody holds.
     pub(crate) held_blocks: u64,
     pub(crate) counters: Stats,
-    /// `Stats::unmatched_event_blocks`: the only thing that a reader writes, and only after new events.
-    pub(crate) unmatched: AtomicU64,
+    /// Events that no query has met, by replica.
+    pub(crate) unmatched: Unmatched,
     /// Runs of the path being worked on, kept for its memory.
     pub(crate) path: Vec<RunId>,
     pub(crate) key: u64,
@@ -58,21 +58,24 @@ impl Engine {
             clock: f64::NEG_INFINITY,
             held_blocks: 0,
             counters: Stats::default(),
-            unmatched: AtomicU64::new(0),
+            unmatched: Unmatched::default(),
             path: Vec::new(),
             key,
         }
     }
 
     /// An empty replica in that slot; `capacity` overrides the index's own.
-    pub(crate) fn open(&mut self, slot: Slot, capacity: Option<u64>) {
+    pub(crate) fn open(&mut self, slot: Slot, capacity: Option<u64>, reuse_reports: bool) {
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, Replica::default);
             self.tree.widen(self.replicas.len());
         }
         self.clear(slot);
         self.set_fed(slot, false);
-        self.replicas[slot.index()].capacity = capacity.or(self.config.capacity_blocks);
+        self.unmatched.open(slot);
+        let replica = &mut self.replicas[slot.index()];
+        replica.capacity = capacity.or(self.config.capacity_blocks);
+        replica.reuse_reports = reuse_reports;
     }
 
     /// Forgets what a replica holds.
@@ -92,9 +95,7 @@ impl Engine {
     /// Forgets what all replicas hold.
     pub(crate) fn new_epoch(&mut self) {
         for replica in &mut self.replicas {
-            let capacity = replica.capacity;
-            *replica = Replica::default();
-            replica.capacity = capacity;
+            replica.forget();
         }
         self.orphans = Orphans::default();
         self.held_blocks = 0;
@@ -174,13 +175,11 @@ impl Engine {
         let size = self.config.block_size as u32;
         let first = walk.first_run();
         walk.finish(|slot, blocks| settle(out, slot, blocks, size));
-        if self.unmatched.load(Ordering::Relaxed) != 0 && first.is_some_and(|run| self.fed_holds(run)) {
-            self.unmatched.store(0, Ordering::Relaxed);
+        if let Some(run) = first {
+            for word in 0..self.tree.words() {
+                self.unmatched.matched(word, self.tree.word(run, word));
+            }
         }
-    }
-
-    fn fed_holds(&self, run: RunId) -> bool {
-        (0..self.tree.words()).any(|word| self.tree.word(run, word) & self.fed[word] != 0)
     }
 
     /// Whether the tree might run out of ids in the next call.
@@ -202,7 +201,7 @@ impl Engine {
             reserved_bytes: self.reserved_bytes() as u64,
             event_names: self.names.len() + self.replicas.iter().map(|replica| replica.own_names.len()).sum::<usize>(),
             orphans: self.orphans.len(),
-            unmatched_event_blocks: self.unmatched.load(Ordering::Relaxed),
+            unmatched_event_blocks: self.unmatched.total(),
             ..self.counters
         }
     }

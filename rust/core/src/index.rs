@@ -46,9 +46,15 @@ impl Index {
 
     /// Adds an empty replica. `capacity_blocks` overrides the index's own.
     pub fn add_replica(&self, name: &str, capacity_blocks: Option<u64>) -> Result<Slot> {
+        self.add_replica_with(name, capacity_blocks, false)
+    }
+
+    /// The same for a replica whose engine may report reuse, in the shape of a store: a block stored again is then no
+    /// further copy, and one removal ends it.
+    pub fn add_replica_with(&self, name: &str, capacity_blocks: Option<u64>, reuse_reports: bool) -> Result<Slot> {
         self.state.write(|state| {
             let slot = state.registry.add(name)?;
-            state.engine.open(slot, capacity_blocks);
+            state.engine.open(slot, capacity_blocks, reuse_reports);
             Ok(slot)
         })
     }
@@ -72,7 +78,7 @@ impl Index {
     pub fn remove_replica(&self, slot: Slot) -> Result<()> {
         self.state.write(|state| {
             state.registry.remove(slot)?;
-            state.engine.open(slot, None);
+            state.engine.open(slot, None, false);
             Ok(())
         })
     }
@@ -191,6 +197,14 @@ impl Index {
         self.state.read(|state| {
             let held = state.engine.replicas.iter().map(|replica| replica.believed + replica.known);
             held.take(state.registry.slots()).collect()
+        })
+    }
+
+    /// Blocks from store events of each slot since a query last matched there.
+    pub fn unmatched_event_blocks(&self) -> Vec<u64> {
+        self.state.read(|state| {
+            let slots = (0..state.registry.slots()).map(|slot| Slot(slot as u16));
+            slots.map(|slot| state.engine.unmatched.blocks_of(slot)).collect()
         })
     }
 

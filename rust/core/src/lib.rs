@@ -22,6 +22,7 @@ pub mod sim;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod unmatched;
 #[cfg(any(test, feature = "testing"))]
 mod validate;
 

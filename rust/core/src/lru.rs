@@ -39,6 +39,8 @@ impl List {
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub capacity: Option<u64>,
+    /// Its engine reports reuse in the shape of a store: a block stored again is no further copy.
+    pub reuse_reports: bool,
     /// Blocks held by belief.
     pub believed: u64,
     /// Blocks held by its events.
@@ -52,6 +54,7 @@ impl Default for Replica {
     fn default() -> Self {
         Replica {
             capacity: None,
+            reuse_reports: false,
             believed: 0,
             known: 0,
             own_names: HashMap::new(),
@@ -61,6 +64,12 @@ impl Default for Replica {
 }
 
 impl Replica {
+    /// Holds nothing any more; what was said of the replica itself stays.
+    pub(crate) fn forget(&mut self) {
+        let (capacity, reuse_reports) = (self.capacity, self.reuse_reports);
+        *self = Replica { capacity, reuse_reports, ..Replica::default() };
+    }
+
     pub(crate) fn own_bytes(&self) -> usize {
         // A slot of the map is the pair and one byte of tag, seven of eight filled at most.
         self.own_names.capacity() * (size_of::<(EngineHash, (Place, BlockHash))>() + 1) * 8 / 7

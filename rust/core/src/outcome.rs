@@ -47,8 +47,8 @@ pub struct Stored {
     pub adopted: usize,
     /// Blocks that found no room under `max_bytes`.
     pub dropped: usize,
-    /// The event repeated what was there: a touch.
-    pub touched: bool,
+    /// Blocks that a replica which reports reuse said again.
+    pub reused: usize,
 }
 
 /// What a removal event did.
@@ -89,8 +89,8 @@ pub struct Stats {
     pub orphans_dropped: u64,
     /// Removals of what was not there.
     pub unknown_removals: u64,
-    /// Store events that were touches.
-    pub touch_events: u64,
+    /// Blocks that replicas which report reuse said again.
+    pub reused: u64,
     /// New blocks that found no room, in their replica or under `max_bytes`.
     pub dropped: u64,
     /// Blocks evicted by a replica's capacity.
@@ -101,7 +101,7 @@ pub struct Stats {
     pub expired: u64,
     /// Blocks taken back by `retract`.
     pub retracted: u64,
-    /// Blocks from store events since a query last matched a replica that has events: if it grows while prompts are
-    /// routed, the hashes of engine and router do not agree.
+    /// Blocks from store events of replicas that no query has matched since, summed over replicas: if it grows while
+    /// prompts are routed, the hashes of an engine and the router do not agree. See `Index::unmatched_event_blocks`.
     pub unmatched_event_blocks: u64,
 }

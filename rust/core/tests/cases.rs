@@ -145,6 +145,21 @@ fn each_copy_needs_its_own_removal() {
     assert_eq!(index.stats().unknown_removals, 1);
 }
 
+/// Row A13: copies are counted without a parent too; where reuse is reported a removal ends the block.
+#[test]
+fn copies_without_a_parent_are_counted() {
+    for (reuse_reports, held) in [(false, 32), (true, 16)] {
+        let index = index(16);
+        let a = index.add_replica_with("a", None, reuse_reports).expect("room");
+        for _ in 0..2 {
+            store(&index, a, &[11, 12], None, &[7, 8], Medium::Gpu);
+        }
+        assert_eq!(index.stats().reused, if reuse_reports { 2 } else { 0 });
+        index.removed(a, &[EngineHash(12)], Medium::Gpu).expect("a is live");
+        assert_eq!(matched(&index, &from_contents(&[7, 8])), [held]);
+    }
+}
+
 /// Row 17: what leaves the GPU is still on the CPU, and said to be there.
 #[test]
 fn tiers_are_apart() {
@@ -181,12 +196,17 @@ fn saves_with_names_of_blocks_that_are_gone() {
 fn unmatched_events_are_visible() {
     let index = index(16);
     let a = index.add_replica("a", None).expect("room");
+    let b = index.add_replica("b", None).expect("room");
     for name in 0..1_000 {
         store(&index, a, &[name], None, &[name + 1], Medium::Gpu);
-        assert_eq!(matched(&index, &from_contents(&[name + 1_000_000])), [0]);
+        assert_eq!(matched(&index, &from_contents(&[name + 1_000_000])), [0, 0]);
     }
-    assert_eq!(index.stats().unmatched_event_blocks, 1_000);
-    assert_eq!(matched(&index, &from_contents(&[1])), [16]);
+    assert_eq!(index.unmatched_event_blocks(), [1_000, 0]);
+    let held = from_contents(&[2_000_000]);
+    store(&index, b, &[5_000], None, &[2_000_000], Medium::Gpu);
+    assert_eq!(matched(&index, &held), [0, 16]);
+    assert_eq!(index.unmatched_event_blocks(), [1_000, 0], "a match elsewhere says nothing of it");
+    assert_eq!(matched(&index, &from_contents(&[1])), [16, 0]);
     assert_eq!(index.stats().unmatched_event_blocks, 0);
 }
 

@@ -42,7 +42,7 @@ fn histories_reach_every_counter() {
             stats.orphaned,
             stats.orphans_dropped,
             stats.unknown_removals,
-            stats.touch_events,
+            stats.reused,
             stats.dropped,
             stats.evicted_capacity,
             stats.expired,

@@ -197,14 +197,24 @@ impl PrefixIndex {
         PyTuple::new(py, self.index.replicas())
     }
 
-    /// Add an empty replica and return its slot. `capacity_tokens` overrides the index's own.
-    #[pyo3(signature = (name, capacity_tokens=None))]
+    /// Add an empty replica and return its slot.
+    ///
+    /// Args:
+    ///     name: of at most 65,536 bytes.
+    ///     capacity_tokens: overrides the index's own.
+    ///     reuse_reports: its engine reports blocks that requests reuse, in the shape of a store (vLLM with
+    ///         `kv_cache_report_mode="full"`). A block stored again is then no further copy, and one removal ends it.
+    ///
+    /// Raises:
+    ///     ConfigError: the name is taken or cannot be one, or there is no room for another replica.
+    #[pyo3(signature = (name, capacity_tokens=None, *, reuse_reports=false))]
     fn add_replica(
         &self,
         name: Text<'_>,
         #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
+        reuse_reports: bool,
     ) -> PyResult<u16> {
-        let slot = self.index.add_replica(&name, self.capacity_blocks(capacity_tokens));
+        let slot = self.index.add_replica_with(&name, self.capacity_blocks(capacity_tokens), reuse_reports);
         slot.map(|slot| slot.0).map_err(errors::of_core)
     }
 
@@ -477,6 +487,12 @@ impl PrefixIndex {
     fn held_tokens(&self) -> Vec<u64> {
         let size = self.block_size() as u64;
         self.index.held_blocks().into_iter().map(|blocks| blocks * size).collect()
+    }
+
+    /// Blocks from store events of each slot since a query last matched there. Where it grows while prompts are routed, the
+    /// hashes of that engine and of the router do not agree.
+    fn unmatched_event_blocks(&self) -> Vec<u64> {
+        self.index.unmatched_event_blocks()
     }
 
     /// State and counters.

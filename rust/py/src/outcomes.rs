@@ -87,8 +87,8 @@ value_class! {
         adopted: usize,
         /// Blocks that found no room under `max_bytes`.
         dropped: usize,
-        /// The event repeated what was there: a touch.
-        touched: bool,
+        /// Blocks that a replica which reports reuse said again.
+        reused: usize,
     }
 }
 
@@ -131,8 +131,8 @@ value_class! {
         orphans_dropped: u64,
         /// Removals of what was not there.
         unknown_removals: u64,
-        /// Store events that were touches.
-        touch_events: u64,
+        /// Blocks that replicas which report reuse said again.
+        reused: u64,
         /// New blocks that found no room in their replica.
         dropped: u64,
         /// Blocks evicted by a replica's capacity.
@@ -143,7 +143,7 @@ value_class! {
         expired: u64,
         /// Blocks taken back by `retract`.
         retracted: u64,
-        /// Blocks from store events since a query last matched a replica that has events.
+        /// Blocks from store events of replicas that no query has matched since, over all replicas.
         unmatched_event_blocks: u64,
     }
 }

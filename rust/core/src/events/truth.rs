@@ -29,11 +29,6 @@ impl Engine {
         };
         let seed = parent.map_or(event.seed, |place| self.chunks.block(place).0);
         let chain = chain_of(seed, event.contents);
-        if event.parent.is_none() && self.is_repeated(slot, &chain, event.medium) {
-            done.touched = true;
-            self.counters.touch_events += 1;
-            return done;
-        }
         if self.is_over_budget() {
             done.dropped = chain.len();
             self.counters.dropped += chain.len() as u64;
@@ -44,7 +39,8 @@ impl Engine {
             self.adopt_orphans(event.engine.iter().copied().collect(), &mut done);
         }
         self.enforce_budget();
-        *self.unmatched.get_mut() += (done.stored + done.confirmed) as u64;
+        self.counters.reused += done.reused as u64;
+        self.unmatched.add(slot, (done.stored + done.confirmed) as u64);
         done
     }
 
@@ -131,14 +127,6 @@ impl Engine {
         self.hold(run, slot).filter(|hold| !hold.is_belief()).map(|_| place)
     }
 
-    /// Whether the replica knows all these blocks to have a copy on that medium.
-    fn is_repeated(&mut self, slot: Slot, chain: &[BlockHash], medium: Medium) -> bool {
-        let (matched, _) = self.descend(RunId::ROOT, chain);
-        let here =
-            |run: &RunId| matches!(self.hold(*run, slot), Some(Hold::Truth { copies }) if copies[medium.index()] > 0);
-        matched == chain.len() && self.path.iter().all(here)
-    }
-
     /// Puts an event's blocks in the orphan buffer: each waits for the one before.
     fn wait(&mut self, slot: Slot, mut parent: EngineHash, event: &StoredEvent<'_>, done: &mut Stored) {
         for (&name, &content) in event.engine.iter().zip(event.contents) {
@@ -203,6 +191,10 @@ impl Engine {
                 self.add_holder(run, slot, Hold::one_copy(medium));
                 self.link_last(run, slot);
                 done.stored += len as usize;
+            }
+            // The wire shows a second copy and a report of reuse alike: only the replica's owner can say which it is.
+            Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && self.replicas[slot.index()].reuse_reports => {
+                done.reused += len as usize;
             }
             Some(Hold::Truth { mut copies }) => {
                 copies[medium.index()] = copies[medium.index()].saturating_add(1);

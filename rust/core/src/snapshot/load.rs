@@ -65,7 +65,6 @@ fn read_settings(input: &mut Reader<'_>, key: u64) -> Result<Engine> {
     if engine.clock.is_nan() || engine.clock == f64::INFINITY || highest > u64::MAX / 2 {
         return corrupt("its counters are out of range");
     }
-    *engine.unmatched.get_mut() = std::mem::take(&mut stats.unmatched_event_blocks);
     engine.counters = stats;
     Ok(engine)
 }
@@ -79,10 +78,11 @@ fn read_replicas(input: &mut Reader<'_>, engine: &mut Engine) -> Result<Registry
     for slot in (0..slots as u16).map(Slot) {
         let (live, name) = (input.flag()?, input.text()?);
         names.push(live.then(|| name.to_owned()));
-        engine.open(slot, None);
-        engine.replicas[slot.index()].capacity = input.option()?;
-        let fed = input.flag()?;
+        let (capacity, reuse_reports, fed) = (input.option()?, input.flag()?, input.flag()?);
+        engine.open(slot, None, reuse_reports);
+        engine.replicas[slot.index()].capacity = capacity;
         engine.set_fed(slot, fed);
+        engine.unmatched.set(slot, input.u64()?);
     }
     Registry::restore(names).map_or_else(|| corrupt("its replicas' names clash"), Ok)
 }

@@ -17,21 +17,20 @@ use crate::config::Config;
 use crate::outcome::Stats;
 
 const MAGIC: &[u8; 8] = b"prefixrt";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The counters that are saved, in order; what follows from the state is not.
-fn counters(stats: &mut Stats) -> [&mut u64; 10] {
+fn counters(stats: &mut Stats) -> [&mut u64; 9] {
     [
         &mut stats.orphaned,
         &mut stats.orphans_dropped,
         &mut stats.unknown_removals,
-        &mut stats.touch_events,
+        &mut stats.reused,
         &mut stats.dropped,
         &mut stats.evicted_capacity,
         &mut stats.evicted_bytes,
         &mut stats.expired,
         &mut stats.retracted,
-        &mut stats.unmatched_event_blocks,
     ]
 }
 

@@ -52,7 +52,9 @@ fn write_replicas(out: &mut Writer, engine: &Engine, registry: &Registry) {
         out.u8(u8::from(name.is_some()));
         out.text(name.as_deref().unwrap_or(""));
         out.option(engine.replicas[slot].capacity);
+        out.u8(u8::from(engine.replicas[slot].reuse_reports));
         out.u8(u8::from(engine.is_fed(Slot(slot as u16))));
+        out.u64(engine.unmatched.blocks_of(Slot(slot as u16)));
     }
 }
 

@@ -125,6 +125,11 @@ pub fn saved(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(history.index.to_bytes())
 }
 
+/// The first replica of a history reports reuse, the others count copies.
+fn is_reporting(slot: Slot) -> bool {
+    slot.0 == 0
+}
+
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, engine: &T, twin: &T) -> Result<(), String> {
     if engine == twin { Ok(()) } else { Err(format!("{what}: engine {engine:?}, twin {twin:?}")) }
 }
@@ -146,7 +151,7 @@ impl History {
         let mut history = History { index, twin: Twin::new(config), naming, slots, now: 0.0, inserted, pinned };
         history.widen(usize::from(slots[2].0) + 1)?;
         for slot in slots {
-            history.twin.open(slot, None);
+            history.twin.open(slot, None, is_reporting(slot));
         }
         Ok(history)
     }
@@ -154,7 +159,9 @@ impl History {
     /// Adds replicas that hold nothing, up to so many.
     fn widen(&mut self, replicas: usize) -> Result<(), String> {
         for slot in self.index.slots()..replicas {
-            self.index.add_replica(&slot.to_string(), None).map_err(|error| error.to_string())?;
+            let reuse_reports = is_reporting(Slot(slot as u16));
+            let added = self.index.add_replica_with(&slot.to_string(), None, reuse_reports);
+            added.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -312,8 +319,10 @@ impl History {
                 let again = self.index.add_replica("again", None).map_err(|error| error.to_string())?;
                 same("slot", &again, &slot)?;
                 self.index.remove_replica(slot).map_err(|error| error.to_string())?;
-                self.index.add_replica(&slot.0.to_string(), None).map_err(|error| error.to_string())?;
-                self.twin.open(slot, None);
+                let reuse_reports = is_reporting(slot);
+                let added = self.index.add_replica_with(&slot.0.to_string(), None, reuse_reports);
+                added.map_err(|error| error.to_string())?;
+                self.twin.open(slot, None, reuse_reports);
             }
             given => {
                 let all = given == 2;

@@ -13,7 +13,9 @@ use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
 struct Replica {
     belief: BlockLru,
     capacity: Option<u64>,
+    reuse_reports: bool,
     fed: bool,
+    unmatched: u64,
 }
 
 /// The twin of the engine. Slots are made by `open` and may be opened again.
@@ -47,13 +49,13 @@ impl Twin {
     }
 
     /// An empty replica in that slot.
-    pub fn open(&mut self, slot: Slot, capacity: Option<u64>) {
+    pub fn open(&mut self, slot: Slot, capacity: Option<u64>, reuse_reports: bool) {
         if self.replicas.len() <= slot.index() {
             self.replicas.resize(slot.index() + 1, Replica::default());
         }
         self.clear(slot);
         self.replicas[slot.index()] =
-            Replica { capacity: capacity.or(self.config.capacity_blocks), ..Replica::default() };
+            Replica { capacity: capacity.or(self.config.capacity_blocks), reuse_reports, ..Replica::default() };
     }
 
     /// Whether the replica holds the block, believed or known.
@@ -68,9 +70,7 @@ impl Twin {
 
     /// A query matched this replica.
     pub fn matched(&mut self, slot: Slot) {
-        if self.replicas[slot.index()].fed {
-            self.counters.unmatched_event_blocks = 0;
-        }
+        self.replicas[slot.index()].unmatched = 0;
     }
 
     /// Leading tokens held, by the best medium of each block.
@@ -190,12 +190,6 @@ impl Twin {
             return done;
         };
         let chain = chain_of(start, event.contents);
-        let here = |block: &BlockHash| self.truth.copies(slot, *block)[event.medium.index()] > 0;
-        if event.parent.is_none() && chain.iter().all(here) {
-            done.touched = true;
-            self.counters.touch_events += 1;
-            return done;
-        }
         let mut before = start.0;
         let mut named = VecDeque::new();
         for (&name, &block) in event.engine.iter().zip(&chain) {
@@ -204,7 +198,8 @@ impl Twin {
             named.push_back(name);
         }
         self.adopt(named, &mut done);
-        self.counters.unmatched_event_blocks += (done.stored + done.confirmed) as u64;
+        self.counters.reused += done.reused as u64;
+        self.replicas[slot.index()].unmatched += (done.stored + done.confirmed) as u64;
         done
     }
 
@@ -240,6 +235,7 @@ impl Twin {
             memberships: believed + self.truth.pairs().count() as u64,
             event_names: self.names.len(),
             orphans: self.orphans.len(),
+            unmatched_event_blocks: self.replicas.iter().map(|replica| replica.unmatched).sum(),
             ..self.counters
         }
     }
@@ -279,6 +275,10 @@ impl Twin {
         self.place.insert(block, (before, depth));
         if self.replicas[slot.index()].belief.remove(block) {
             done.confirmed += 1;
+        } else if self.replicas[slot.index()].reuse_reports && self.truth.copies(slot, block)[medium.index()] > 0 {
+            done.reused += 1;
+            self.names.set(slot, name, block);
+            return;
         } else if self.truth.holds(slot, block) {
             done.copies += 1;
         } else {
