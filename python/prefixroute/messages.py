@@ -103,7 +103,7 @@ class CanonicalForm:
             return self.conversation(prompt)
         messages = prompt.get("messages")
         return self.conversation(
-            prompt.get("input", ()) if messages is None else messages,
+            prompt.get("input") if messages is None else messages,
             prompt.get("tools") or (),
             prompt.get("system") or prompt.get("instructions"),
         )
@@ -278,11 +278,16 @@ def answer_messages(output: Any) -> list[Any]:
 
     Args:
         output: the answer's text; a message; a list of content parts, or of items of the Responses API.
+
+    Raises:
+        TokensError: it is none of these.
     """
     if isinstance(output, Mapping):
         return [output if isinstance(output.get("role"), str) else {"role": "assistant", **output}]
     if isinstance(output, list) and any(_is_item(part) for part in output):
         return output
+    if output is not None and not isinstance(output, str | list | tuple):
+        raise TokensError(f"an answer must be a text, a message or a list of parts, got {type(output).__name__}")
     return [{"role": "assistant", "content": output}] if output else []
 
 
