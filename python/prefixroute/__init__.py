@@ -19,6 +19,7 @@ from prefixroute.errors import (
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import Policy, View
+from prefixroute.providers import PreWarmer, cache_key, fan_out
 from prefixroute.router import Decision, Router, Ticket
 from prefixroute.types import Caps, Namespace, Replica, Timing
 
@@ -32,6 +33,7 @@ __all__ = [
     "NoReplicaError",
     "OverloadedError",
     "Policy",
+    "PreWarmer",
     "PrefixIndex",
     "PrefixRouteError",
     "Replica",
@@ -43,6 +45,8 @@ __all__ = [
     "UnknownReplicaError",
     "View",
     "__version__",
+    "cache_key",
+    "fan_out",
     "hash_blocks",
 ]
 

@@ -1,0 +1,266 @@
+"""Usage objects of all providers in one form, and their own word on why a request missed the cache.
+
+Objects may be dicts or those of an SDK, the usage itself or the whole response around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from prefixroute.errors import ConfigError
+from prefixroute.providers.catalog import BATCH, STANDARD, Model
+
+_AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
+"""Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
+_DEPTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request, each counted once.
+
+    Attributes:
+        input_tokens: prompt tokens that were neither read from a cache nor written to one.
+        read_tokens: prompt tokens read from a cache.
+        write_tokens: prompt tokens written to a cache, by the name of the lifetime; ``""`` where none is named.
+        output_tokens: tokens of the answer, thinking included.
+        tier: service tier as reported, ``standard`` or ``batch`` for the two that all price lists know.
+    """
+
+    input_tokens: int
+    read_tokens: int = 0
+    write_tokens: Mapping[str, int] = field(default_factory=dict)
+    output_tokens: int = 0
+    tier: str = STANDARD
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be counted."""
+        counts = {"input": self.input_tokens, "read": self.read_tokens, "output": self.output_tokens}
+        counts |= {f"write {name}".strip(): count for name, count in self.write_tokens.items()}
+        for name, count in counts.items():
+            if type(count) is not int or count < 0:
+                raise ConfigError(f"{name} tokens of a usage must be an int of 0 or more, got {count!r}")
+        object.__setattr__(self, "write_tokens", MappingProxyType(dict(self.write_tokens)))
+
+    @property
+    def written(self) -> int:
+        """Tokens written, for any lifetime."""
+        return sum(self.write_tokens.values())
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt."""
+        return self.input_tokens + self.read_tokens + self.written
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the prompt read from a cache; 0 for an empty prompt."""
+        return self.read_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @classmethod
+    def of(cls, found: Any) -> Usage:
+        """Read a usage object or a response of any known provider.
+
+        Known are the Messages API (Claude, also on Vertex), chat completions and Responses (OpenAI, Azure, Mistral, xAI),
+        DeepSeek's hit and miss tokens, Gemini's ``usageMetadata`` and Bedrock's Converse.
+
+        Raises:
+            ConfigError: it is of no known form, or a count is impossible.
+        """
+        fields = _usage_fields(found)
+        for key, read in _FORMS.items():
+            if fields.get(key) is not None:
+                return read(fields)
+        raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {sorted(map(str, fields))}")
+
+    def usd(self, model: Model, lifetime: str | None = None) -> float:
+        """Return the dollars of the request by the prices of a model.
+
+        Args:
+            model: whose prices.
+            lifetime: of the tokens whose lifetime is not reported; the model's default unless given.
+        """
+        price = model.price(self.prompt_tokens, self.tier if self.tier in _tiers(model) else STANDARD)
+        name = model.mode().lifetime(lifetime).name
+        written = sum(price.usd(count, "write", key or name) for key, count in self.write_tokens.items())
+        return written + sum(
+            price.usd(count, kind)
+            for kind, count in (
+                ("input", self.input_tokens),
+                ("read", self.read_tokens),
+                ("output", self.output_tokens),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A provider's own word on a miss.
+
+    Attributes:
+        reason: in the provider's words: ``system_changed``, ``prompt_cache_key_changed``, ...
+        missed_tokens: about how many tokens it concerns, None where that is not reported.
+    """
+
+    reason: str
+    missed_tokens: int | None = None
+
+
+def diagnosis_of(response: Any) -> Diagnosis | None:
+    """Return what a response says about its own miss: Claude's ``diagnostics.cache_miss_reason``, OpenAI's
+    ``prompt_cache_diagnostics``. None where it says nothing, says that it hit, or cannot tell.
+    """  # noqa: D205 - one sentence
+    fields = _mapping(response)
+    miss = _mapping(_mapping(fields.get("diagnostics")).get("cache_miss_reason"))
+    if miss.get("type"):
+        return Diagnosis(str(miss["type"]), _count(miss.get("cache_missed_input_tokens")))
+    told = _mapping(fields.get("prompt_cache_diagnostics"))
+    if told.get("type") == "cache_miss" and told.get("reason"):
+        return Diagnosis(str(told["reason"]), _count(told.get("cache_missed_tokens")))
+    return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Return the fields of a dict or of an SDK's object; none of anything else."""
+    if isinstance(value, Mapping):
+        return value
+    for name in ("model_dump", "to_dict"):
+        dump = getattr(value, name, None)
+        if callable(dump) and not isinstance(value, type):
+            dumped = dump()
+            return dumped if isinstance(dumped, Mapping) else {}
+    return vars(value) if hasattr(value, "__dict__") and not isinstance(value, type) else {}
+
+
+def _usage_fields(found: Any) -> Mapping[str, Any]:
+    fields = _mapping(found)
+    for _ in range(_DEPTH):
+        inner = next((fields[name] for name in _AROUND if fields.get(name) is not None), None)
+        if inner is None or not _mapping(inner):
+            break
+        fields = _mapping(inner)
+    return fields
+
+
+def _tiers(model: Model) -> set[str]:
+    return {price.tier for price in model.prices}
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
+def _tokens(fields: Mapping[str, Any], *names: str) -> int:
+    """Return the first of the fields that is there, a count; 0 where none is."""
+    for name in names:
+        value = fields.get(name)
+        if value is None:
+            continue
+        count = _count(value)
+        if count is None:
+            raise ConfigError(f"{name} of a usage must be a whole number of 0 or more, got {value!r:.40}")
+        return count
+    return 0
+
+
+def _tier(fields: Mapping[str, Any]) -> str:
+    named = fields.get("service_tier")
+    return (
+        BATCH if named == BATCH else named if isinstance(named, str) and named not in ("default", "auto") else STANDARD
+    )
+
+
+def _anthropic(fields: Mapping[str, Any]) -> Usage:
+    """Claude: ``input_tokens`` leave out those read from a cache and written to it."""
+    details = _mapping(fields.get("input_tokens_details"))
+    if details:
+        return _openai(fields)
+    by_lifetime = _mapping(fields.get("cache_creation"))
+    write = {
+        name: _tokens(by_lifetime, f"ephemeral_{name}_input_tokens")
+        for name in ("5m", "1h")
+        if by_lifetime.get(f"ephemeral_{name}_input_tokens")
+    }
+    unnamed = max(0, _tokens(fields, "cache_creation_input_tokens") - sum(write.values()))
+    return Usage(
+        _tokens(fields, "input_tokens"),
+        _tokens(fields, "cache_read_input_tokens"),
+        write | ({"": unnamed} if unnamed else {}),
+        _tokens(fields, "output_tokens"),
+        _tier(fields),
+    )
+
+
+def _openai(fields: Mapping[str, Any]) -> Usage:
+    """Chat completions and Responses: the prompt's tokens are all of them; details name those read and written."""
+    details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
+    by_lifetime = _mapping(details.get("cache_write_tokens_details"))
+    named = {name: _tokens(by_lifetime, f"ttl_{name}_tokens") for name in ("30m", "12h")}
+    write = {name: count for name, count in named.items() if count}
+    unnamed = max(0, _tokens(details, "cache_write_tokens") - sum(write.values()))
+    if unnamed:
+        write[""] = unnamed
+    read, prompt = _tokens(details, "cached_tokens"), _tokens(fields, "prompt_tokens", "input_tokens")
+    return _split(prompt, read, write, _tokens(fields, "completion_tokens", "output_tokens"), _tier(fields))
+
+
+def _deepseek(fields: Mapping[str, Any]) -> Usage:
+    hit, miss = _tokens(fields, "prompt_cache_hit_tokens"), _tokens(fields, "prompt_cache_miss_tokens")
+    return Usage(miss, hit, {}, _tokens(fields, "completion_tokens"))
+
+
+def _gemini(fields: Mapping[str, Any]) -> Usage:
+    """Gemini: the prompt's tokens include the cached ones; thinking is counted apart from the candidates."""
+    read = _tokens(fields, "cachedContentTokenCount", "cached_content_token_count")
+    prompt = _tokens(fields, "promptTokenCount", "prompt_token_count")
+    output = _tokens(fields, "candidatesTokenCount", "candidates_token_count")
+    return _split(prompt, read, {}, output + _tokens(fields, "thoughtsTokenCount", "thoughts_token_count"), STANDARD)
+
+
+def _bedrock(fields: Mapping[str, Any]) -> Usage:
+    """Bedrock's Converse: ``inputTokens`` leave out those read from a cache and written to it."""
+    written = _tokens(fields, "cacheWriteInputTokens")
+    return Usage(
+        _tokens(fields, "inputTokens"),
+        _tokens(fields, "cacheReadInputTokens"),
+        {"": written} if written else {},
+        _tokens(fields, "outputTokens"),
+    )
+
+
+def _split(prompt: int, read: int, write: Mapping[str, int], output: int, tier: str) -> Usage:
+    rest = prompt - read - sum(write.values())
+    if rest < 0:
+        raise ConfigError(f"a usage names {read} tokens read and {sum(write.values())} written of a prompt of {prompt}")
+    return Usage(rest, read, write, output, tier)
+
+
+_FORMS = {
+    "prompt_cache_hit_tokens": _deepseek,
+    "prompt_tokens": _openai,
+    "input_tokens": _anthropic,
+    "promptTokenCount": _gemini,
+    "prompt_token_count": _gemini,
+    "inputTokens": _bedrock,
+}
+"""The field that tells each form, the most telling first."""
+
+
+def ideal_usd(usage: Usage, reusable_tokens: int, model: Model, lifetime: str | None = None) -> float:
+    """Return what the request would have cost had ``reusable_tokens`` of its prompt been read from the cache.
+
+    The rest costs what the rest did cost: what was written stays written, as far as it is not read.
+    """
+    more = min(max(0, reusable_tokens - usage.read_tokens), usage.input_tokens + usage.written)
+    write, left = dict(usage.write_tokens), more
+    for name, count in usage.write_tokens.items():
+        taken = min(left, count)
+        write[name] = count - taken
+        left -= taken
+    better = Usage(usage.input_tokens - left, usage.read_tokens + more, write, usage.output_tokens, usage.tier)
+    return better.usd(model, lifetime)
