@@ -185,23 +185,25 @@ class Account:
         slack = 2 * BLOCK_TOKENS * scale + (self._model.mode().increment_tokens or 0)
         if lost <= slack:
             return Verdict(verdict.id, usage, verdict.usd, expected)
-        position = None
-        if call.told is not None:
-            reason = call.told.reason
+        told, position = call.told, None
+        if told is not None:
+            reason = told.reason
         elif expected < self._model.minimum_tokens:
             reason = UNDER_MINIMUM
-        elif usage.read_tokens >= known * BLOCK_TOKENS * scale - slack:
-            reason, position = CHANGED, round(common * BLOCK_TOKENS * scale)
         else:
             reason = self._why(call, hashes, depths, known)
+            parted = common if 0 < common < len(before) else known
+            # Where prompts part, an entry that ends behind that place cannot be hit, however live it is.
+            if reason in (CHANGED, UNKNOWN) and parted < len(hashes):
+                reason, position = CHANGED, round(parted * BLOCK_TOKENS * scale)
         ideal = ideal_usd(usage, expected, self._model, self._lifetime.name)
         lost_usd = max(0.0, verdict.usd - ideal)
-        return Verdict(
-            verdict.id, usage, verdict.usd, expected, lost, lost_usd, reason, call.told is not None, position
-        )
+        return Verdict(verdict.id, usage, verdict.usd, expected, lost, lost_usd, reason, told is not None, position)
 
     def _why(self, call: _Call, hashes: list[int], depths: Mapping[tuple[str, str], int], known: int) -> str:
         """Return why blocks that some call had were not hit: whose they are, and whether they could be read."""
+        if not known:
+            return UNKNOWN
         holders = [name for name, depth in depths.items() if depth == known]
         if call.space not in holders:
             return OTHER_KEY if any(scope == call.space[0] for scope, _ in holders) else OTHER_SCOPE

@@ -34,13 +34,17 @@ def shard_of(user_id: str | int | bytes, shards: int) -> int:
         ConfigError: an id that is empty or of another type, or an impossible number of shards.
     """
     check_int("shards", shards, 1, MOST_SHARDS)
-    key = int.from_bytes(blake2b(_bytes(user_id), digest_size=8).digest(), "big")
-    shard, jump = -1, 0
-    while jump < shards:
-        shard = jump
+    return jump_hash(int.from_bytes(blake2b(_bytes(user_id), digest_size=8).digest(), "big"), shards)
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """Return the bucket, 0 to ``buckets`` - 1, of a 64-bit key: jump consistent hashing, source as in :func:`shard_of`."""
+    bucket, jump = -1, 0
+    while jump < buckets:
+        bucket = jump
         key = (key * _JUMP + 1) & _MASK
-        jump = int((shard + 1) * ((1 << 31) / ((key >> 33) + 1)))
-    return shard
+        jump = int((bucket + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return bucket
 
 
 def cache_key(user_id: str | int | bytes, shards: int, *, prefix: str = "shard") -> str:

@@ -83,7 +83,7 @@ def _provider(table: Mapping[str, Any]) -> Provider:
     day = given.get("date")
     if not isinstance(day, date) or isinstance(day, datetime):
         raise ConfigError(f"date must be a date such as 2026-11-15, got {day!r}")
-    common = {"provider": given.get("name"), "date": day, "source": given.get("source")}
+    common = {"provider": given.get("name"), "date": day} | ({"source": given["source"]} if "source" in given else {})
     models = tuple(_model(one, modes, common) for one in _tables(given.pop("models", []), "models"))
     if given.get("usage") not in USAGES:
         raise ConfigError(f"usage must be {', '.join(USAGES)}, got {given.get('usage')!r}")

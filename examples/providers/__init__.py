@@ -1,0 +1,1 @@
+"""Examples for users of LLM APIs, see README.md."""
