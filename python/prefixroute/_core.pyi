@@ -41,6 +41,7 @@ __all__ = [
     "MAX_BLOCK_SIZE",
     "MAX_BLOCKS",
     "BYTES_PER_TOKEN",
+    "PROVISIONAL_S",
 ]
 
 __version__: str
@@ -50,6 +51,7 @@ MAX_NAME_BYTES: int
 MAX_BLOCK_SIZE: int
 MAX_BLOCKS: int
 BYTES_PER_TOKEN: int
+PROVISIONAL_S: float
 
 # Anything with the buffer protocol (collections.abc.Buffer from Python 3.12 on).
 class _Buffer(Protocol):
@@ -107,6 +109,7 @@ class PrefixIndex:
         capacity_tokens: int | None = None,
         max_bytes: int | None = None,
         ttl_s: float | None = None,
+        provisional_s: float | None = ...,
     ) -> PrefixIndex: ...
     @property
     def block_size(self) -> int: ...
@@ -117,6 +120,7 @@ class PrefixIndex:
     ) -> int: ...
     def remove_replica(self, name: str) -> None: ...
     def clear(self, name: str | None = None) -> None: ...
+    def new_epoch(self) -> None: ...
     def set_capacity(self, name: str, tokens: int | None) -> None: ...
     def match(
         self, prompt: _Prompt, namespace: _Namespace | None = None, out: NDArray[np.uint32] | None = None
@@ -161,6 +165,16 @@ class PrefixIndex:
         medium: _Medium | None = None,
         now: float = 0.0,
     ) -> Stored: ...
+    def apply_stored_hashes(
+        self,
+        name: str,
+        block_hashes: _Hashes,
+        *,
+        parent: int | bytes | None = None,
+        medium: _Medium | None = None,
+        now: float = 0.0,
+    ) -> Stored: ...
+    def expect_events(self, name: str) -> None: ...
     def apply_removed(self, name: str, block_hashes: _Hashes, *, medium: _Medium | None = None) -> Removed: ...
     def apply_cleared(self, name: str) -> None: ...
     def expire(self, now: float) -> int: ...

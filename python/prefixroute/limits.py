@@ -1,4 +1,4 @@
-"""Limits that hold everywhere: index, router, hashing, traces and commands. The compiled core owns each of them.
+"""Limits and defaults that hold everywhere: index, router, hashing, traces and commands. The compiled core owns each.
 
 Attributes:
     BYTES_PER_TOKEN: bytes of text that count as one token until calibrated.
@@ -6,10 +6,11 @@ Attributes:
     MAX_BLOCK_SIZE: tokens of a block; the least is 1.
     MAX_NAME_BYTES: bytes of a replica's name in UTF-8.
     MAX_REPLICAS: replicas at once.
+    PROVISIONAL_S: seconds that belief lasts by default at a replica that sends events, unless they confirm it.
 """
 
 from __future__ import annotations
 
-from prefixroute._core import BYTES_PER_TOKEN, MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_NAME_BYTES, MAX_REPLICAS
+from prefixroute._core import BYTES_PER_TOKEN, MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_NAME_BYTES, MAX_REPLICAS, PROVISIONAL_S
 
-__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_REPLICAS"]
+__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_REPLICAS", "PROVISIONAL_S"]

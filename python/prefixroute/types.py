@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from prefixroute.errors import ConfigError
+from prefixroute.limits import PROVISIONAL_S
 from prefixroute.validation import check_float, check_int
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
@@ -108,7 +109,8 @@ class Timing:
         ticket_s: a request without progress for so long is given up and refunded.
         slow_start_s: a fresh or readmitted replica reaches its full share after so long.
         report_fresh_s: a reported load older than this is unknown (SGLang's router: 5).
-        provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2).
+        provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2). It goes to the
+            index that the router makes; an index given with ``index=`` has its own.
         window_s: length of the window of prefill seconds (Preble: 180).
     """
 
@@ -116,7 +118,7 @@ class Timing:
     ticket_s: float = 600.0
     slow_start_s: float = 30.0
     report_fresh_s: float = 5.0
-    provisional_s: float = 2.0
+    provisional_s: float = PROVISIONAL_S
     window_s: float = 180.0
 
     def __post_init__(self) -> None:

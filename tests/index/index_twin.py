@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 BLOCK = 3
-PROVISIONAL_S = 2.0
-"""Seconds that a decision is believed at a replica that sends events (design decision 6)."""
 
 Path = tuple[int, ...]
 
@@ -71,8 +69,8 @@ class Replica:
 
 
 class Twin:
-    def __init__(self, capacity: int | None, ttl_s: float | None) -> None:
-        self.capacity, self.ttl_s = capacity, ttl_s
+    def __init__(self, capacity: int | None, ttl_s: float | None, provisional_s: float | None = 2.0) -> None:
+        self.capacity, self.ttl_s, self.provisional_s = capacity, ttl_s, provisional_s
         self.slots: list[str | None] = []
         self.replicas: dict[str, Replica] = {}
         self.stamp = 0
@@ -139,7 +137,7 @@ class Twin:
         replica.evict()
 
     def expire_replica(self, replica: Replica) -> int:
-        spans = [span for span in (self.ttl_s, PROVISIONAL_S if replica.fed else None) if span is not None]
+        spans = [span for span in (self.ttl_s, self.provisional_s if replica.fed else None) if span is not None]
         gone = 0
         while spans:
             block = replica.oldest()

@@ -106,7 +106,10 @@ def test_caches(calls: list[tuple[str, list[Any]]]) -> None:
     assert entries.cached_tokens >= 0
 
 
+SETTINGS = ["block_size", "capacity_tokens", "max_bytes", "ttl_s", "provisional_s"]
+
+
 @pytest.mark.parametrize("make", [PrefixIndex, ReplicaCache, EntryCache])
-@given(values=st.dictionaries(st.sampled_from(["block_size", "capacity_tokens", "max_bytes", "ttl_s"]), anything))
+@given(values=st.dictionaries(st.sampled_from(SETTINGS), anything))
 def test_settings(make: Any, values: dict[str, Any]) -> None:
     attempt(make, **values)

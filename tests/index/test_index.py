@@ -178,6 +178,7 @@ def test_out_may_be_longer_and_may_overlap_the_prompt(index: PrefixIndex) -> Non
         ({"max_bytes": -1}, "max_bytes must be 0..=18446744073709551615, got -1"),
         ({"ttl_s": 0.0}, "ttl must be a positive number of seconds, got 0"),
         ({"ttl_s": float("nan")}, "got NaN"),
+        ({"provisional_s": 0.0}, "provisional_s must be a positive number of seconds, got 0"),
     ],
 )
 def test_settings_have_limits(settings: dict[str, Any], message: str) -> None:

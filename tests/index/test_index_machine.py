@@ -17,6 +17,7 @@ from prefixroute.index import PrefixIndex
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 # Long stretches of one branch with a few others: what makes a tree split and merge.
 STEPS = st.lists(st.sampled_from([1, 1, 1, 1, 2, 3]), max_size=10).map(tuple)
+SPAN = st.none() | st.sampled_from([1.0, 2.0, 5.0])
 CAPACITY = st.none() | st.integers(0, 12)
 MEDIA = st.sampled_from(["GPU", "GPU", "CPU", "DISK"])
 EVENT_MEDIA = {"GPU": ["GPU", None], "CPU": ["CPU", "CPU_PINNED"], "DISK": ["DISK", "STORAGE", "EXTERNAL"]}
@@ -37,11 +38,11 @@ class IndexMachine(RuleBasedStateMachine):
         self.insertions: list[tuple[str, Path, Any, int]] = []
         self.pins: list[tuple[str, Path]] = []
 
-    @initialize(capacity=CAPACITY, ttl_s=st.none() | st.sampled_from([1.0, 5.0]))
-    def create(self, capacity: int | None, ttl_s: float | None) -> None:
+    @initialize(capacity=CAPACITY, ttl_s=SPAN, provisional_s=SPAN)
+    def create(self, capacity: int | None, ttl_s: float | None, provisional_s: float | None) -> None:
         tokens_of = None if capacity is None else capacity * BLOCK + 2
-        self.index = PrefixIndex(block_size=BLOCK, capacity_tokens=tokens_of, ttl_s=ttl_s)
-        self.twin = Twin(capacity, ttl_s)
+        self.index = PrefixIndex(block_size=BLOCK, capacity_tokens=tokens_of, ttl_s=ttl_s, provisional_s=provisional_s)
+        self.twin = Twin(capacity, ttl_s, provisional_s)
 
     @rule(target=paths, start=st.just(()) | paths, more=STEPS)
     def path(self, start: Path, more: Path) -> Path:

@@ -358,6 +358,28 @@ def test_rates_are_learned_from_the_work_ahead(make_router: Make, clock: Any) ->
     assert router.stats()["replicas"]["a"]["tokens_per_s"] == pytest.approx(2_000.0)
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["before the first event", "after it"])
+def test_routed_blocks_are_provisional_for_as_long_as_the_router_was_told(clock: Any, heard: bool) -> None:
+    router = Router({"fed": Replica(events=True)}, clock=clock, timing=Timing(provisional_s=30.0))
+    if heard:
+        router.apply_stored("fed", [1], token_ids=list(range(90_000, 90_016)))
+    prompt = list(range(4_000))
+    ticket = router.route(prompt)
+    assert ticket.hit_tokens == 0
+    hits = []
+    for clock.now in (1.0, 3.0, 10.0, 29.0, 31.0):
+        hits.append(router.choose(prompt).hit_tokens)
+    assert hits == [3_984, 3_984, 3_984, 3_984, 0]
+    assert ticket.open
+
+
+def test_provisional_blocks_may_stay_for_good(clock: Any) -> None:
+    router = Router({"fed": Replica(events=True)}, clock=clock, timing=Timing(provisional_s=float("inf")))
+    router.route(TOKENS).first_token()
+    clock.now = 1e6
+    assert router.choose(TOKENS).hit_tokens == 1_984
+
+
 def test_events_feed_the_belief_and_make_routed_blocks_provisional(clock: Any) -> None:
     router = Router(["fed", "own"], clock=clock)
     router.apply_stored("fed", [101, 102], parent=None, token_ids=list(range(32)))

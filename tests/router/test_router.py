@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
@@ -223,8 +222,6 @@ def test_tiers_count_by_their_credits() -> None:
     for wrong in ((1.0, 0.5), (1.0, 2.0, 0.0)):
         with pytest.raises(ConfigError, match="three numbers from 0 to 1"):
             Router(tier_credits=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="an index that knows tiers"):
-        Router(tier_credits=(1.0, 0.5, 0.5), index=FakeBelief())
 
 
 def test_a_seed_may_be_any_whole_number_and_a_cost_anything_that_prices_prefill() -> None:

@@ -1,7 +1,7 @@
 """The Router and what comes out of it."""
 
+from prefixroute.belief import Belief
 from prefixroute.messages import canonical
-from prefixroute.router.belief import Belief
 from prefixroute.router.decision import Decision
 from prefixroute.router.loads import LOADS
 from prefixroute.router.record import replay

@@ -9,9 +9,9 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
 
 if TYPE_CHECKING:
+    from prefixroute.belief import Blocks
     from prefixroute.policies.base import Policy
     from prefixroute.policies.view import View
-    from prefixroute.router.belief import Blocks
 
 Limits: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, bool]
 """The caller's candidates and exclusions, and whether a bound session goes to its replica or nowhere."""

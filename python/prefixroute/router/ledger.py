@@ -10,7 +10,7 @@ from prefixroute.router.fleet import DRAINING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prefixroute.router.belief import Belief, Booked
+    from prefixroute.belief import Belief, Booked
     from prefixroute.router.book import LoadBook
     from prefixroute.router.decision import Decision
     from prefixroute.router.fleet import Fleet, Member, Process
@@ -91,9 +91,8 @@ class Ledger:
     def __init__(self, fleet: Fleet, book: LoadBook, belief: Belief, bindings: Bindings, timing: Timing) -> None:
         """Start empty."""
         self.fleet, self.book, self.belief, self.bindings = fleet, book, belief, bindings
-        self.ttl_s, self.provisional_s = timing.ticket_s, timing.provisional_s
+        self.ttl_s = timing.ticket_s
         self.ended: OrderedDict[str, Attempt] = OrderedDict()
-        self.unconfirmed: deque[tuple[float, Attempt]] = deque()
         self.attempts: OrderedDict[int, Attempt] = OrderedDict()
         self.keys: dict[str, Attempt] = {}
         self.dropped: deque[int] = deque()
@@ -109,8 +108,6 @@ class Ledger:
         attempt.epoch = epoch
         attempt.booked = self.belief.insert(name, decision._blocks, None, now)  # first: it alone may raise
         self.attempts[attempt.ident] = attempt
-        if member.replica.events:
-            self.unconfirmed.append((now + self.provisional_s, attempt))
         self.book.book(slot, attempt.queued, view.prompt_tokens, view.decision_id, missed=attempt.hit == 0)
         attempt.ahead = self.book.queued[slot]
         self.counts["committed"] += 1
@@ -268,12 +265,3 @@ class Ledger:
             if now - attempt.progress <= self.ttl_s:
                 return
             self.abort(attempt, "expired")
-
-    def retract_unconfirmed(self, now: float) -> None:
-        """Take back provisional blocks that no event has confirmed in time."""
-        unconfirmed = self.unconfirmed
-        while unconfirmed and unconfirmed[0][0] <= now:
-            _, attempt = unconfirmed.popleft()
-            if attempt.booked is not None and attempt.member.generation == attempt.generation:
-                self.belief.retract(attempt.name, attempt.decision._blocks, attempt.booked)
-                attempt.booked = None

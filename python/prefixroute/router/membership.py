@@ -19,7 +19,7 @@ from prefixroute.router.loads import LOADS
 from prefixroute.types import LoadReport, Replica, Timing
 
 if TYPE_CHECKING:
-    from prefixroute.router.belief import Belief
+    from prefixroute.belief import Belief
 
 Capacity = int | Mapping[str, int]
 
@@ -117,8 +117,7 @@ class Membership:
         """Void all belief: the weights have changed. What is in flight now is not believed when it finishes either."""
         with self._lock:
             self._epoch += 1
-            void = getattr(self._index, "new_epoch", None) or self._index.clear
-            void()
+            self._index.new_epoch()
             for mirror in self._mirrors:
                 mirror.new_epoch()
 
@@ -181,27 +180,34 @@ class Membership:
         Raises:
             EventError: this router matches text, which token-id events cannot describe.
         """
-        return self._apply("apply_stored", name, block_hashes, event)
+        self._hear(name, event)
+        return self._index.apply_stored(name, block_hashes, **event)
+
+    def apply_stored_hashes(self, name: str, block_hashes: Any, **event: Any) -> Any:
+        """Apply the same from a replica that hashes prompts as the index does, see :meth:`PrefixIndex.apply_stored_hashes`."""
+        self._hear(name, event)
+        return self._index.apply_stored_hashes(name, block_hashes, **event)
 
     def apply_removed(self, name: str, block_hashes: Any, **event: Any) -> Any:
         """Apply an engine's event that blocks were removed, see :meth:`PrefixIndex.apply_removed`."""
-        return self._apply("apply_removed", name, block_hashes, event)
+        self._hear(name, event)
+        return self._index.apply_removed(name, block_hashes, **event)
 
     def apply_cleared(self, name: str) -> None:
         """Apply an engine's event that its cache was cleared, see :meth:`PrefixIndex.apply_cleared`."""
-        self._apply("apply_cleared", name, None, {})
+        self._hear(name, {})
+        self._index.apply_cleared(name)
 
-    def _apply(self, what: str, name: str, block_hashes: Any, event: dict[str, Any]) -> Any:
+    def _hear(self, name: str, event: Mapping[str, Any]) -> None:
+        """Note that a replica sends events, and from which tiers."""
         if self._text:
             raise EventError("this router matches text: KV events name token ids, which say nothing about it")
         with self._lock:
             member = self._fleet[name]
             if not member.replica.events:
                 member.replica = replace(member.replica, events=True)
-            if event.get("medium") not in (None, MEDIA[0]) and hasattr(self._index, "match_media"):
-                member.tiered = True
-        apply = getattr(self._index, what)
-        return apply(name) if block_hashes is None else apply(name, block_hashes, **event)
+                self._index.expect_events(name)
+            member.tiered |= event.get("medium") not in (None, MEDIA[0])
 
     def _time(self, now: float | None) -> float:
         """Return a time that can be compared with any other: that given, else the clock's."""
@@ -219,6 +225,8 @@ class Membership:
     def _add(self, name: str, replica: Replica, now: float | None) -> None:
         self._check(name, replica)
         slot = self._index.add_replica(name, self._capacity_of(name, replica))
+        if replica.events:
+            self._index.expect_events(name)
         self._book.reset(slot)
         self._fleet.add(name, slot, replica, now)
         if slot >= len(self._out):
@@ -251,6 +259,8 @@ class Membership:
         capacity = self._capacity_of(name, replica)
         if capacity != self._capacity_of(name, member.replica):
             self._index.set_capacity(name, capacity)
+        if replica.events:
+            self._index.expect_events(name)
         renewed = replica.incarnation != member.replica.incarnation
         member.replica = replica
         if renewed:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prefixroute.belief import Belief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
@@ -35,14 +36,14 @@ from prefixroute.router.tickets import Ticket
 from prefixroute.types import EMPTY_ATTRS, Caps, Namespace, Replica, Timing, new_tuple
 
 if TYPE_CHECKING:
+    from prefixroute.belief import Blocks
     from prefixroute.policies import Answer
-    from prefixroute.router.belief import Belief, Blocks
     from prefixroute.router.fleet import Process
 
 _LOG = logging.getLogger("prefixroute")
 _UNASKED = (None,) * 10
 SWEEP_S = 1.0
-"""Seconds between two looks for expired tickets, idle sessions and unconfirmed blocks."""
+"""Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
 
 
 class Router(Membership):
@@ -65,7 +66,8 @@ class Router(Membership):
         clock: returns seconds; used where ``now=`` is not given.
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
         recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
-        index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`.
+        index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`. One that is given has lifetimes of its own:
+            ``ttl_s`` and ``timing.provisional_s`` are not applied to it.
         ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
         max_bytes: memory of the index; ``None`` = unbounded.
         tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75, 0.25);
@@ -107,13 +109,13 @@ class Router(Membership):
         timer: Callable[[], float] | None = time.perf_counter,
     ) -> None:
         if index is not None:
-            if not hasattr(index, "hash_and_match"):
-                raise ConfigError(f"index must be a PrefixIndex or a belief with its methods, got {index!r}")
+            if not isinstance(index, Belief):
+                raise ConfigError(f"index must be a PrefixIndex or a belief with all its methods, got {index!r}")
             block_size = index.block_size
         check_options(seed, hash_seed, clock, timer, record, caps, timing, cost)
         settings, self._notes = apply_preset(policy, block_size, capacity_tokens, ttl_s, given=index is not None)
         self._settings, self._block_size = settings, settings.block_size
-        index = new_index(settings, max_bytes) if index is None else index
+        index = new_index(settings, max_bytes, timing.provisional_s) if index is None else index
         super().__init__(index, settings.capacity_tokens, load, recent_window, timing, clock, hash_seed)
         self._policy = as_policy(policy)
         self._policy_name = policy if isinstance(policy, str) else self._policy.name
@@ -361,10 +363,7 @@ class Router(Membership):
         self._ledger.sweep(now)
         if now >= self._sweep_at:
             self._bindings.sweep(now)
-            self._ledger.retract_unconfirmed(now)
-            expire = getattr(self._index, "expire", None)
-            if expire is not None:
-                expire(now)
+            self._index.expire(now)
             self._sweep_at = now + SWEEP_S
 
     async def hash(self, prompt: Any, *, namespace: Namespace | None = None) -> BlockHashes:
@@ -406,8 +405,7 @@ class Router(Membership):
     def _by_medium(self, attempt: Attempt) -> Iterable[tuple[str, int]]:
         """Split the hit tokens of a request over the media that hold them, fastest first."""
         prefix = attempt.decision._blocks.head(-(-attempt.hit // self._block_size))  # what follows was booked just now
-        index: Any = self._index  # that of a tiered replica has match_media()
-        held: list[int] = index.match_media(prefix)[attempt.slot].tolist()
+        held: list[int] = self._index.match_media(prefix)[attempt.slot].tolist()
         left = attempt.hit
         for medium, tokens in zip(MEDIA, held, strict=True):
             yield medium, min(tokens, left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefixroute.router.belief import Belief
+    from prefixroute.belief import Belief
 
 
 class Settings(NamedTuple):
@@ -87,12 +88,17 @@ def apply_preset(
     return own._replace(**changed), tuple(notes)
 
 
-def new_index(settings: Settings, max_bytes: int | None) -> Belief:
+def new_index(settings: Settings, max_bytes: int | None, provisional_s: float) -> Belief:
     """Return a new index; raise :class:`ConfigError` for a block size that none can have."""
-    return PrefixIndex(block_size=settings.block_size, max_bytes=max_bytes, ttl_s=settings.ttl_s)
+    return PrefixIndex(
+        block_size=settings.block_size,
+        max_bytes=max_bytes,
+        ttl_s=settings.ttl_s,
+        provisional_s=provisional_s if isfinite(provisional_s) else None,
+    )
 
 
-def credited(index: Any, tier_credits: Sequence[float]) -> Callable[[Any], NDArray[np.float64]] | None:
+def credited(index: Belief, tier_credits: Sequence[float]) -> Callable[[Any], NDArray[np.float64]] | None:
     """Return a function from blocks to credited tokens by slot, or ``None`` if every tier counts in full."""
     if (
         not isinstance(tier_credits, Sequence)
@@ -102,7 +108,5 @@ def credited(index: Any, tier_credits: Sequence[float]) -> Callable[[Any], NDArr
         raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {tier_credits!r}")
     if all(credit == 1.0 for credit in tier_credits):
         return None
-    if not hasattr(index, "match_media"):
-        raise ConfigError("tier_credits need an index that knows tiers: one with match_media()")
     weights = np.asarray(tier_credits, np.float64)
     return lambda blocks: index.match_media(blocks) @ weights

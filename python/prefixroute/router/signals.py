@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.errors import OverloadedError
 
 if TYPE_CHECKING:
-    from prefixroute.router.belief import Belief
+    from prefixroute.belief import Belief
     from prefixroute.router.book import LoadBook
     from prefixroute.types import Caps, LoadReport
 
@@ -23,7 +23,6 @@ def gather(  # noqa: PLR0917  # one caller
     in_flight, queued, decoding = book.in_flight, book.queued, book.decoding
     if load == "recent":
         in_flight, queued, decoding = book.recent, book.recent_queued, book.recent_decoding
-    held = getattr(index, "held_tokens", None) if "held" in signals else None
     return (
         in_flight[:] if "in_flight" in signals else None,
         queued[:] if "queued" in signals else None,
@@ -31,7 +30,7 @@ def gather(  # noqa: PLR0917  # one caller
         book.recent[:] if "recent" in signals else None,
         book.fresh(now) if "reports" in signals else None,
         head,
-        None if held is None else list(held()),
+        index.held_tokens() if "held" in signals else None,
         book.last_miss[:] if "last_miss" in signals else None,
         book.window_s(now) if "window_s" in signals else None,
         book.rates[:] if "rates" in signals else None,

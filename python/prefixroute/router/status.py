@@ -105,20 +105,14 @@ def metrics_text(router: Router) -> str:
 
 
 def _index_numbers(router: Router) -> dict[str, int]:
-    describe = getattr(router._index, "stats", None)
-    return {} if describe is None else dict(describe().to_dict())
+    return router._index.stats().to_dict()
 
 
 def _index(router: Router, text: Text) -> None:
-    """Add what the index says of itself, if it says anything."""
-    held = getattr(router._index, "held_tokens", None)
-    if held is not None:
-        tokens, size = list(held()), router._block_size
-        blocks = [({"replica": n}, tokens[m.slot] // size) for n, m in router._fleet.members.items()]
-        text.family("index_blocks", "gauge", "Blocks believed held.", blocks)
-    numbers = _index_numbers(router)
-    if not numbers:
-        return
+    """Add what the index says of itself."""
+    tokens, size, numbers = router._index.held_tokens(), router._block_size, _index_numbers(router)
+    blocks = [({"replica": n}, tokens[m.slot] // size) for n, m in router._fleet.members.items()]
+    text.family("index_blocks", "gauge", "Blocks believed held.", blocks)
     text.family("index_bytes", "gauge", "Memory reserved by the index.", numbers["reserved_bytes"])
     evicted = [({"cause": cause}, numbers[field]) for cause, field in _EVICTIONS.items()]
     text.family("evicted_blocks_total", "counter", "Blocks that left the belief.", evicted)

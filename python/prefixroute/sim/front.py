@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 from zlib import crc32
 
 from prefixroute.router import Router, Ticket
-from prefixroute.sim.observe import EventBelief, EventFeed, Events, Perfect, PerfectBelief
+from prefixroute.sim.observe import EventFeed, Events, Perfect, PerfectBelief
 from prefixroute.sim.scenario import Scenario
 from prefixroute.sim.stores import BlockStore, Store
+from prefixroute.types import Replica
 from prefixroute.workload import Request
 
 UNLIMITED_TOKENS = 1 << 50
@@ -38,17 +38,13 @@ class Front:
         """Build the routers and connect what they observe."""
         observation = scenario.observation
         count = scenario.routers
-        beliefs: list[Any] = [None] * count
+        self._replica = Replica(events=isinstance(observation, Events))
         self._perfect: list[PerfectBelief] = []
-        self._feed: EventFeed | None = None
         if isinstance(observation, Perfect):
-            beliefs = self._perfect = [PerfectBelief(block_size, truth) for _ in range(count)]
-        elif isinstance(observation, Events):
-            beliefs = [EventBelief(block_size) for _ in range(count)]
-            self._feed = EventFeed(beliefs, observation, truth, later, scenario.seed)
+            self._perfect = [PerfectBelief(block_size, truth) for _ in range(count)]
         self.routers = [
             Router(
-                list(truth),
+                dict.fromkeys(truth, self._replica),
                 policy=scenario.policy,
                 block_size=block_size,
                 capacity_tokens=scenario.capacity_tokens or UNLIMITED_TOKENS,
@@ -60,8 +56,11 @@ class Front:
                 index=belief,
                 timer=None,
             )
-            for number, belief in enumerate(beliefs)
+            for number, belief in enumerate(self._perfect or [None] * count)
         ]
+        self._feed: EventFeed | None = None
+        if isinstance(observation, Events):
+            self._feed = EventFeed(self.routers, observation, truth, later, scenario.seed)
         self._only = self.routers[0] if count == 1 else None
         self._sticky = scenario.front == "sticky"
         self._turn = 0
@@ -104,7 +103,7 @@ class Front:
     def add(self, name: str) -> None:
         """Tell every router of a new replica."""
         for router in self.routers:
-            router.add_replica(name)
+            router.add_replica(name, self._replica)
 
     def remove(self, name: str) -> None:
         """Tell every router that a replica is gone."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from prefixroute.hashing import BlockHashes
-from prefixroute.sim.stores import BlockStore, Store
-from prefixroute.types import Namespace
+from prefixroute.errors import UnknownReplicaError
+from prefixroute.index import IndexStats
 from prefixroute.validation import check_float
-from prefixroute.workload import Request
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prefixroute.hashing import BlockHashes
+    from prefixroute.router import Router
+    from prefixroute.sim.replica import CacheEvent
+    from prefixroute.sim.stores import BlockStore, Store
+    from prefixroute.types import Namespace
+    from prefixroute.workload import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +30,20 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Perfect:
-    """A match asks the caches themselves: the upper bound of any index."""
+    """A match asks the caches themselves, as they are when the request is routed.
+
+    Under load this is no upper bound: caches do not hold yet what is in their queues, which routing history knows.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Belief is fed by the stored and removed events of the caches, and by nothing else.
+    """The router's own index, fed by the stored and removed events of the caches, as in production.
+
+    What was routed is believed for the router's ``Timing.provisional_s``; events confirm it.
 
     Args:
-        delay_s: seconds from a change to its arrival at the routers (time mode).
+        delay_s: seconds from a change to its arrival at the routers (timed mode).
         loss: share of event batches that never arrive, 0 to 1.
     """
 
@@ -48,60 +60,40 @@ Observation: TypeAlias = History | Perfect | Events
 
 
 class Insertion(NamedTuple):
-    """What an insert did to a belief that learns from elsewhere: nothing."""
+    """What an insert did to a belief that asks the caches: nothing."""
 
     held_before: int = 0
 
 
-class _Told:
-    """Common part of beliefs that routing does not change: slots and names."""
+class PerfectBelief:
+    """A belief that asks the caches. What the router books and what engines report change nothing.
 
-    def __init__(self, block_size: int) -> None:
-        self.block_size = block_size
-        self.names: list[str | None] = []
-
-    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:  # noqa: ARG002 - truth has its own
-        """Register a replica; a free slot is used again."""
-        if None in self.names:
-            slot = self.names.index(None)
-            self.names[slot] = name
-            return slot
-        self.names.append(name)
-        return len(self.names) - 1
-
-    def remove_replica(self, name: str) -> None:
-        """Forget a replica."""
-        self.names[self.names.index(name)] = None
-
-    def clear(self, name: str | None = None) -> None:
-        """Do nothing: only truth changes this belief."""
-
-    def set_capacity(self, name: str, tokens: int | None) -> None:
-        """Do nothing: only truth changes this belief."""
-
-    def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Insertion:  # noqa: ARG002
-        """Do nothing: only truth changes this belief."""
-        return Insertion()
-
-    def held_tokens(self) -> list[int]:
-        """Return the tokens each replica is believed to hold, by slot."""
-        return [0 if name is None else self._held_by(name) for name in self.names]
-
-    def _held_by(self, name: str) -> int:
-        raise NotImplementedError
-
-    def retract(self, name: str, prompt: Any, insertion: Any) -> None:
-        """Do nothing: only truth changes this belief."""
-
-
-class PerfectBelief(_Told):
-    """Belief is truth. The front says which request is being routed before it asks the router."""
+    A cache is asked for a request, not for hashes: the front sets :attr:`request` before it asks the router.
+    """
 
     def __init__(self, block_size: int, truth: Mapping[str, Store]) -> None:
         """Look into ``truth``, the stores by replica name, as they are at each match."""
-        super().__init__(block_size)
-        self._truth = truth
+        self.block_size = block_size
         self.request: Request | None = None
+        self._truth = truth
+        self._names: list[str | None] = []
+
+    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:  # noqa: ARG002 - the cache has its own
+        """Register a replica; a free slot is used again."""
+        if None not in self._names:
+            self._names.append(None)
+        slot = self._names.index(None)
+        self._names[slot] = name
+        return slot
+
+    def remove_replica(self, name: str) -> None:
+        """Forget a replica."""
+        self._names[self._slot(name)] = None
+
+    def _slot(self, name: str) -> int:
+        if name not in self._names:
+            raise UnknownReplicaError(f"no replica is named {name!r}")
+        return self._names.index(name)
 
     def hash_and_match(
         self,
@@ -111,68 +103,49 @@ class PerfectBelief(_Told):
     ) -> BlockHashes:
         """Write what each replica holds of the request being routed."""
         request, truth = self.request, self._truth
-        for slot, name in enumerate(self.names):
+        for slot, name in enumerate(self._names):
             out[slot] = truth[name].hit(request) if name is not None and request is not None else 0
         return prompt
 
-    def _held_by(self, name: str) -> int:
-        return self._truth[name].held_tokens
+    def match_media(self, prompt: BlockHashes, namespace: Namespace | None = None) -> NDArray[np.uint32]:
+        """Return the same as held on the GPU."""
+        held = np.zeros((len(self._names), 3), np.uint32)
+        self.hash_and_match(prompt, held[:, 0], namespace)
+        return held
+
+    def held_tokens(self) -> list[int]:
+        """Return the tokens each replica holds, by slot."""
+        return [0 if name is None else self._truth[name].held_tokens for name in self._names]
+
+    def stats(self) -> IndexStats:
+        """Return zeros: nothing is kept here."""
+        return _NOTHING
+
+    def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Insertion:  # noqa: ARG002
+        """Change nothing."""
+        self._slot(name)
+        return Insertion()
+
+    def expire(self, now: float) -> None:
+        """Change nothing."""
+
+    def _ignore(self, name: str | None = None, *_: Any, **__: Any) -> None:
+        """Change nothing."""
+        if name is not None:
+            self._slot(name)
+
+    clear = new_epoch = set_capacity = retract = expect_events = _ignore
+    apply_stored = apply_stored_hashes = apply_removed = apply_cleared = _ignore
 
 
-class EventBelief(_Told):
-    """Belief is the sum of the events that arrived: a set of block hashes for each replica."""
-
-    def __init__(self, block_size: int) -> None:
-        """Start knowing nothing."""
-        super().__init__(block_size)
-        self._held: dict[str, set[int]] = {}
-
-    def hash_and_match(
-        self,
-        prompt: BlockHashes,
-        out: NDArray[np.uint32],
-        namespace: Namespace | None = None,  # noqa: ARG002
-    ) -> BlockHashes:
-        """Write the leading tokens that each replica is said to hold; a lost event leaves a hole that ends the match."""
-        hashes = prompt.array.tolist()
-        for slot, name in enumerate(self.names):
-            held = self._held.get(name or "")
-            out[slot] = _leading(hashes, held) * self.block_size if held else 0
-        return prompt
-
-    def _held_by(self, name: str) -> int:
-        return len(self._held.get(name, ())) * self.block_size
-
-    def remove_replica(self, name: str) -> None:
-        """Forget a replica and what it was said to hold."""
-        super().remove_replica(name)
-        self._held.pop(name, None)
-
-    def clear(self, name: str | None = None) -> None:
-        """Forget what one replica, or every one, was said to hold."""
-        for gone in [name] if name is not None else list(self._held):
-            self._held.pop(gone, None)
-
-    def apply(self, name: str, stored: list[int], removed: list[int]) -> None:
-        """Take in a batch of one replica."""
-        if name in self.names:
-            held = self._held.setdefault(name, set())
-            held.difference_update(removed)
-            held.update(stored)
-
-
-def _leading(hashes: list[int], held: set[int]) -> int:
-    for position, block in enumerate(hashes):
-        if block not in held:
-            return position
-    return len(hashes)
+_NOTHING = IndexStats(**{name: 0 for name in vars(IndexStats) if name != "to_dict" and not name.startswith("_")})
 
 
 class EventFeed:
-    """Carries the events of the stores to every router's belief: late, and some never.
+    """Carries the events of the stores to every router: late, and some never.
 
     Args:
-        beliefs: one for each router; an event reaches all of them or none.
+        routers: an event reaches all of them or none.
         model: delay and loss.
         truth: stores by replica name, to tell events of a replica's earlier life.
         later: schedules a call at a second of the run; unused without a delay.
@@ -181,14 +154,14 @@ class EventFeed:
 
     def __init__(
         self,
-        beliefs: Sequence[EventBelief],
+        routers: Sequence[Router],
         model: Events,
         truth: Mapping[str, Store],
         later: Callable[..., None],
         seed: int,
     ) -> None:
-        """Connect beliefs."""
-        self._beliefs, self._model, self._truth, self._later = beliefs, model, truth, later
+        """Connect the routers."""
+        self._routers, self._model, self._truth, self._later = routers, model, truth, later
         self._rng = np.random.default_rng([seed, 0x6576_656E_7473])
         self.lost = 0
 
@@ -197,16 +170,16 @@ class EventFeed:
         for event in store.cache.take_events():
             if self._model.loss and self._rng.random() < self._model.loss:
                 self.lost += 1
-                continue
-            blocks = event.blocks.tolist()
-            stored, removed = (blocks, []) if event.kind == "stored" else ([], blocks)
-            if self._model.delay_s:
-                self._later(now + self._model.delay_s, self._apply, name, store, stored, removed)
+            elif self._model.delay_s:
+                self._later(now + self._model.delay_s, self._apply, name, store, event, now + self._model.delay_s)
             else:
-                self._apply(name, store, stored, removed)
+                self._apply(name, store, event, now)
 
-    def _apply(self, name: str, store: Store, stored: list[int], removed: list[int]) -> None:
+    def _apply(self, name: str, store: Store, event: CacheEvent, now: float) -> None:
         if self._truth.get(name) is not store:
             return  # the replica has died since: a late event of its earlier life must not describe the new one
-        for belief in self._beliefs:
-            belief.apply(name, stored, removed)
+        for router in self._routers:
+            if event.kind == "stored":
+                router.apply_stored_hashes(name, event.blocks, parent=event.parent, now=now)
+            else:
+                router.apply_removed(name, event.blocks)

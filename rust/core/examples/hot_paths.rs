@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use prefixroute_core::hash::{NamespaceSpec, content_hash, hash_tokens, namespace_seed};
-use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, StoredEvent};
+use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, StoredEvent};
 
 /// W1 of the design: 8 replicas x 34 prompts of 550 blocks (8,800 tokens), a system prompt of 68 blocks before all.
 const REPLICAS: u16 = 8;
@@ -178,7 +178,8 @@ fn store(index: &Index, slot: Slot, events: &[Event], first: bool) {
         let from = if first && at == 0 { 0 } else { SYSTEM as usize };
         let parent = from.checked_sub(1).map(|before| event.names[before]);
         let (engine, contents) = (&event.names[from..], &event.contents[from..]);
-        let event = StoredEvent { engine, parent, contents, seed: seed(), medium: Medium::Gpu };
+        let event =
+            StoredEvent { engine, parent, contents: Contents::Blocks(contents), seed: seed(), medium: Medium::Gpu };
         index.stored(slot, &event, 0.0).unwrap();
     }
 }
@@ -202,7 +203,8 @@ fn stored_one_by_one() {
         for at in 0..event.names.len() {
             let parent = at.checked_sub(1).map(|before| event.names[before]);
             let (engine, contents) = (&event.names[at..=at], &event.contents[at..=at]);
-            let event = StoredEvent { engine, parent, contents, seed: seed(), medium: Medium::Gpu };
+            let event =
+                StoredEvent { engine, parent, contents: Contents::Blocks(contents), seed: seed(), medium: Medium::Gpu };
             index.stored(Slot(0), &event, 0.0).unwrap();
         }
     });

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::hash::check_block_size;
 
-/// Seconds that a decision's blocks are believed at a replica whose own events have not confirmed them.
-pub const PROVISIONAL_TTL: f64 = 2.0;
+/// Seconds that belief lasts at a replica that sends events, unless they confirm it (llm-d's speculative entries: 2).
+pub const PROVISIONAL_S: f64 = 2.0;
 /// Blocks of store events without a known parent that wait for it (550 blocks is an 8,800-token prompt).
 pub const ORPHAN_BLOCKS: usize = 65_536;
 
@@ -19,13 +19,23 @@ pub struct Config {
     pub max_bytes: Option<u64>,
     /// Seconds after its last touch that a believed block is dropped: by the replica's next insert, or by `expire`.
     pub ttl: Option<f64>,
+    /// The same at a replica that sends events, where belief is provisional: its own events confirm it or it goes.
+    /// `None`: as elsewhere.
+    pub provisional: Option<f64>,
     /// Blocks that wait in the orphan buffer before the oldest is dropped.
     pub orphan_blocks: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { block_size: 16, capacity_blocks: None, max_bytes: None, ttl: None, orphan_blocks: ORPHAN_BLOCKS }
+        Config {
+            block_size: 16,
+            capacity_blocks: None,
+            max_bytes: None,
+            ttl: None,
+            provisional: Some(PROVISIONAL_S),
+            orphan_blocks: ORPHAN_BLOCKS,
+        }
     }
 }
 
@@ -33,18 +43,18 @@ impl Config {
     /// Typed error unless an index can be made of this.
     pub fn check(&self) -> Result<()> {
         check_block_size(self.block_size)?;
-        match self.ttl {
-            Some(ttl) if !(ttl > 0.0 && ttl.is_finite()) => Err(Error::Ttl(ttl)),
-            _ => Ok(()),
+        let wrong = |seconds: &f64| !(*seconds > 0.0 && seconds.is_finite());
+        if let Some(ttl) = self.ttl.filter(wrong) {
+            return Err(Error::Ttl(ttl));
         }
+        self.provisional.filter(wrong).map_or(Ok(()), |seconds| Err(Error::Provisional(seconds)))
     }
 
     /// Seconds that a belief lives at a replica, which may have events of its own.
     pub(crate) fn ttl_of(&self, fed: bool) -> Option<f64> {
-        match (fed, self.ttl) {
-            (false, ttl) => ttl,
-            (true, None) => Some(PROVISIONAL_TTL),
-            (true, Some(ttl)) => Some(ttl.min(PROVISIONAL_TTL)),
+        match (self.ttl, self.provisional.filter(|_| fed)) {
+            (Some(ttl), Some(provisional)) => Some(ttl.min(provisional)),
+            (ttl, provisional) => ttl.or(provisional),
         }
     }
 }

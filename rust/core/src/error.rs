@@ -31,6 +31,8 @@ pub enum Error {
     },
     /// The time to live is not a positive number of seconds.
     Ttl(f64),
+    /// Not a positive, finite number of seconds that provisional belief lasts.
+    Provisional(f64),
     /// The time given is not a finite number of seconds.
     Time(f64),
     /// The name is empty or too long.
@@ -71,6 +73,9 @@ impl fmt::Display for Error {
                 write!(f, "block size must be {index} as in the index, got {given}")
             }
             Error::Ttl(given) => write!(f, "ttl must be a positive number of seconds, got {given}"),
+            Error::Provisional(given) => {
+                write!(f, "provisional_s must be a positive number of seconds, got {given}")
+            }
             Error::Time(given) => write!(f, "time must be a finite number of seconds, got {given}"),
             Error::Name(given) => {
                 write!(f, "replica name must have 1..={MAX_NAME_BYTES} bytes, got {given}")

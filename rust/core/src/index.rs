@@ -171,6 +171,11 @@ impl Index {
         self.grow(slot, event.engine.len(), |engine| engine.stored(slot, event, now))
     }
 
+    /// The replica sends events, though none has come yet: what is inserted there is provisional.
+    pub fn expect_events(&self, slot: Slot) -> Result<()> {
+        self.live(slot, |engine| engine.set_fed(slot, true))
+    }
+
     /// Truth from a removal event: one copy less of each of these blocks on that medium.
     pub fn removed(&self, slot: Slot, names: &[EngineHash], medium: Medium) -> Result<Removed> {
         self.live(slot, |engine| engine.removed(slot, names, medium))

@@ -26,8 +26,8 @@ mod unmatched;
 #[cfg(any(test, feature = "testing"))]
 mod validate;
 
-pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_TTL};
+pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_S};
 pub use error::{Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result};
 pub use ids::{BlockHash, ContentHash, EngineHash, Medium, Slot};
 pub use index::Index;
-pub use outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
+pub use outcome::{Contents, Inserted, Removed, Stats, Stored, StoredEvent};

@@ -1,6 +1,7 @@
 //! What the calls of an index give back.
 
-use crate::ids::{EngineHash, Medium};
+use crate::hash::mix;
+use crate::ids::{BlockHash, EngineHash, Medium};
 
 /// What an insert did. `held_before + stored + dropped` is the prompt's length in blocks where nothing lay behind a hole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +25,72 @@ pub struct StoredEvent<'a> {
     pub engine: &'a [EngineHash],
     /// The engine's name of the block before; `None` if the first block starts a prompt.
     pub parent: Option<EngineHash>,
-    /// Content hashes (extra keys included) of the blocks.
-    pub contents: &'a [u64],
+    /// What is in the blocks.
+    pub contents: Contents<'a>,
     /// Seed of the namespace, used if there is no parent.
     pub seed: u64,
     /// Where the copy lies.
     pub medium: Medium,
+}
+
+/// What is in the blocks of a store event.
+#[derive(Clone, Copy, Debug)]
+pub enum Contents<'a> {
+    /// Content hashes (extra keys included), each of its block alone.
+    Blocks(&'a [u64]),
+    /// Chained hashes, each of its block and all before: the sender hashes prompts as this index does.
+    Prefixes(&'a [BlockHash]),
+}
+
+/// What is in one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Block(u64),
+    Prefix(BlockHash),
+}
+
+impl Content {
+    /// The chained hash of the block, behind the one with the hash `before`.
+    pub(crate) fn chained(self, before: u64) -> BlockHash {
+        match self {
+            Self::Block(content) => BlockHash(mix(before, content)),
+            Self::Prefix(block) => block,
+        }
+    }
+}
+
+impl Contents<'_> {
+    /// Blocks described.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Blocks(contents) => contents.len(),
+            Self::Prefixes(blocks) => blocks.len(),
+        }
+    }
+
+    /// Whether no block is described.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is in each block.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Content> {
+        (0..self.len()).map(|at| match self {
+            Self::Blocks(contents) => Content::Block(contents[at]),
+            Self::Prefixes(blocks) => Content::Prefix(blocks[at]),
+        })
+    }
+
+    /// The chained hashes of the blocks, behind the one with the hash `before`.
+    pub(crate) fn chain(&self, before: u64) -> Vec<BlockHash> {
+        let mut hash = before;
+        let step = |content: Content| {
+            let block = content.chained(hash);
+            hash = block.0;
+            block
+        };
+        self.iter().map(step).collect()
+    }
 }
 
 /// What a store event did.

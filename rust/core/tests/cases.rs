@@ -3,7 +3,9 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use prefixroute_core::hash::{self, ExtraKey, NamespaceSpec};
-use prefixroute_core::{BlockHash, Config, EngineHash, Error, Index, MAX_REPLICAS, Medium, Slot, StoredEvent};
+use prefixroute_core::{
+    BlockHash, Config, Contents, EngineHash, Error, Index, MAX_REPLICAS, Medium, Slot, StoredEvent,
+};
 
 fn index(block_size: usize) -> Index {
     Index::new(Config { block_size, ..Config::default() }).expect("a valid block size")
@@ -23,7 +25,13 @@ fn matched(index: &Index, hashes: &[BlockHash]) -> Vec<u32> {
 
 fn store(index: &Index, slot: Slot, engine: &[u64], parent: Option<u64>, contents: &[u64], medium: Medium) {
     let engine: Vec<EngineHash> = engine.iter().map(|&name| EngineHash(name)).collect();
-    let event = StoredEvent { engine: &engine, parent: parent.map(EngineHash), contents, seed: 0, medium };
+    let event = StoredEvent {
+        engine: &engine,
+        parent: parent.map(EngineHash),
+        contents: Contents::Blocks(contents),
+        seed: 0,
+        medium,
+    };
     index.stored(slot, &event, 0.0).expect("a valid event");
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use prefixroute_core::hash::mix;
-use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, Stats, StoredEvent};
+use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, Stats, StoredEvent};
 
 const REPLICAS: usize = 4;
 const SYSTEM: usize = 20;
@@ -30,8 +30,13 @@ impl Prompt {
     }
 
     fn store(&self, index: &Index, slot: Slot) {
-        let event =
-            StoredEvent { engine: &self.names, parent: None, contents: &self.contents, seed: 1, medium: Medium::Gpu };
+        let event = StoredEvent {
+            engine: &self.names,
+            parent: None,
+            contents: Contents::Blocks(&self.contents),
+            seed: 1,
+            medium: Medium::Gpu,
+        };
         index.stored(slot, &event, 0.0).expect("a live replica");
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{PoisonError, RwLock};
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use prefixroute_core::hash::hash_tokens;
-use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Result as CoreResult, Slot, StoredEvent};
+use prefixroute_core::{
+    BlockHash, Config, Contents, EngineHash, Index, Medium, PROVISIONAL_S, Result as CoreResult, Slot, StoredEvent,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -43,7 +45,8 @@ const EVENT_COST: usize = 128;
 ///     capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
 ///         say does not count.
 ///     max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
-///     ttl_s: seconds after its last touch that belief ends; None: never. At a replica with events at most 2.
+///     ttl_s: seconds after its last touch that belief ends; None: never.
+///     provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
 ///
 /// Raises:
 ///     ConfigError: a setting outside of these limits.
@@ -172,15 +175,17 @@ impl Hashed<'_> {
 #[pymethods]
 impl PrefixIndex {
     #[new]
-    #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None))]
+    #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None, provisional_s=Some(PROVISIONAL_S)))]
     fn new(
         #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
         #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
         #[pyo3(from_py_with = sizes::max_bytes)] max_bytes: Option<u64>,
         #[pyo3(from_py_with = sizes::optional_seconds)] ttl_s: Option<f64>,
+        #[pyo3(from_py_with = sizes::optional_seconds)] provisional_s: Option<f64>,
     ) -> PyResult<Self> {
         let capacity_blocks = capacity_tokens.map(|tokens| tokens / block_size.max(1) as u64);
-        let config = Config { block_size, capacity_blocks, max_bytes, ttl: ttl_s, ..Config::default() };
+        let (ttl, provisional) = (ttl_s, provisional_s);
+        let config = Config { block_size, capacity_blocks, max_bytes, ttl, provisional, ..Config::default() };
         let index = Index::new(config).map_err(errors::of_core)?;
         Ok(Self { index, fleet: RwLock::new(()) })
     }
@@ -238,6 +243,11 @@ impl PrefixIndex {
             };
             self.at(&name, |slot| self.index.clear(slot))
         })
+    }
+
+    /// Forget what all replicas hold: the weights have changed.
+    fn new_epoch(&self, py: Python<'_>) {
+        py.detach(|| self.index.new_epoch());
     }
 
     /// Give a replica another capacity (None: unlimited) and evict down to it.
@@ -451,12 +461,41 @@ impl PrefixIndex {
         let event = StoredEvent {
             engine: engine_hashes(&names),
             parent,
-            contents: &contents,
+            contents: Contents::Blocks(&contents),
             seed: namespace.seed,
             medium: medium_of(medium.as_deref())?,
         };
         let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
         detached_if_long(py, contents.len() * EVENT_COST, work).map(Stored::from)
+    }
+
+    /// The same where the engine's hashes are those of this index: chained, as `BlockHashes` has them. No token ids are
+    /// needed. A simulated replica sends such events, and an engine whose block hashes this index is given to match.
+    #[pyo3(signature = (name, block_hashes, *, parent=None, medium=None, now=0.0))]
+    fn apply_stored_hashes(
+        &self,
+        py: Python<'_>,
+        name: Text<'_>,
+        block_hashes: &Bound<'_, PyAny>,
+        parent: Option<&Bound<'_, PyAny>>,
+        medium: Option<Text<'_>>,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
+    ) -> PyResult<Stored> {
+        let blocks = hash_values(block_hashes)?;
+        let event = StoredEvent {
+            engine: engine_hashes(&blocks),
+            parent: parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash),
+            contents: Contents::Prefixes(self::block_hashes(&blocks)),
+            seed: 0,
+            medium: medium_of(medium.as_deref())?,
+        };
+        let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
+        detached_if_long(py, blocks.len() * EVENT_COST, work).map(Stored::from)
+    }
+
+    /// The replica sends events, though none has come yet: what is inserted there is provisional.
+    fn expect_events(&self, name: Text<'_>) -> PyResult<()> {
+        self.at(&name, |slot| self.index.expect_events(slot))
     }
 
     /// An engine removed one copy of each of these blocks from a medium.

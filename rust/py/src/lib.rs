@@ -43,7 +43,7 @@ mod _core {
     use super::sim::{EventQueue, ReplicaEngine, StepPrices};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::TEXT_BYTES_PER_TOKEN;
-    use prefixroute_core::{MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS};
+    use prefixroute_core::{MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S};
     use pyo3::types::PyModuleMethods;
 
     #[pymodule_init]
@@ -54,6 +54,7 @@ mod _core {
         module.add("MAX_BLOCK_SIZE", MAX_BLOCK_SIZE)?;
         module.add("MAX_BLOCKS", MAX_PROMPT_BLOCKS)?;
         module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
+        module.add("PROVISIONAL_S", PROVISIONAL_S)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }
 }

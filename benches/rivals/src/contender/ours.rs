@@ -1,5 +1,5 @@
 use prefixroute_core::hash::hash_tokens;
-use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, StoredEvent};
+use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, StoredEvent};
 
 use super::{Believer, Contender};
 use crate::workload::{Blocks, Chain, root};
@@ -64,7 +64,7 @@ impl Contender for Ours {
     fn apply(&self, event: &mut Event) {
         match event {
             Event::Stored { slot, engine, parent, contents } => {
-                let event = StoredEvent { engine, parent: *parent, contents, seed: root(), medium: Medium::Gpu };
+                let event = StoredEvent { engine, parent: *parent, contents: Contents::Blocks(contents), seed: root(), medium: Medium::Gpu };
                 self.index.stored(*slot, &event, 0.0).expect("a live slot");
             }
             Event::Removed { slot, engine } => {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use prefixroute_core::hash::mix;
-use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, StoredEvent};
+use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, StoredEvent};
 
 /// Blocks of a system prompt: 2,000 tokens.
 pub const SYSTEM: usize = 125;
@@ -52,7 +52,13 @@ impl Prompt {
     }
 
     pub fn event(&self) -> StoredEvent<'_> {
-        StoredEvent { engine: &self.names, parent: None, contents: &self.contents, seed: 1, medium: Medium::Gpu }
+        StoredEvent {
+            engine: &self.names,
+            parent: None,
+            contents: Contents::Blocks(&self.contents),
+            seed: 1,
+            medium: Medium::Gpu,
+        }
     }
 }
 

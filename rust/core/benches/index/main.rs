@@ -13,7 +13,7 @@ use std::time::Instant;
 use fleet::{Draw, Feed, Fleet, PROMPT, Prompt};
 use measure::{each, line, rounds};
 use prefixroute_core::hash;
-use prefixroute_core::{Config, Index, Medium};
+use prefixroute_core::{Config, Contents, Index, Medium};
 
 fn main() {
     println!("goal  what{:56}      best       p50       p99  unit      goal", "");
@@ -127,7 +127,7 @@ fn one_block() {
     let event = prefixroute_core::StoredEvent {
         engine: &prompt.names[last..],
         parent: Some(prompt.names[last - 1]),
-        contents: &prompt.contents[last..],
+        contents: Contents::Blocks(&prompt.contents[last..]),
         seed: 1,
         medium: Medium::Gpu,
     };
@@ -154,7 +154,7 @@ impl StoreMiddle<'_> {
         prefixroute_core::StoredEvent {
             engine: &self.prompt.names[self.at..=self.at],
             parent: Some(self.prompt.names[self.at - 1]),
-            contents: &self.prompt.contents[self.at..=self.at],
+            contents: Contents::Blocks(&self.prompt.contents[self.at..=self.at]),
             seed: 1,
             medium: Medium::Gpu,
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{EngineHash, Medium, Slot};
+use crate::outcome::Content;
 
 /// A block that waits.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +11,7 @@ pub(crate) struct Orphan {
     pub slot: Slot,
     pub parent: EngineHash,
     pub name: EngineHash,
-    pub content: u64,
+    pub content: Content,
     pub medium: Medium,
 }
 

@@ -6,7 +6,6 @@ use super::names::{BATCH, Home};
 use super::orphans::Orphan;
 use crate::arena::{ChunkId, Hold, NO_NAME, Place};
 use crate::engine::Engine;
-use crate::hash::mix;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Removed, Stored, StoredEvent};
 use crate::radix::RunId;
@@ -28,7 +27,7 @@ impl Engine {
             },
         };
         let seed = parent.map_or(event.seed, |place| self.chunks.block(place).0);
-        let chain = chain_of(seed, event.contents);
+        let chain = event.contents.chain(seed);
         if self.is_over_budget() {
             done.dropped = chain.len();
             self.counters.dropped += chain.len() as u64;
@@ -129,7 +128,7 @@ impl Engine {
 
     /// Puts an event's blocks in the orphan buffer: each waits for the one before.
     fn wait(&mut self, slot: Slot, mut parent: EngineHash, event: &StoredEvent<'_>, done: &mut Stored) {
-        for (&name, &content) in event.engine.iter().zip(event.contents) {
+        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
             let orphan = Orphan { slot, parent, name, content, medium: event.medium };
             let full = self.orphans.push(orphan, self.config.orphan_blocks);
             self.counters.orphans_dropped += u64::from(full);
@@ -312,7 +311,7 @@ impl Engine {
             self.orphans = orphans;
             for orphan in children {
                 let Some(place) = self.place_of(orphan.slot, name) else { continue };
-                let block = BlockHash(mix(self.chunks.block(place).0, orphan.content));
+                let block = orphan.content.chained(self.chunks.block(place).0);
                 self.store_chain(orphan.slot, Some(place), &[block], &[orphan.name], orphan.medium, done);
                 done.adopted += 1;
                 named.push_back(orphan.name);
@@ -325,13 +324,4 @@ impl Engine {
 #[inline]
 fn stored_form(name: EngineHash) -> EngineHash {
     if name == NO_NAME { EngineHash(name.0 ^ 1) } else { name }
-}
-
-fn chain_of(seed: u64, contents: &[u64]) -> Vec<BlockHash> {
-    let mut hash = seed;
-    let step = |&content: &u64| {
-        hash = mix(hash, content);
-        BlockHash(hash)
-    };
-    contents.iter().map(step).collect()
 }

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::{MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result};
 use crate::events::Orphan;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
-use crate::outcome::Stats;
+use crate::outcome::{Content, Stats};
 use crate::radix::RunId;
 use crate::registry::Registry;
 
@@ -49,6 +49,7 @@ fn read_settings(input: &mut Reader<'_>, key: u64) -> Result<Engine> {
         capacity_blocks: input.option()?,
         max_bytes: input.option()?,
         ttl: input.option()?.map(f64::from_bits),
+        provisional: input.option()?.map(f64::from_bits),
         orphan_blocks: input.option()?.and_then(|blocks| usize::try_from(blocks).ok()).unwrap_or(0),
     };
     if config.check().is_err() {
@@ -188,7 +189,8 @@ fn read_orphans(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry
     for _ in 0..input.u64()? {
         let (slot, medium) = (Slot(input.u16()?), usize::from(input.u8()?));
         let (parent, name) = (EngineHash(input.u64()?), EngineHash(input.u64()?));
-        let content = input.u64()?;
+        let (chained, content) = (input.flag()?, input.u64()?);
+        let content = if chained { Content::Prefix(BlockHash(content)) } else { Content::Block(content) };
         let Some(&medium) = Medium::ALL.get(medium) else { return corrupt("a medium is unknown") };
         if registry.check(slot).is_err() {
             return corrupt("an orphan has no replica");

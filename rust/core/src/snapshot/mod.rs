@@ -35,6 +35,7 @@ fn counters(stats: &mut Stats) -> [&mut u64; 9] {
 }
 
 /// The parts of a config that are numbers; none is `u64::MAX`.
-fn limits(config: &Config) -> [Option<u64>; 4] {
-    [config.capacity_blocks, config.max_bytes, config.ttl.map(f64::to_bits), u64::try_from(config.orphan_blocks).ok()]
+fn limits(config: &Config) -> [Option<u64>; 5] {
+    let [ttl, provisional] = [config.ttl, config.provisional].map(|seconds| seconds.map(f64::to_bits));
+    [config.capacity_blocks, config.max_bytes, ttl, provisional, u64::try_from(config.orphan_blocks).ok()]
 }

@@ -9,6 +9,7 @@ use super::{MAGIC, VERSION, counters, limits};
 use crate::arena::{Hold, NO_NAME, Place};
 use crate::engine::Engine;
 use crate::ids::{EngineHash, Slot};
+use crate::outcome::Content;
 use crate::radix::RunId;
 use crate::registry::Registry;
 
@@ -27,7 +28,12 @@ pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
         out.u8(orphan.medium as u8);
         out.u64(orphan.parent.0);
         out.u64(orphan.name.0);
-        out.u64(orphan.content);
+        let (chained, content) = match orphan.content {
+            Content::Block(content) => (false, content),
+            Content::Prefix(block) => (true, block.0),
+        };
+        out.u8(u8::from(chained));
+        out.u64(content);
     }
     let sum = xxh3_64(&out.bytes);
     out.u64(sum);

@@ -3,7 +3,7 @@
 
 use super::Twin;
 use crate::hash::mix;
-use crate::{BlockHash, Config, EngineHash, Index, Inserted, MAX_REPLICAS, Medium, Slot, StoredEvent};
+use crate::{BlockHash, Config, Contents, EngineHash, Index, Inserted, MAX_REPLICAS, Medium, Slot, StoredEvent};
 
 /// Replicas that a history uses: side by side, or so far apart that coverage takes three words.
 const LAYOUTS: [[Slot; 3]; 2] = [[Slot(0), Slot(1), Slot(2)], [Slot(0), Slot(70), Slot(129)]];
@@ -140,6 +140,7 @@ impl History {
         let config = Config {
             capacity_blocks: (capacity > 0).then_some(u64::from(capacity)),
             ttl: (choices.below(3) == 0).then_some(5.0),
+            provisional: (choices.below(3) > 0).then_some(2.0),
             orphan_blocks: usize::from(choices.below(32)),
             ..Config::default()
         };
@@ -260,7 +261,11 @@ impl History {
         let event = StoredEvent {
             engine: &engine,
             parent: from.checked_sub(1).map(|before| name(&prompt.chain[before])),
-            contents: &prompt.contents[from..to],
+            contents: if choices.below(4) == 0 {
+                Contents::Prefixes(&prompt.chain[from..to])
+            } else {
+                Contents::Blocks(&prompt.contents[from..to])
+            },
             seed: 0,
             medium,
         };
@@ -302,7 +307,7 @@ impl History {
     }
 
     fn forget(&mut self, slot: Slot, choices: &mut Choices<'_>) -> Result<String, String> {
-        match choices.below(7) {
+        match choices.below(8) {
             3 | 4 => {
                 let bytes = self.index.to_bytes();
                 self.index = Index::from_bytes(&bytes).map_err(|error| error.to_string())?;
@@ -323,6 +328,10 @@ impl History {
                 let added = self.index.add_replica_with(&slot.0.to_string(), None, reuse_reports);
                 added.map_err(|error| error.to_string())?;
                 self.twin.open(slot, None, reuse_reports);
+            }
+            6 => {
+                self.index.expect_events(slot).map_err(|error| error.to_string())?;
+                self.twin.expect_events(slot);
             }
             given => {
                 let all = given == 2;

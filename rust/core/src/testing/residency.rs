@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
+use crate::outcome::Content;
 
 /// Copies per replica, block and medium.
 #[derive(Clone, Debug, Default)]
@@ -115,8 +116,8 @@ pub struct Orphan {
     pub parent: EngineHash,
     /// Its own name.
     pub name: EngineHash,
-    /// Content hash.
-    pub content: u64,
+    /// What is in it.
+    pub(crate) content: Content,
     /// Where the copy lies.
     pub medium: Medium,
 }

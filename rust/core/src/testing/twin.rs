@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::lru::BlockLru;
 use super::residency::{Names, Orphan, Orphans, Residency};
 use crate::config::Config;
-use crate::hash::mix;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
 
@@ -180,6 +179,11 @@ impl Twin {
         gone
     }
 
+    /// The replica sends events, though none has come yet.
+    pub fn expect_events(&mut self, slot: Slot) {
+        self.replicas[slot.index()].fed = true;
+    }
+
     /// A store event.
     pub fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64) -> Stored {
         self.clock = self.clock.max(now);
@@ -189,7 +193,7 @@ impl Twin {
             self.wait(slot, event, &mut done);
             return done;
         };
-        let chain = chain_of(start, event.contents);
+        let chain = event.contents.chain(start.1);
         let mut before = start.0;
         let mut named = VecDeque::new();
         for (&name, &block) in event.engine.iter().zip(&chain) {
@@ -253,7 +257,7 @@ impl Twin {
 
     fn wait(&mut self, slot: Slot, event: &StoredEvent<'_>, done: &mut Stored) {
         let Some(mut parent) = event.parent else { return };
-        for (&name, &content) in event.engine.iter().zip(event.contents) {
+        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
             let orphan = Orphan { slot, parent, name, content, medium: event.medium };
             self.counters.orphans_dropped += u64::from(self.orphans.push(orphan, self.config.orphan_blocks));
             self.counters.orphaned += 1;
@@ -292,7 +296,7 @@ impl Twin {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take(name, |slot| self.names.get(slot, name, &self.truth).is_some()) {
                 let Some(before) = self.names.get(orphan.slot, name, &self.truth) else { continue };
-                let block = BlockHash(mix(before.0, orphan.content));
+                let block = orphan.content.chained(before.0);
                 self.add_copy(orphan.slot, orphan.name, block, Some(before), orphan.medium, done);
                 done.adopted += 1;
                 named.push_back(orphan.name);
@@ -339,15 +343,4 @@ impl Twin {
         }
         self.names.retain(|block| alive.contains(&block));
     }
-}
-
-fn chain_of(start: (Option<BlockHash>, u64), contents: &[u64]) -> Vec<BlockHash> {
-    let mut hash = start.1;
-    contents
-        .iter()
-        .map(|&content| {
-            hash = mix(hash, content);
-            BlockHash(hash)
-        })
-        .collect()
 }

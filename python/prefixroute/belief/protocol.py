@@ -1,0 +1,119 @@
+"""What the router asks of a belief, every method of it required."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from prefixroute.index import IndexStats
+    from prefixroute.types import Namespace
+
+
+class Blocks(Protocol):
+    """A prompt, hashed: what :class:`prefixroute.BlockHashes` offers the router."""
+
+    @property
+    def array(self) -> NDArray[np.uint64]:
+        """Chained block hashes of the full blocks."""
+
+    @property
+    def token_count(self) -> int:
+        """Length of the prompt in tokens."""
+
+    def __len__(self) -> int:
+        """Return the number of full blocks."""
+
+    def head(self, blocks: int) -> Blocks:
+        """Return the first blocks of the prompt."""
+
+
+class Booked(Protocol):
+    """What an insert did."""
+
+    @property
+    def held_before(self) -> int:
+        """Leading blocks of the prompt that were held before."""
+
+
+@runtime_checkable
+class Belief(Protocol):
+    """What each replica holds, as far as the router knows.
+
+    Slots are small integers given out by :meth:`add_replica`; the lowest free slot is given first. Sizes and capacities
+    are tokens, times are seconds on the router's clock, which only moves forward. The router calls with its own lock
+    held, so an implementation for tests or simulation need not be thread-safe. A name that is not registered raises
+    :class:`~prefixroute.errors.UnknownReplicaError`.
+    """
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block."""
+
+    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:
+        """Register a replica that holds nothing; return its slot."""
+
+    def remove_replica(self, name: str) -> object:
+        """Forget a replica and all that it holds."""
+
+    def clear(self, name: str | None = None) -> object:
+        """Forget what one replica holds, or all."""
+
+    def new_epoch(self) -> object:
+        """Forget what all replicas hold: the weights have changed."""
+
+    def set_capacity(self, name: str, tokens: int | None) -> object:
+        """Change the capacity of a replica; ``None`` = unlimited."""
+
+    def hash_and_match(self, prompt: Any, out: NDArray[np.uint32], namespace: Namespace | None = None) -> Blocks:
+        """Hash a prompt and write to ``out``, one entry per slot, the leading tokens held; change nothing."""
+
+    def match_media(self, prompt: Any, namespace: Namespace | None = None) -> NDArray[np.uint32]:
+        """Return the leading tokens held by the best medium of each block, shape ``[slots, 3]``: GPU, CPU, disk."""
+
+    def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Booked:
+        """Believe that the replica holds these blocks; make them its most recently used.
+
+        At a replica that sends events the belief is provisional: it ends unless its events confirm it in time.
+        """
+
+    def retract(self, name: str, hashes: Any, insertion: Any, /) -> object:
+        """Take back the blocks that this insert created and nobody touched since."""
+
+    def expire(self, now: float) -> object:
+        """Drop what is past its lifetime."""
+
+    def held_tokens(self) -> list[int]:
+        """Return the tokens that each replica holds, one entry per slot."""
+
+    def stats(self) -> IndexStats:
+        """Return state and counters; what an implementation does not count is zero."""
+
+    def expect_events(self, name: str) -> object:
+        """Count a replica as one that sends events, though none has come yet."""
+
+    def apply_stored(
+        self,
+        name: str,
+        block_hashes: Any,
+        *,
+        parent: Any = None,
+        token_ids: Any,
+        namespace: Namespace | None = None,
+        medium: Any = None,
+        now: float = 0.0,
+    ) -> object:
+        """Apply an engine's event that blocks were stored: its own hashes behind ``parent``, with their token ids."""
+
+    def apply_stored_hashes(
+        self, name: str, block_hashes: Any, *, parent: Any = None, medium: Any = None, now: float = 0.0
+    ) -> object:
+        """Apply the same from a replica whose block hashes are the belief's own chained ones."""
+
+    def apply_removed(self, name: str, block_hashes: Any, *, medium: Any = None) -> object:
+        """Apply an engine's event that one copy of each of these blocks was removed from a medium."""
+
+    def apply_cleared(self, name: str) -> object:
+        """Apply an engine's event that its cache was reset."""
