@@ -27,7 +27,19 @@ def test_a_release_build_is_silent() -> None:
 
 
 def test_importing_the_library_loads_no_extra() -> None:
-    extras = {"typer", "rich", "altair", "vl_convert", "zmq", "tokenizers"}
+    extras = {
+        "typer",
+        "rich",
+        "altair",
+        "vl_convert",
+        "zmq",
+        "tokenizers",
+        "msgpack",
+        "xxhash",
+        "cbor2",
+        "prometheus_client",
+        "aiohttp",
+    }
     code = f"import sys, prefixroute; print(sorted({extras!r} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

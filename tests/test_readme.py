@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/quickstart.md", "docs/embedding.md", "docs/routing.md", "docs/providers.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/embedding.md",
+    "docs/routing.md",
+    "docs/providers.md",
+    "docs/hash-exact.md",
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = list(range(4_000))
 

@@ -1,0 +1,127 @@
+"""vLLM's block hashes: a digest of (parent digest, token ids, extra keys), pickled or in canonical CBOR."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle  # only written: hashes cover pickled bytes, nothing is ever loaded
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefixroute.errors import ConfigError
+from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, optional_module
+from prefixroute.validation import check_int
+
+ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+"""Values of vLLM's ``--prefix-caching-hash-algo``."""
+DEFAULT_SEED = "vllm-none-hash"
+"""What the root digest covers under the sha256 algorithms without PYTHONHASHSEED (vLLM 0.33)."""
+PICKLE_PROTOCOL = 5
+"""``pickle.HIGHEST_PROTOCOL`` of every Python that vLLM runs on; a later protocol would change the bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmHashes(HashScheme[bytes]):
+    """The hashes of one vLLM configuration.
+
+    Args:
+        algorithm: one of :data:`ALGORITHMS`; vLLM's default is ``sha256``, which pickles.
+        seed: the engine's PYTHONHASHSEED; ``None`` = not set.
+        legacy: hash as releases did that neither tagged extra keys nor fixed the root. Without PYTHONHASHSEED their root
+            was random in every process. The release of the change is not established, so it is stated here.
+        look_ahead: tokens after a block that its hash covers (speculative decoding).
+
+    Raises:
+        ConfigError: the algorithm is unknown, or the root is random in every process and nobody else can compute it.
+    """
+
+    algorithm: str = "sha256"
+    seed: str | None = None
+    legacy: bool = False
+    look_ahead: int = 0
+    _digest: Callable[[Any], bytes] = field(init=False, repr=False, compare=False)
+    _root: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Work out the digest of the root."""
+        if self.algorithm not in ALGORITHMS:
+            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
+        if self.seed is not None and not isinstance(self.seed, str):
+            raise ConfigError(f"seed must be the text of PYTHONHASHSEED, got {self.seed!r}")
+        if self.seed is None and (self.legacy or self.algorithm.startswith("xxhash")):
+            raise ConfigError(f"{self.algorithm} without PYTHONHASHSEED has a random root in every engine process")
+        check_int("look_ahead", self.look_ahead, 0)
+        object.__setattr__(self, "_digest", _digest_of(self.algorithm))
+        object.__setattr__(self, "_root", self._digest(DEFAULT_SEED if self.seed is None else self.seed))
+
+    def root(self, content: Content = PLAIN) -> bytes:
+        """Return vLLM's NONE_HASH."""
+        del content
+        return self._root
+
+    def step(self, state: bytes, tokens: Sequence[int], block: int, block_size: int, content: Content = PLAIN) -> bytes:
+        """Return the digest of a block, 32 bytes under sha256, 16 under xxhash."""
+        extra = self.extra_keys(block, block_size, content)
+        if self.look_ahead:
+            tokens, extra = tokens[: -self.look_ahead], (extra, *tokens[-self.look_ahead :])
+        return self._digest((state, tuple(tokens), extra))
+
+    def published(self, state: bytes, content: Content = PLAIN) -> int:
+        """Return the last 8 bytes, big-endian: the integer in KV events."""
+        del content
+        return int.from_bytes(state[-8:], "big")
+
+    def extra_keys(self, block: int, block_size: int, content: Content) -> tuple[Any, ...] | None:
+        """Return a block's extra keys in vLLM's order: adapter, media, salt (first block only), prompt embeddings.
+
+        Raises:
+            ConfigError: an identifier is used twice in a block under a pickled algorithm. The bytes then depend on whether
+                the engine held it as one object or two.
+        """
+        if content == PLAIN:
+            return None
+        keys: list[Any] = []
+        if content.lora is not None:
+            keys.append(content.lora if self.legacy else ("lora", content.lora, content.lora_path))
+        for item in content.media_in(block, block_size):
+            place = (item.identifier, item.first - block * block_size)
+            keys.append(place if self.legacy else ("mm", *place))
+        if content.salt is not None and block == 0:
+            keys.append(content.salt if self.legacy else ("cache_salt", content.salt))
+        for number, digest in content.embeds:
+            if number == block:
+                keys.append(digest if self.legacy else ("prompt_embeds", digest))
+        if not self.algorithm.endswith("cbor"):
+            _refuse_repeats(keys)
+        return tuple(keys) or None
+
+
+def _refuse_repeats(keys: list[Any]) -> None:
+    texts = [
+        part for key in keys for part in (key if isinstance(key, tuple) else (key,)) if isinstance(part, str | bytes)
+    ]
+    names = [text for text in texts if text not in _TAGS]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{name!r} is used twice in one block: a pickled hash of it cannot be reproduced")
+
+
+_TAGS = frozenset({"lora", "mm", "cache_salt", "prompt_embeds"})
+
+
+def _digest_of(algorithm: str) -> Callable[[Any], bytes]:
+    """Return the function from a value to its digest."""
+    encode = _cbor if algorithm.endswith("cbor") else _pickled
+    if algorithm.startswith("sha256"):
+        return lambda value: hashlib.sha256(encode(value)).digest()
+    xxh3_128: Callable[[bytes], bytes] = optional_module("xxhash").xxh3_128_digest
+    return lambda value: xxh3_128(encode(value))
+
+
+def _pickled(value: Any) -> bytes:
+    return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+
+
+def _cbor(value: Any) -> bytes:
+    encoded: bytes = optional_module("cbor2").dumps(value, canonical=True)
+    return encoded

@@ -1,0 +1,299 @@
+"""Exact hashes: golden values from the engines' own code, and laws against the libraries that define the parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import cbor2
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prefixroute import ConfigError, EventError, TokensError
+from prefixroute.hash_exact import (
+    Content,
+    GatewayHashes,
+    LlmdCborHashes,
+    LlmdXxh64Hashes,
+    Media,
+    SglangHashes,
+    VllmHashes,
+    Xxh3Local,
+    Xxh3Sequence,
+    event_namespace,
+    namespaced,
+    storage_namespace,
+    stored_events,
+    verify,
+)
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "engine_hashes.json").read_text())
+EIGHT = list(range(1, 9))
+LONG = [0, 1, 255, 256, 65535, 65536, 70000, 128000, 151643, 200000, 5, 6, 7, 8, 9, 10] * 3
+CONTENTS = {
+    "none": Content(),
+    "lora": Content(lora="a", lora_path="/x"),
+    "salt": Content(salt="s"),
+    "mm+salt": Content(salt="s", media=(Media("img", -3, 4),)),
+    "old lora": Content(lora="a"),
+    "old salt": Content(salt="s"),
+}
+KINDS = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
+
+
+def _vllm(row: dict[str, str], **options: object) -> VllmHashes:
+    seed = row["PYTHONHASHSEED"]
+    if options.get("legacy") and seed is None:
+        seed = "vllm-none-hash"
+    return VllmHashes(row["algorithm"], seed, **options)
+
+
+@pytest.mark.parametrize(
+    "row", GOLDEN["vllm"], ids=lambda row: f"{row['algorithm']}-{row['PYTHONHASHSEED']}-{row['extra_block1']}"
+)
+def test_vllm_hashes_equal_the_engine_s_own(row: dict[str, str]) -> None:
+    name = row["extra_block1"]
+    if name == "lookahead1":
+        scheme, tokens, content = _vllm(row, look_ahead=1), [*EIGHT[:4], 5], Content()
+    else:
+        scheme, tokens, content = _vllm(row, legacy=name.startswith("old")), EIGHT[:4], CONTENTS[name]
+    digest = scheme.states(tokens, 4, content)[0]
+    assert scheme.root().hex() == row["none_hash"]
+    assert (digest.hex(), scheme.published(digest)) == (row["block1"], row["block1_int"])
+    if name in {"none", "salt", "old salt"}:
+        second = scheme.states(EIGHT, 4, content)[1]
+        assert (second.hex(), scheme.published(second)) == (row["block2"], row["block2_int"])
+
+
+@pytest.mark.parametrize("row", GOLDEN["vllm_edges"], ids=lambda row: f"{row['algorithm']}-{row['name']}")
+def test_vllm_hashes_of_odd_sizes_and_large_ids(row: dict[str, object]) -> None:
+    scheme = VllmHashes(row["algorithm"], row["PYTHONHASHSEED"])
+    tokens = row["tokens"]
+    assert scheme.states(tokens, len(tokens))[0].hex() == row["hash"]
+
+
+@pytest.mark.parametrize("name", GOLDEN["vllm_chains"])
+def test_vllm_chains(name: str) -> None:
+    algorithm, seed = name.split(", PYTHONHASHSEED=")
+    scheme = VllmHashes(algorithm, None if seed == "None" else seed)
+    expected = GOLDEN["vllm_chains"][name]
+    assert [d.hex() for d in scheme.states(EIGHT, 4)] == expected["1..8 by 4"]
+    assert [d.hex() for d in scheme.states(np.array(LONG, np.uint32), 16)] == expected["16 ids by 16"]
+    salted = scheme.states(EIGHT, 4, Content(salt="s"))
+    assert [d.hex() for d in salted] == expected["1..8 by 4, salt s on block 0"]
+
+
+def test_sglang_hashes_equal_the_engine_s_own() -> None:
+    golden = GOLDEN["sglang"]
+    plain = SglangHashes()
+    assert [d.hex() for d in plain.states(EIGHT, 4)] == golden["plain"]["hex"]
+    assert plain.hashes(EIGHT, 4) == golden["plain"]["int"]
+    assert plain.hashes(EIGHT, 1) == golden["page_1"]
+    assert plain.hashes(golden["short_last_page"]["tokens"], 4) == golden["short_last_page"]["int"]
+    assert plain.hashes(golden["wide"]["tokens"], 4) == golden["wide"]["int"]
+    assert plain.hashes(EIGHT, 4, Content(salt="s")) == golden["salt_s"]
+    pairs = SglangHashes(bigram=True)
+    assert pairs.hashes(range(1, 10), 4) == golden["bigram_1..9"]
+    assert pairs.hashes(golden["wide_bigram"]["tokens"], 4) == golden["wide_bigram"]["int"]
+
+
+@pytest.mark.parametrize("row", GOLDEN["sglang"]["namespaced"], ids=str)
+def test_sglang_namespaces(row: dict[str, object]) -> None:
+    seed = event_namespace(row["extra_key"], row["cache_salt"])
+    assert seed.hex() == row["seed"]
+    assert storage_namespace(row["extra_key"], row["cache_salt"]).hex() == row["storage_seed"]
+    assert [namespaced(plain, seed) for plain in SglangHashes().hashes(EIGHT, 4)] == row["int"]
+
+
+def test_sglang_dynamo_format_covers_the_salt_twice() -> None:
+    hashes = SglangHashes(dynamo_format=True).hashes(EIGHT, 4, Content(salt="s"))
+    assert hashes == [-3993257993282020066, 6609261585110264492]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tokens", "content", "expected"),
+    [
+        (Xxh3Local(), EIGHT, Content(), [14643705804678351452, 16777012769546811212]),
+        (Xxh3Local(), EIGHT, Content(lora="a"), [17680866786467819158, 10751596618610180438]),
+        (Xxh3Local(), EIGHT, Content(salt="s"), [5728354201622468629, 3103195633695993164]),
+        (Xxh3Local(eagle=True), range(1, 10), Content(), [1914873892905420881, 1929047464662796003]),
+        (Xxh3Sequence(), EIGHT, Content(), [14643705804678351452, 4945711292740353085]),
+        (LlmdCborHashes("m"), EIGHT, Content(), [14686617092727577033, 9856792211163113858]),
+        (LlmdXxh64Hashes("m"), EIGHT, Content(), [6079057133344773006, 10407153327552680244]),
+        (GatewayHashes("m"), EIGHT, Content(), [18390267952832273189, 15051379317946961216]),
+    ],
+    ids=str,
+)
+def test_hashes_of_other_routers(scheme: object, tokens: object, content: Content, expected: list[int]) -> None:
+    assert scheme.hashes(tokens, 4, content) == expected
+
+
+def test_roots_of_other_routers() -> None:
+    assert LlmdCborHashes("m").root() == 11374735546233341228
+    assert LlmdXxh64Hashes("m").root() == 14487164469406636363
+    assert GatewayHashes("m").root() == 13415755381228090088
+
+
+_IDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=70)
+
+
+@settings(max_examples=60)
+@given(tokens=_IDS, size=st.integers(1, 20), kind=st.sampled_from(KINDS), seed=st.text(max_size=4))
+def test_vllm_is_a_digest_of_an_encoded_tuple(tokens: list[int], size: int, kind: str, seed: str) -> None:
+    def encode(value: object) -> bytes:
+        return cbor2.dumps(value, canonical=True) if kind.endswith("cbor") else pickle.dumps(value, 5)
+
+    def digest(value: object) -> bytes:
+        data = encode(value)
+        return hashlib.sha256(data).digest() if kind.startswith("sha") else xxhash.xxh3_128(data).digest()
+
+    parent, expected = digest(seed), []
+    for begin in range(0, len(tokens) - size + 1, size):
+        parent = digest((parent, tuple(tokens[begin : begin + size]), None))
+        expected.append(int.from_bytes(parent[-8:], "big"))
+    assert VllmHashes(kind, seed).hashes(tokens, size) == expected
+
+
+@settings(max_examples=60)
+@given(tokens=_IDS, size=st.integers(1, 20))
+def test_sglang_is_a_digest_of_the_bytes(tokens: list[int], size: int) -> None:
+    parent, expected = b"", []
+    for begin in range(0, len(tokens), size):
+        page = np.array(tokens[begin : begin + size], "<u4").tobytes()
+        parent = hashlib.sha256(parent + page).digest()
+        expected.append(int.from_bytes(parent[:8], "big", signed=True))
+    assert SglangHashes().hashes(tokens, size) == expected
+
+
+@settings(max_examples=60)
+@given(tokens=_IDS, size=st.integers(1, 20), lora=st.none() | st.text(max_size=3), salt=st.none() | st.text(max_size=3))
+def test_the_sequence_hash_chains_local_hashes(
+    tokens: list[int], size: int, lora: str | None, salt: str | None
+) -> None:
+    content, seed = Content(lora=lora, salt=salt), 1337
+    seed += 0 if lora is None else xxhash.xxh3_64_intdigest(lora.encode(), 0)
+    seed += 0 if salt is None else xxhash.xxh3_64_intdigest(salt.encode(), 1)
+    full = len(tokens) // size * size
+    local = [
+        xxhash.xxh3_64_intdigest(np.array(tokens[b : b + size], "<u4").tobytes(), seed % 2**64)
+        for b in range(0, full, size)
+    ]
+    assert Xxh3Local().hashes(tokens, size, content) == local
+    chained = local[:1]
+    for block in local[1:]:
+        chained.append(xxhash.xxh3_64_intdigest(np.array([chained[-1], block], "<u8").tobytes(), 1337))
+    assert Xxh3Sequence().hashes(tokens, size, content) == chained
+
+
+@settings(max_examples=40)
+@given(tokens=st.lists(st.integers(0, 50_000), min_size=2, max_size=40), cut=st.integers(0, 4))
+def test_a_chain_can_be_continued(tokens: list[int], cut: int) -> None:
+    for scheme in (VllmHashes(), SglangHashes(), Xxh3Sequence(), LlmdCborHashes("m"), LlmdXxh64Hashes("m")):
+        whole = scheme.states(tokens, 4)
+        cut = min(cut, len(tokens) // 4)
+        head = scheme.states(tokens[: cut * 4], 4)
+        state = head[-1] if head else None
+        assert head + scheme.states(tokens[cut * 4 :], 4, first_block=cut, state=state) == whole
+
+
+def test_what_cannot_be_reproduced_is_refused() -> None:
+    for wrong in (
+        lambda: VllmHashes("md5"),
+        lambda: VllmHashes("xxhash"),
+        lambda: VllmHashes("sha256", legacy=True),
+        lambda: VllmHashes("sha256", seed=0),
+        lambda: VllmHashes().hashes(EIGHT, 4, Content(media=(Media("i", 0, 1), Media("i", 2, 1)))),
+        lambda: Xxh3Local().hashes(EIGHT, 4, Content(media=(Media("i", 0, 1),))),
+        lambda: Xxh3Local().hashes([2**32], 1),
+        lambda: VllmHashes().hashes(EIGHT, 0),
+    ):
+        with pytest.raises(ConfigError):
+            wrong()
+    for bad in ([1, -1], [1.5], ["a"], [True]):
+        with pytest.raises(TokensError, match="position"):
+            VllmHashes().hashes(bad, 1)
+
+
+# -- verify ------------------------------------------------------------------------------------------------------
+
+
+def _events(name: str, **options: str) -> list[object]:
+    payload = bytes.fromhex(GOLDEN["payloads"][name])
+    return list(stored_events(payload, **options))
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "path"),
+    [
+        ("vllm_store_root", VllmHashes(), ""),
+        ("vllm_lora", VllmHashes(), "/models/sql"),
+        ("vllm_salt", VllmHashes(), ""),
+        ("vllm_mm", VllmHashes(), ""),
+        ("vllm_lora_mm_salt_session", VllmHashes(), "/models/sql"),
+        ("vllm_lookahead", VllmHashes(look_ahead=1), ""),
+        ("sglang_store_root", SglangHashes(), ""),
+        ("sglang_salt", SglangHashes(), ""),
+        ("sglang_bigram", SglangHashes(bigram=True), ""),
+        ("sglang_dynamo_salt", SglangHashes(dynamo_format=True), ""),
+        ("sglang_page_size_1", SglangHashes(), ""),
+        ("sglang_short_page", SglangHashes(), ""),
+    ],
+)
+def test_engines_payloads_are_reproduced(name: str, scheme: object, path: str) -> None:
+    found = verify(_events(name, lora_path=path), scheme)
+    assert found.agrees, found
+    assert found.reason is None
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "reason"),
+    [
+        ("vllm_store_root", VllmHashes(seed="0"), "seed"),
+        ("vllm_store_root", VllmHashes("sha256_cbor"), "algorithm"),
+        ("vllm_store_root", VllmHashes("xxhash", seed="7"), "algorithm"),
+        ("vllm_lookahead", VllmHashes(), "look_ahead"),
+        ("sglang_bigram", SglangHashes(), "look_ahead"),
+        ("sglang_dynamo_salt", SglangHashes(), "salt"),
+    ],
+)
+def test_a_wrong_scheme_is_explained(name: str, scheme: object, reason: str) -> None:
+    found = verify(_events(name), scheme)
+    assert not found.agrees
+    assert found.reason == reason
+
+
+def test_adapters_and_block_sizes_are_named() -> None:
+    plain, lora = _events("vllm_store_root"), _events("vllm_lora")
+    assert verify([*plain, *lora], VllmHashes()).reason == "lora"
+    fine = VllmHashes().hashes(range(64), 16)
+    coarse = type(plain[0])((fine[1], fine[3]), None, tuple(range(64)), 32, (Content(), Content()))
+    found = verify([coarse], VllmHashes())
+    assert (found.reason, found.matched) == ("block_size", 0)
+
+
+def test_prompts_that_nothing_matches_are_explained() -> None:
+    events = _events("vllm_store_root")
+    tokens = list(events[0].token_ids)
+    scheme = VllmHashes()
+    assert verify(events, scheme, prompts=[tokens]).reason is None
+    assert verify(events, scheme, prompts=[[9, *tokens]]).reason == "tokenizer"
+    assert verify(events, scheme, prompts=[tokens], block_size=99).reason == "block_size"
+    assert verify(events, scheme, prompts=[tokens], content=Content(lora="a")).reason == "lora"
+    assert verify(events, scheme, prompts=[tokens], content=Content(salt="a")).reason == "salt"
+
+
+def test_blocks_behind_an_unknown_parent_are_not_checked() -> None:
+    found = verify(_events("vllm_store_child"), VllmHashes())
+    assert found.unchecked
+    assert not found.agrees
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x90", b"\x93\x01"])
+def test_what_is_no_batch_is_refused(payload: bytes) -> None:
+    with pytest.raises(EventError):
+        list(stored_events(payload))
