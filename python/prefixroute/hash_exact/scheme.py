@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from prefixroute.errors import ConfigError, TokensError
+from prefixroute.errors import TokensError
 from prefixroute.validation import check_int
 
 State = TypeVar("State")
@@ -146,13 +145,3 @@ def token_list(tokens: Any) -> list[int]:
             raise TokensError(f"token ids must be non-negative integers, got {token!r} at position {position}")
         ids.append(number)
     return ids
-
-
-def optional_module(name: str) -> ModuleType:
-    """Import a library of the extra ``hashes``; name the extra if it is missing."""
-    from importlib import import_module  # noqa: PLC0415  # a library of an extra
-
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"this hash scheme needs {name}: pip install 'prefixroute[hashes]'") from error

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from prefixroute.errors import ConfigError, EventError
-from prefixroute.hash_exact.scheme import Content, HashScheme, Media, optional_module, token_list
+from prefixroute.extras import extra_module
+from prefixroute.hash_exact.scheme import Content, HashScheme, Media, token_list
 from prefixroute.hash_exact.sglang import SglangHashes
 from prefixroute.hash_exact.vllm import ALGORITHMS, VllmHashes
 
@@ -83,7 +84,7 @@ def stored_events(payload: bytes, lora_path: str = "") -> Iterator[StoredEvent]:
         EventError: the payload is not a batch.
     """
     try:
-        batch = optional_module("msgpack").unpackb(payload, strict_map_key=False)
+        batch = extra_module("msgpack", "hashes").unpackb(payload, strict_map_key=False)
         events = batch[1]
     except ConfigError:
         raise

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, optional_module
+from prefixroute.extras import extra_module
+from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
 from prefixroute.validation import check_int
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
@@ -114,7 +115,7 @@ def _digest_of(algorithm: str) -> Callable[[Any], bytes]:
     encode = _cbor if algorithm.endswith("cbor") else _pickled
     if algorithm.startswith("sha256"):
         return lambda value: hashlib.sha256(encode(value)).digest()
-    xxh3_128: Callable[[bytes], bytes] = optional_module("xxhash").xxh3_128_digest
+    xxh3_128: Callable[[bytes], bytes] = extra_module("xxhash", "hashes").xxh3_128_digest
     return lambda value: xxh3_128(encode(value))
 
 
@@ -123,5 +124,5 @@ def _pickled(value: Any) -> bytes:
 
 
 def _cbor(value: Any) -> bytes:
-    encoded: bytes = optional_module("cbor2").dumps(value, canonical=True)
+    encoded: bytes = extra_module("cbor2", "hashes").dumps(value, canonical=True)
     return encoded

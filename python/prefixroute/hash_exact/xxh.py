@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, optional_module
+from prefixroute.extras import extra_module
+from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
 
 XXH3_SEED = 1337
 """Seed of Dynamo and SMG."""
@@ -206,7 +207,7 @@ def _fnv1a(data: bytes) -> int:
 
 @lru_cache(maxsize=1)
 def _xxhash() -> Any:
-    return optional_module("xxhash")
+    return extra_module("xxhash", "hashes")
 
 
 def _xxh3(data: bytes, seed: int) -> int:
@@ -220,5 +221,5 @@ def _xxh64(data: bytes) -> int:
 
 
 def _cbor(value: Any) -> bytes:
-    encoded: bytes = optional_module("cbor2").dumps(value, canonical=True)
+    encoded: bytes = extra_module("cbor2", "hashes").dumps(value, canonical=True)
     return encoded

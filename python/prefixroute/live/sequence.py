@@ -1,0 +1,346 @@
+"""Put an engine's numbered event batches in order: gaps, restarts, replays, late joining. Pure: no sockets, no clock.
+
+An engine numbers its batches from 0, keeps the last few for replay, and publishes over a transport that may lose, and by
+a reconnect repeat, any of them. :class:`Sequence` is told what arrives and answers with what to do. Its rules:
+
+- Batches are applied in the order of their numbers, each once. A later one waits while earlier ones are missing.
+- A gap asks for replay from the last *applied* number. The first answer must repeat that batch. So a replay by another
+  process is recognized, and a buffer that no longer reaches back too.
+- If numbers are still missing when the replay ends, it is asked for once more. The first answers of a replay are never lost
+  in transport, so a number that they skip a second time was never published: engines burn a number when a batch cannot be
+  encoded. The wait is over and nothing was lost.
+- What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is cleared
+  and rebuilt from whatever the buffer still has.
+- A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is empty.
+
+An end marker proves nothing: a replay can lose batches and still send it. Only numbers are compared.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from prefixroute.validation import check_int
+
+MAX_PENDING = 100_000
+"""Batches that may wait for missing ones: vLLM's default for its own send queue (``hwm``)."""
+REMEMBERED = 1_024
+"""Applied batches whose content is remembered, to tell a repeated batch from a restart."""
+TRIES = 2
+"""Times that a replay is asked for before what it does not bring is given up."""
+MAX_ASKS = 32
+"""Replays for one gap. Each must fill a number or prove it burnt, so more than a few means that an engine is ill."""
+
+
+Reason: TypeAlias = Literal["joined", "restarted", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply a batch to the index."""
+
+    number: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Forget what the replica holds: the process is another, or removals were lost."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the engine to replay its batches from a number on; tell :meth:`Sequence.replay_ended` how it ends."""
+
+    start: int
+
+
+Action: TypeAlias = Apply | Clear | Ask
+
+
+@dataclass(slots=True)
+class SequenceStats:
+    """What happened to the numbers of one replica.
+
+    Attributes:
+        applied: batches applied.
+        duplicates: batches that came again and were ignored.
+        gaps: times that a number was missing.
+        filled: answers of replays with batches that had not been applied.
+        burnt: numbers that the engine never published.
+        lost: numbers that no replay brought.
+        restarts: times that the engine's process was another.
+        rebuilds: times that the replica was cleared because batches were lost.
+        replays: replays asked for.
+        failed_replays: replays without an answer.
+    """
+
+    applied: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    filled: int = 0
+    burnt: int = 0
+    lost: int = 0
+    restarts: int = 0
+    rebuilds: int = 0
+    replays: int = 0
+    failed_replays: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+class Sequence:
+    """The order of one replica's batches. Not thread-safe.
+
+    Each method returns the actions to take, in order. A caller that gets :class:`Ask` sends it, passes each answer to
+    :meth:`replayed` and then calls :meth:`replay_ended`. A newer Ask ends an older one, whose answers must not be passed on.
+
+    Args:
+        can_replay: whether the engine has a replay endpoint. Without one a gap cannot be filled.
+        max_pending: batches that may wait for missing ones.
+    """
+
+    def __init__(self, *, can_replay: bool = True, max_pending: int = MAX_PENDING) -> None:
+        check_int("max_pending", max_pending, 1)
+        self.stats = SequenceStats()
+        self.partial = False
+        """Whether the engine may hold blocks that it announced before anything that could be read."""
+        self.last: int | None = None
+        """Number of the last batch applied from the engine's present process; ``None`` = none yet."""
+        self._can_replay, self._max_pending = can_replay, max_pending
+        self._pending: dict[int, bytes] = {}
+        self._contents: OrderedDict[int, int] = OrderedDict()  # hash of each remembered batch, by number
+        self._clean = False  # whether nothing was applied since the last Clear
+        self._doubt = False  # whether the process may be another since the transport was down
+        self._asking = False
+        self._check: int | None = None  # the number that the first answer must repeat
+        self._answers = 0  # of the replay under way
+        self._skipped = False  # whether they skip the numbers after the one that was checked
+        self._asks = 0  # replays for the present gap
+        self._dropped = False  # whether batches were dropped because too many waited
+
+    @property
+    def degraded(self) -> bool:
+        """Whether batches are missing now, so that the index may be out of date."""
+        return bool(self._pending) or self._doubt or (self._asking and self.last is None)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait for missing ones."""
+        return len(self._pending)
+
+    @property
+    def asking(self) -> bool:
+        """Whether a replay is under way."""
+        return self._asking
+
+    # -- what arrives ------------------------------------------------------------------------------------------------
+
+    def connected(self) -> list[Action]:
+        """Note that the transport is up, for the first time or again: batches may be lost, the process may be another."""
+        self._asks = 0
+        self._pending.clear()  # they may be of another process; the buffer has them too
+        if self.last is None:
+            return self._join("joined") if self._can_replay else []
+        self._doubt = True
+        return [self._ask()] if self._can_replay else self._lose()
+
+    def audit(self) -> list[Action]:
+        """Ask whether anything was published that did not arrive. For replicas that have been silent for a while."""
+        if not self._can_replay or self._asking:
+            return []
+        self._asks = 0
+        return [self._ask()]
+
+    def live(self, number: int, payload: bytes) -> list[Action]:
+        """Take in a published batch."""
+        last = self.last
+        if last is None:
+            return self._first_live(number, payload)
+        if number <= last:
+            if self._contents.get(number) != hash(payload):
+                return self._restart(number, payload)
+            self.stats.duplicates += 1
+            return []
+        if number == last + 1 and not self._doubt:
+            return self._advance(number, payload)
+        return self._wait(number, payload)
+
+    def replayed(self, number: int, payload: bytes) -> list[Action]:
+        """Take in an answer of the replay under way."""
+        if not self._asking:
+            return []
+        self._answers += 1
+        if self._check is not None and self._answers == 1:
+            return self._checked(number, payload)
+        if self._check is not None and self._answers == 2:  # noqa: PLR2004  # the answer after the repeated batch
+            self._skipped = number > self._check + 1
+        last = self.last
+        if last is not None and number <= last:
+            return []
+        if last is None:
+            self.partial = number > 0
+        self.stats.filled += 1
+        if last is None or number == last + 1:
+            self._pending.pop(number, None)
+            return self._advance(number, payload)
+        if self._skipped and self._answers == 2:  # noqa: PLR2004
+            self._pending[number] = payload  # the proof, kept even if the bound is reached
+        self._keep(number, payload)
+        return []
+
+    def replay_ended(self, *, marked: bool = True) -> list[Action]:  # noqa: PLR0911  # a list of cases
+        """Note the end of the replay under way: by its end marker, or by silence if not ``marked``."""
+        if not self._asking:
+            return []
+        self._asking = False
+        silent = not marked and self._answers == 0
+        self.stats.failed_replays += silent
+        if silent and self._asks < TRIES:
+            return [self._ask()]
+        if self.last is None:
+            return self._begin_live()
+        if self._check is not None and self._answers == 0:
+            return self._unchecked(silent=silent)
+        if self._pending:
+            return self._still_missing()
+        if (self._dropped or not marked) and self._asks < MAX_ASKS:
+            return [self._ask()]  # there is more than what came
+        self._asks = 0
+        return []
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> Ask:
+        """Ask from the last applied batch, or from the first of all."""
+        self.stats.replays += 1
+        self._asks += 1
+        self._asking, self._check, self._answers = True, self.last, 0
+        self._skipped = self._dropped = False
+        return Ask(0 if self.last is None else self.last)
+
+    def _first_live(self, number: int, payload: bytes) -> list[Action]:
+        """Take in a published batch before any was applied: what came before it is in the engine's buffer, or gone."""
+        if self._can_replay and (number > 0 or self._asking):
+            self._keep(number, payload)
+            return [] if self._asking else self._join("joined")
+        self.partial = number > 0
+        return [*self._cleared("joined"), *self._advance(number, payload)]
+
+    def _advance(self, number: int, payload: bytes) -> list[Action]:
+        """Apply the next batch, and those that waited for it."""
+        actions: list[Action] = []
+        held: bytes | None = payload
+        while held is not None:
+            actions.append(Apply(number, held))
+            self.last = number
+            self._contents[number] = hash(held)
+            if len(self._contents) > REMEMBERED:
+                self._contents.popitem(last=False)
+            number += 1
+            held = self._pending.pop(number, None)
+        self.stats.applied += len(actions)
+        self._clean = False
+        return actions
+
+    def _wait(self, number: int, payload: bytes) -> list[Action]:
+        """Keep a batch until the earlier ones are there, and ask for them."""
+        if number in self._pending:
+            self.stats.duplicates += 1
+            return []
+        if not self._pending and not self._doubt:
+            self.stats.gaps += 1
+        self._keep(number, payload)
+        if self._asking:
+            return []
+        self._asks = 0
+        return [self._ask()] if self._can_replay else self._lose()
+
+    def _checked(self, number: int, payload: bytes) -> list[Action]:
+        """Compare the first answer of a replay with the batch that it must repeat."""
+        if number != self._check:
+            return self._lose()  # the buffer does not reach back
+        if self._contents.get(number) != hash(payload):
+            return self._restart()
+        self._doubt = False
+        following = (self.last or 0) + 1
+        held = self._pending.pop(following, None)
+        return [] if held is None else self._advance(following, held)
+
+    def _unchecked(self, *, silent: bool) -> list[Action]:
+        """Decide about a process that did not repeat its last batch."""
+        if not silent:
+            return self._restart()  # its numbers end before those of the process that was followed
+        if self._doubt or self._pending:
+            return self._lose()
+        self._asks = 0
+        return []
+
+    def _still_missing(self) -> list[Action]:
+        """Decide about numbers that a finished replay did not bring."""
+        again = self._asks < TRIES
+        if self._skipped and not again:
+            number = min(self._pending)
+            self.stats.burnt += number - (self.last or 0) - 1
+            actions = self._advance(number, self._pending.pop(number))
+            return [*actions, self._ask()] if self._pending or self._dropped else actions
+        if self._answers == 1 and not again:
+            self._pending.clear()  # the engine knows nothing of what waits: it is of another process
+            return self._lose()
+        return self._lose() if self._asks >= MAX_ASKS else [self._ask()]
+
+    def _restart(self, number: int | None = None, payload: bytes = b"") -> list[Action]:
+        """Begin anew with an empty cache: the engine's process is another. A batch of it may be at hand."""
+        self.stats.restarts += 1
+        self._forget()
+        self._pending.clear()
+        if number is None:
+            return self._join("restarted")
+        return [*self._cleared("restarted"), *self._first_live(number, payload)]
+
+    def _lose(self) -> list[Action]:
+        """Give the missing batches up: clear the replica, and rebuild it from the engine's buffer."""
+        if self._pending and self.last is not None:
+            self.stats.lost += min(self._pending) - self.last - 1
+        if self._doubt and self._can_replay:
+            self._pending.clear()  # they may be of another process; the buffer has them too
+        self.stats.rebuilds += 1
+        self._forget()
+        return self._join("lost")
+
+    def _forget(self) -> None:
+        self.last, self.partial, self._doubt, self._asking, self._asks = None, False, False, False, 0
+        self._contents.clear()
+
+    def _join(self, reason: Reason) -> list[Action]:
+        """Clear the replica and read the engine's buffer from its start."""
+        actions = self._cleared(reason)
+        return [*actions, self._ask()] if self._can_replay else [*actions, *self._begin_live()]
+
+    def _begin_live(self) -> list[Action]:
+        """Go on with what was published since: no replay told what came before."""
+        self._asks = 0
+        if not self._pending:
+            return []
+        number = min(self._pending)
+        self.partial = number > 0
+        actions = self._advance(number, self._pending.pop(number))
+        return [*actions, self._ask()] if self._pending and self._can_replay else actions
+
+    def _cleared(self, reason: Reason) -> list[Action]:
+        """Return the clearing of the replica, unless it holds nothing since the last one."""
+        clean, self._clean = self._clean, True
+        return [] if clean else [Clear(reason)]
+
+    def _keep(self, number: int, payload: bytes) -> None:
+        """Let a batch wait; beyond the bound it is dropped, and asked for again later."""
+        if len(self._pending) < self._max_pending:
+            self._pending[number] = payload
+        else:
+            self._dropped = True

@@ -1,0 +1,382 @@
+"""The subscriber over real ZeroMQ sockets on this machine: loss, repeats, restarts, silence, other topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import pytest
+
+from prefixroute import ConfigError, EventError, UnknownReplicaError
+from prefixroute.live import FollowOptions, KvFeed, Subscriber
+from prefixroute.testing import EventPublisher
+
+QUICK = FollowOptions(reconnect_s=0.01, reconnect_max_s=0.05, replay_timeout_s=0.2, audit_s=0.1)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for a condition, never for a time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.002)
+
+
+class Held:
+    """Stands for a router: the payloads of each replica since it was last cleared."""
+
+    def __init__(self, *names: str) -> None:
+        self.held: dict[str, list[bytes]] = {name: [] for name in names or ("a",)}
+        self.clears = 0
+        self.loads: list[dict[str, Any]] = []
+        self.slow = threading.Event()
+        self.slow.set()
+
+    def apply(self, name: str, payload: bytes, *, sequence: int | None = None) -> None:
+        self.slow.wait()
+        if name not in self.held:
+            raise UnknownReplicaError(name)
+        if payload.startswith(b"bad"):
+            raise EventError("told to fail")
+        self.held[name].append(payload)
+
+    def clear(self, name: str) -> None:
+        if name not in self.held:
+            raise UnknownReplicaError(name)
+        self.clears += 1
+        self.held[name].clear()
+
+    def update_load(self, name: str, **loads: float | None) -> bool:
+        self.loads.append(loads)
+        return True
+
+
+class Engine:
+    """A publisher and what it has published in its present life."""
+
+    def __init__(self, **options: Any) -> None:
+        self.publisher = EventPublisher(**options)
+        self.options = options
+        self.published: list[bytes] = []
+        self.life = 0
+
+    @property
+    def feed(self) -> KvFeed:
+        return KvFeed(self.publisher.endpoint, self.publisher.replay)
+
+    def publish(self, count: int = 1, fault: Any = None) -> None:
+        for _ in range(count):
+            payload = f"{self.life}:{self.publisher.number}".encode()
+            self.publisher.publish(payload, fault)
+            if fault != "burn":
+                self.published.append(payload)
+
+    def restart(self) -> None:
+        publisher = self.publisher
+        publisher.close()
+        self.life += 1
+        self.published = []
+        self.publisher = EventPublisher(publisher.endpoint, **{**self.options, "replay": publisher.replay})
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    one = Engine()
+    yield one
+    one.publisher.close()
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@pytest.fixture
+def subscriber(engine: Engine, held: Held) -> Iterator[Subscriber]:
+    with Subscriber(held, {"a": engine.feed}, options=QUICK) as one:
+        engine.publisher.wait_for_subscriber()
+        yield one
+
+
+def test_batches_arrive_in_order(engine: Engine, held: Held, subscriber: Subscriber) -> None:
+    engine.publish(200)
+    until(lambda: held.held["a"] == engine.published)
+    until(lambda: not subscriber.stats()["a"]["degraded"])
+    stats = subscriber.stats()["a"]
+    assert stats["connected"]
+    assert (stats["applied"], stats["last"], stats["gaps"]) == (200, 199, 0)
+
+
+def test_what_was_published_before_is_read_from_the_buffer(engine: Engine, held: Held) -> None:
+    engine.publish(50)
+    with Subscriber(held, {"a": engine.feed}, options=QUICK):
+        until(lambda: held.held["a"] == engine.published)
+        engine.publish(5)
+        until(lambda: held.held["a"] == engine.published)
+
+
+def test_dropped_repeated_and_burnt_batches(engine: Engine, held: Held, subscriber: Subscriber) -> None:
+    for fault in (None, "drop", "drop", None, "burn", "twice", "burn", None, "drop", None):
+        engine.publish(fault=fault)
+    until(lambda: held.held["a"] == engine.published)
+    until(lambda: subscriber.stats()["a"]["burnt"] == 2)
+    stats = subscriber.stats()["a"]
+    assert (stats["lost"], stats["rebuilds"]) == (0, 0)
+
+
+def test_a_lost_tail_is_found_without_another_batch(engine: Engine, held: Held, subscriber: Subscriber) -> None:
+    engine.publish(3)
+    engine.publish(4, fault="drop")
+    until(lambda: held.held["a"] == engine.published)
+
+
+def test_reordered_batches(engine: Engine, held: Held, subscriber: Subscriber) -> None:
+    engine.publish(2)
+    payloads = {number: f"0:{number}".encode() for number in range(2, 8)}
+    for number in (4, 2, 3, 7, 5, 6):
+        engine.publisher.send(number, payloads[number])
+    engine.publisher.number = 8
+    with engine.publisher._lock:
+        engine.publisher._kept.extend(payloads.items())
+    engine.published += payloads.values()
+    until(lambda: held.held["a"] == engine.published)
+
+
+def test_a_buffer_that_is_too_short_clears_and_rebuilds(held: Held) -> None:
+    engine = Engine(buffer_steps=5)
+    with engine.publisher, Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        engine.publish(3)
+        until(lambda: held.held["a"] == engine.published)
+        engine.publish(20, fault="drop")
+        engine.publish()
+        until(lambda: held.held["a"] == engine.published[-5:])
+        stats = subscriber.stats()["a"]
+        assert stats["partial"]
+        assert stats["rebuilds"] == 1
+
+
+@pytest.mark.parametrize("after", [0, 3, 30])
+def test_a_killed_and_restarted_engine_begins_empty(
+    engine: Engine, held: Held, subscriber: Subscriber, after: int
+) -> None:
+    engine.publish(10)
+    until(lambda: held.held["a"] == engine.published)
+    engine.restart()
+    engine.publish(after)
+    until(lambda: held.held["a"] == engine.published)
+    until(lambda: subscriber.stats()["a"]["restarts"] == 1)
+    assert subscriber.stats()["a"]["connections"] == 2
+
+
+def test_a_publisher_that_dies_between_batches_leaves_what_arrived(
+    engine: Engine, held: Held, subscriber: Subscriber
+) -> None:
+    engine.publish(4)
+    until(lambda: held.held["a"] == engine.published)
+    engine.publisher.close()
+    until(lambda: not subscriber.stats()["a"]["connected"])
+    assert held.held["a"] == engine.published
+
+
+def test_a_slow_consumer_loses_nothing_for_good(engine: Engine, held: Held) -> None:
+    options = FollowOptions(reconnect_s=0.01, replay_timeout_s=1.0, audit_s=0.1, queue=10)
+    with Subscriber(held, {"a": engine.feed}, options=options) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        held.slow.clear()
+        engine.publish(2_000)
+        held.slow.set()
+        until(lambda: held.held["a"] == engine.published)
+        assert subscriber.stats()["a"]["lost"] == 0
+
+
+def test_without_replay_a_gap_clears(held: Held) -> None:
+    engine = Engine(replay=None)
+    with engine.publisher, Subscriber(held, {"a": engine.feed}, options=QUICK):
+        engine.publisher.wait_for_subscriber()
+        engine.publish(3)
+        until(lambda: held.held["a"] == engine.published)
+        engine.publish(2, fault="drop")
+        engine.publish(2)
+        until(lambda: held.held["a"] == engine.published[-2:])
+
+
+def test_a_replay_endpoint_where_nobody_listens_does_not_stop_live_batches(held: Held) -> None:
+    engine = Engine(replay=None)
+    feed = KvFeed(engine.publisher.endpoint, "tcp://127.0.0.1:1")
+    with engine.publisher, Subscriber(held, {"a": feed}, options=QUICK) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        engine.publish(3)
+        until(lambda: held.held["a"] == engine.published)
+        assert subscriber.stats()["a"]["failed_replays"]
+
+
+def test_a_wrong_topic_is_named(held: Held) -> None:
+    engine = Engine(topic="kv@pod@model")
+    feed = KvFeed(engine.publisher.endpoint, engine.publisher.replay, topic="kv@other")
+    with engine.publisher, Subscriber(held, {"a": feed}, options=QUICK) as subscriber:
+        engine.publish(3)
+        until(lambda: subscriber.stats()["a"]["wrong_topic"] >= 3)
+        assert "kv@pod@model" in subscriber.stats()["a"]["note"]
+        assert held.held["a"] == []
+
+
+def test_the_engine_may_connect_and_the_subscriber_listen(held: Held) -> None:
+    with EventPublisher() as free:
+        endpoint = free.endpoint
+    with Subscriber(held, {"a": KvFeed(endpoint, bind=True)}, options=QUICK):
+        engine = Engine(endpoint=endpoint, connect=True, replay=None)
+        with engine.publisher:
+            engine.publisher.wait_for_subscriber()
+            engine.publish(5)
+            until(lambda: held.held["a"] == engine.published)
+
+
+def test_bad_batches_and_frames_are_counted_and_cost_only_themselves(
+    engine: Engine, held: Held, subscriber: Subscriber
+) -> None:
+    engine.publish(1)
+    engine.publisher.publish(b"bad batch")
+    engine.publisher._live.send_multipart([b"", b"short", b"x"])
+    engine.publisher._live.send_multipart([b""])
+    engine.publish(1)
+    until(lambda: held.held["a"] == engine.published)
+    stats = subscriber.stats()["a"]
+    assert (stats["bad_batches"], stats["malformed"]) == (1, 2)
+
+
+def test_an_error_of_the_sink_stops_one_feed_and_is_told(engine: Engine, held: Held) -> None:
+    other = Engine()
+    with other.publisher, Subscriber(held, {"a": engine.feed, "b": other.feed}, options=QUICK) as subscriber:
+        held.held["b"] = None  # what is appended to it raises
+        other.publish()
+        until(lambda: "AttributeError" in subscriber.stats()["b"]["note"])
+        engine.publish(3)
+        until(lambda: held.held["a"] == engine.published)
+
+
+def test_many_replicas_come_and_go(held: Held) -> None:
+    engines = {name: Engine() for name in "abc"}
+    held.held.update(b=[], c=[])
+    with Subscriber(held, {"a": engines["a"].feed}, options=QUICK) as subscriber:
+        for name in "bc":
+            subscriber.add(name, engines[name].feed)
+        for engine in engines.values():
+            engine.publisher.wait_for_subscriber()
+            engine.publish(20)
+        until(lambda: all(held.held[name] == engine.published for name, engine in engines.items()))
+        subscriber.remove("b")
+        until(lambda: set(subscriber.stats()) == {"a", "c"})
+        del held.held["c"]  # the replica leaves the fleet
+        engines["c"].publish()
+        until(lambda: set(subscriber.stats()) == {"a"}, seconds=5)
+        for engine in engines.values():
+            engine.publisher.close()
+
+
+def test_an_address_that_cannot_be_used_is_reported_and_disturbs_nobody(engine: Engine, held: Held) -> None:
+    feeds = {"x": KvFeed("tcp://not an address"), "a": engine.feed}
+    with Subscriber(held, feeds, options=QUICK) as subscriber:
+        engine.publish(3)
+        until(lambda: held.held["a"] == engine.published)
+        assert "not an address" in subscriber.stats()["x"]["note"]
+
+
+def test_load_reports_reach_the_router(held: Held) -> None:
+    report = msgpack.packb(["LoadStat", 3, 2, 12000, 300000, 1, 8000, 20000, 64, 1000000, 5000000])
+    load = EventPublisher(topic="load", replay=None)
+    with EventPublisher() as events, load:
+        feed = KvFeed(events.endpoint, events.replay, load=load.endpoint)
+        with Subscriber(held, {"a": feed}, options=QUICK) as subscriber:
+            load.wait_for_subscriber()
+            load.publish(b"\xc1")
+            load.publish(report)
+            until(lambda: bool(held.loads))
+            assert held.loads == [{"running": 3, "waiting": 2, "waiting_tokens": 8000, "kv_use": 0.04}]
+            assert subscriber.stats()["a"]["bad_load_reports"] == 1
+
+
+def test_it_runs_as_a_task_of_an_event_loop(engine: Engine, held: Held) -> None:
+    async def follow() -> None:
+        async with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+            engine.publish(5)
+            engine.publish(2, fault="drop")
+            engine.publish(5)
+            async with asyncio.timeout(20):
+                while held.held["a"] != engine.published:  # noqa: ASYNC110  # the condition is another's
+                    await asyncio.sleep(0.002)
+            assert subscriber.stats()["a"]["applied"] == 12
+
+    asyncio.run(follow())
+
+
+def test_it_closes_cleanly_whatever_it_is_doing(engine: Engine, held: Held) -> None:
+    before = threading.active_count()
+    for _ in range(5):
+        one = Subscriber(held, {"a": engine.feed, "b": KvFeed("tcp://127.0.0.1:1")}, options=QUICK).start()
+        engine.publish(3, fault="drop")
+        engine.publish()
+        one.close()
+        one.close()
+    assert threading.active_count() == before
+    with pytest.raises(ConfigError, match="once"):
+        one.start()
+
+
+SERVER_INFO = {
+    "max_total_num_tokens": 123_456,
+    "kv_events": {
+        "publisher": "zmq",
+        "endpoint_host": "*",
+        "endpoint_port_base": 5557,
+        "topic": "kv",
+        "block_size": 64,
+        "dp_size": 4,
+        "replay_endpoint_port_base": 6557,
+        "load_endpoint_port_base": 7557,
+        "load_topic": "load",
+    },
+}
+
+
+def test_a_feed_is_discovered_from_server_info() -> None:
+    feed = KvFeed.of_server_info(json.loads(json.dumps(SERVER_INFO)), host="10.0.0.1", rank=2)
+    assert feed.addresses == ("tcp://10.0.0.1:5559", "tcp://10.0.0.1:6559", "tcp://10.0.0.1:7559")
+    assert (feed.topic, feed.block_size, feed.ranks, feed.capacity_tokens) == ("kv", 64, 4, 123_456)
+    assert feed.of_rank(0).addresses[0] == "tcp://10.0.0.1:5557"
+    assert KvFeed.of_server_info(SERVER_INFO, host="::1").endpoint == "tcp://[::1]:5557"
+
+
+@pytest.mark.parametrize("answer", [{}, {"kv_events": None}, {"kv_events": {"topic": ""}}])
+def test_a_server_without_events_is_refused(answer: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no KV events"):
+        KvFeed.of_server_info(answer, host="h")
+
+
+@pytest.mark.parametrize(
+    ("address", "rank", "expected"),
+    [
+        ("tcp://h:5557", 3, "tcp://h:5560"),
+        ("tcp://[::1]:5557", 1, "tcp://[::1]:5558"),
+        ("inproc://cache", 3, "inproc://cache_dp3"),
+        ("ipc:///x", 0, "ipc:///x"),
+    ],
+)
+def test_ranks_shift_ports(address: str, rank: int, expected: str) -> None:
+    assert KvFeed(address, rank=rank).addresses[0] == expected
+
+
+@pytest.mark.parametrize("wrong", [("ipc:///x", 1), ("h:5557", 0), ("tcp://h:5557", -1)])
+def test_wrong_addresses_are_refused(wrong: tuple[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        KvFeed(wrong[0], rank=wrong[1])
+
+
+def test_no_server_info_is_an_error_of_ours() -> None:
+    with pytest.raises(ConfigError, match="server_info"):
+        KvFeed.from_server_info("http://127.0.0.1:1", timeout_s=1)
