@@ -360,7 +360,7 @@ def test_events_that_never_match_a_query_are_visible(index: PrefixIndex) -> None
 
 
 @pytest.mark.parametrize(("reuse_reports", "held"), [(False, 8), (True, 4)])
-def test_a13_copies_are_counted_with_or_without_a_parent(reuse_reports: bool, held: int) -> None:  # noqa: FBT001
+def test_a13_copies_are_counted_with_or_without_a_parent(reuse_reports: bool, held: int) -> None:
     index = PrefixIndex(block_size=4)
     index.add_replica("a", reuse_reports=reuse_reports)
     first, again = (index.apply_stored("a", [11, 12], parent=None, token_ids=list(range(1, 9))) for _ in range(2))
