@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from prefixroute.live.connection import FollowOptions, Sink
 from prefixroute.live.feed import KvFeed
+from prefixroute.live.metrics import EngineReading, read_metrics
+from prefixroute.live.poller import LoadPoller, MetricsSource, PollOptions
 from prefixroute.live.sequence import Sequence, SequenceStats
 from prefixroute.live.subscriber import Subscriber
 
-__all__ = ["FollowOptions", "KvFeed", "Sequence", "SequenceStats", "Sink", "Subscriber"]
+__all__ = [
+    "EngineReading",
+    "FollowOptions",
+    "KvFeed",
+    "LoadPoller",
+    "MetricsSource",
+    "PollOptions",
+    "Sequence",
+    "SequenceStats",
+    "Sink",
+    "Subscriber",
+    "read_metrics",
+]

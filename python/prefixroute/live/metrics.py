@@ -1,0 +1,126 @@
+"""Read an engine's load out of its Prometheus metrics. Names by engine and release are data: ``metrics.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from math import isfinite
+from typing import Any
+
+from prefixroute.errors import ConfigError, EventError
+from prefixroute.extras import extra_module
+
+MAX_TEXT_BYTES = 16 << 20
+"""Metrics longer than this are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricNames:
+    """What one engine calls its metrics; of several names the first that is present counts.
+
+    Attributes:
+        engine: the engine.
+        path: where it serves them.
+        prefix: how all of its names begin.
+        rank_label: the label that tells data-parallel ranks apart.
+        running: requests in the batch.
+        waiting: requests in the queue.
+        kv_use: share of the KV cache in use.
+        hit_tokens: prompt tokens found in the prefix cache, since the engine started.
+        prompt_tokens: prompt tokens looked up, since the engine started.
+    """
+
+    engine: str
+    path: str
+    prefix: str
+    rank_label: str
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    kv_use: tuple[str, ...]
+    hit_tokens: tuple[str, ...]
+    prompt_tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """An engine's load at one moment. ``None`` = the engine does not tell."""
+
+    engine: str
+    running: float | None
+    waiting: float | None
+    kv_use: float | None
+    hit_tokens: float | None
+    prompt_tokens: float | None
+
+
+@lru_cache(maxsize=1)
+def metric_names() -> dict[str, MetricNames]:
+    """Return the names by engine: ``vllm``, ``sglang``, ``tensorrt-llm``."""
+    data = tomllib.loads(files("prefixroute.live").joinpath("metrics.toml").read_text())
+    tables: dict[str, dict[str, Any]] = {
+        engine: {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        for engine, table in data.items()
+    }
+    return {engine: MetricNames(engine, **table) for engine, table in tables.items()}
+
+
+def engine_named(engine: str) -> MetricNames:
+    """Return the names of an engine; raise ConfigError if it is not known."""
+    try:
+        return metric_names()[engine]
+    except KeyError:
+        raise ConfigError(f"engine must be one of {', '.join(metric_names())}, got {engine!r}") from None
+
+
+def read_metrics(text: str, engine: str | None = None, *, rank: int | None = None) -> EngineReading:
+    """Read the metrics of one engine, or of one of its data-parallel ranks.
+
+    Args:
+        text: Prometheus text format.
+        engine: which engine; ``None`` = the one whose names are found.
+        rank: only series of this rank, where they are labelled by rank; ``None`` = all, counts added up and the fullest
+            cache taken.
+
+    Raises:
+        EventError: the text has no metrics of the engine, or is malformed.
+        ConfigError: the engine is not known.
+    """
+    candidates = [engine_named(engine)] if engine is not None else list(metric_names().values())
+    for names in candidates:
+        if names.prefix in text:
+            return _read(text, names, rank)
+    raise EventError(f"no metrics of {' or '.join(names.engine for names in candidates)}: is the address right?")
+
+
+def _read(text: str, names: MetricNames, rank: int | None) -> EngineReading:
+    fields = ("running", "waiting", "kv_use", "hit_tokens", "prompt_tokens")
+    wanted = {name for field in fields for name in getattr(names, field)}
+    series: dict[str, list[float]] = {}
+    for name, labels, value in _samples(text, wanted):
+        told = labels.get(names.rank_label)
+        if rank is None or told is None or told == str(rank):
+            series.setdefault(name, []).append(value)
+    found: dict[str, float | None] = {}
+    for field in fields:
+        values = next((series[name] for name in getattr(names, field) if name in series), None)
+        found[field] = None if values is None else (max(values) if field == "kv_use" else sum(values))
+    if all(value is None for value in found.values()):
+        raise EventError(f"the metrics have none of {', '.join(sorted(wanted))}")
+    use = found.pop("kv_use")
+    return EngineReading(names.engine, kv_use=None if use is None else min(1.0, use), **found)
+
+
+def _samples(text: str, wanted: set[str]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Parse the lines of wanted metrics alone: engines serve thousands of others."""
+    lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in wanted]
+    parse = extra_module("prometheus_client.parser", "events").text_string_to_metric_families
+    try:
+        for family in parse("\n".join(lines) + "\n"):
+            for sample in family.samples:
+                if isfinite(sample.value) and sample.value >= 0:
+                    yield sample.name, sample.labels, sample.value
+    except ValueError as error:
+        raise EventError(f"malformed metrics: {error}") from error
