@@ -107,7 +107,7 @@ def test_the_seed_tables_are_reproduced(cell: Cell, golden_seeds: int, pool: Exe
     [
         Cell(chat, "round-robin", 1, 41.2, 0.0, tolerance=0.5),
         Cell(chat, "round-robin", 8, 46.9, 0.0, tolerance=0.5, usd=117.4),
-        Cell(chat, "session", 8, 3.74, 0.0, tolerance=0.5, usd=9.63),
+        Cell(chat, "session", 8, 3.89, 0.0, tolerance=0.1, usd=10.07),
     ],
     ids=str,
 )
@@ -120,7 +120,7 @@ def test_the_same_traffic_on_a_cache_of_blocks(cell: Cell) -> None:
 
 def test_floors_of_chat() -> None:
     assert 100 * floor(chat(1), "entries") == pytest.approx(3.636, abs=0.05)
-    assert 100 * floor(chat(1)) == pytest.approx(3.709, abs=0.05)
+    assert 100 * floor(chat(1)) == pytest.approx(3.857, abs=0.05)  # the last token of an answer has no keys and values
 
 
 def test_random_routing_with_unlimited_caches_follows_the_closed_form() -> None:

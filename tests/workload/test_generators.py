@@ -81,7 +81,7 @@ def test_every_request_is_well_formed(generator: Callable[..., Workload], block_
         assert request.arrival_s >= last
         last = request.arrival_s
         assert len(request.prompt) == request.prompt_tokens // block_size
-        assert len(request.context) == (request.prompt_tokens + request.output_tokens) // block_size
+        assert len(request.context) == (request.prompt_tokens + request.output_tokens - 1) // block_size
         assert (request.context.array[: len(request.prompt)] == request.prompt.array).all()
         assert request.prompt.token_count == request.prompt_tokens
         assert request.prompt.block_size == request.context.block_size == block_size
@@ -114,9 +114,10 @@ def test_another_seed_is_another_fleet_of_names_and_blocks() -> None:
     assert not set(first[0].prompt.array.tolist()) & set(second[0].prompt.array.tolist())
 
 
-def test_floor_of_chat_is_3_709_percent_in_blocks_of_16() -> None:
+def test_floor_of_chat_is_3_857_percent_in_blocks_of_16() -> None:
+    """Every other answer ends at the end of a block, which is recomputed: its last token was sampled and never computed."""
     few_slots = ChatShape(slots=5)
-    assert floor(chat(1, requests=4_000, shape=few_slots)) == pytest.approx(0.03709, abs=0.0005)
+    assert floor(chat(1, requests=4_000, shape=few_slots)) == pytest.approx(0.03857, abs=0.0005)
     assert floor(chat(1, requests=1_000, shape=few_slots, block_size=1)) == pytest.approx(0.03636, abs=0.001)
 
 
@@ -266,7 +267,7 @@ def test_agents_fork_a_tree_that_one_session_key_does_not_describe() -> None:
         assert any(
             before.context.array.tobytes() == request.prompt.array[: len(before.context)].tobytes()
             for before in by_task[request.session]
-            if before.context.token_count == request.prompt_tokens - 800
+            if before.context.token_count == request.prompt_tokens - 800 - 1
         )
     heads = {request.prompt.array[:system_and_group].tobytes() for request in requests}
     assert len(heads) == 8

@@ -12,7 +12,7 @@ from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS, new_tuple
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import Entry, Request, cached_tokens
 from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.workload import Workload
@@ -107,11 +107,11 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", text, 0)
             opened += 1
         prompt = prompts[slot.turn]
-        context = prompt + answer
+        cached = cached_tokens(prompt, answer)
         slot.turn += 1
-        entry = new_tuple(Entry, (slot.name, context, shape.system_tokens))
+        entry = new_tuple(Entry, (slot.name, prompt + answer, shape.system_tokens))
         head = slot.text.head
-        heads = head(prompt // block_size, prompt), head(context // block_size, context)
+        heads = head(prompt // block_size, prompt), head(cached // block_size, cached)
         yield new_tuple(Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS))
 
 

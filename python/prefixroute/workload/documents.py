@@ -11,7 +11,7 @@ import numpy as np
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import Entry, Request, cached_tokens
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.workload import Workload
@@ -86,13 +86,13 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     times = arrivals.times(stream(seed, "documents.arrivals"))
     full = shape.document_tokens // block_size
     prompt = shape.document_tokens + shape.question_tokens
-    context = prompt + shape.answer_tokens
+    cached = cached_tokens(prompt, shape.answer_tokens)
     texts = [chain(chain_key(seed, "documents.text", number), 0, full) for number in range(shape.documents)]
     for number, time in zip(range(count), times, strict=False):
         pick = picks.draw()
         name = f"doc-{seed}-{pick}"
-        own = chain(chain_key(seed, "documents.question", number), full, context // block_size)
-        text = BlockHashes(np.concatenate([texts[pick], own]), token_count=context, block_size=block_size)
+        own = chain(chain_key(seed, "documents.question", number), full, cached // block_size)
+        text = BlockHashes(np.concatenate([texts[pick], own]), token_count=cached, block_size=block_size)
         yield Request(
             time,
             text.head(prompt // block_size, prompt),

@@ -81,11 +81,11 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
         blocks = prompt.blocks
         name = f"group-{seed}-{group}"
         for number in range(first, min(first + shape.copies, count)):
-            context = prompt.then(chain_key(seed, "fan_out.answer", number), shape.answer_tokens)
+            answered = prompt.then(chain_key(seed, "fan_out.answer", number), shape.answer_tokens)
             yield Request(
                 time,
                 blocks,
-                context.blocks,
+                answered.split(prompt.tokens)[1],
                 prompt.tokens,
                 shape.answer_tokens,
                 document=name,

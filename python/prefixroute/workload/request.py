@@ -25,16 +25,24 @@ class Entry(NamedTuple):
     shared_tokens: int = 0
 
 
+def cached_tokens(prompt_tokens: int, output_tokens: int) -> int:
+    """Return the tokens whose keys and values a finished request leaves: all but the last one sampled.
+
+    An engine computes a token's keys and values in the step after the one that samples it, and there is none after the last.
+    """
+    return prompt_tokens + max(output_tokens - 1, 0)
+
+
 class Request(NamedTuple):
     """One request: when it arrives, what its prompt shares with others, and what is cached once it is served.
 
-    ``context`` always begins with ``prompt``. Where a trace does not say what the answer was, the two are the same
+    ``context`` always begins with ``prompt``, and has the full blocks of its first :func:`cached_tokens`. Where a trace does not say what the answer was, the two are the same
     object: the answer is then not reused (its tokens still count for decoding).
 
     Attributes:
         arrival_s: seconds from the start of the workload; never decreases within a workload.
         prompt: the prompt's full blocks.
-        context: the full blocks of prompt and answer, which the replica may hold afterwards.
+        context: the full blocks of prompt and answer, but for the last token: what the replica may hold afterwards.
         prompt_tokens: tokens of the prompt, at least 1, those of a partial last block included.
         output_tokens: tokens of the answer. Policies never see it.
         session: the key that turns of one conversation share, or None where there is none.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
+from prefixroute.workload.request import cached_tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +40,11 @@ class Text:
         return BlockHashes(self.hashes, token_count=self.tokens, block_size=self.block_size)
 
     def split(self, prompt_tokens: int) -> tuple[BlockHashes, BlockHashes]:
-        """Return the first ``prompt_tokens`` as a prompt, and the whole text as its context; they share memory."""
+        """Return the first ``prompt_tokens`` as a prompt, and as its context what is cached of the text once it is answered.
+
+        The two share memory.
+        """
         context = self.blocks
-        return context.head(prompt_tokens // self.block_size, prompt_tokens), context
+        prompt = context.head(prompt_tokens // self.block_size, prompt_tokens)
+        cached = cached_tokens(prompt_tokens, self.tokens - prompt_tokens)
+        return prompt, context.head(cached // self.block_size, cached)

@@ -220,7 +220,8 @@ impl ReplicaCache {
     /// End a request: what it computed becomes the most recently used, and its pins are gone.
     ///
     /// `context` is prompt and output, whose full blocks are kept; blocks that do not fit beside the other running
-    /// requests are dropped from the end. A context shorter than the prompt keeps the prompt.
+    /// requests are dropped from the end. Its unfinished last block takes its room first and is then free. A context
+    /// shorter than the prompt keeps the prompt.
     pub fn finish(&mut self, request: RequestId, context: Sequence) -> Result<Finished, Refused> {
         let entry = self.entry(request, context.blocks)?;
         self.running.remove(&request);
@@ -230,7 +231,9 @@ impl ReplicaCache {
         let available = self.capacity - (self.pinned_blocks() - entry.unfinished) - walk.held_idle;
         let stored = (more.len() - walk.held).min(available);
         let kept = walk.held + stored;
-        let grown = self.place(entry, &walk, &more[..kept], 0);
+        let unfinished = context.tokens.div_ceil(self.block_size).saturating_sub(entry.blocks + kept);
+        let grown = self.place(entry, &walk, &more[..kept], unfinished.min(available - stored));
+        self.unfinished -= grown.unfinished;
         self.runs.release(grown.tail);
         Ok(Finished { stored, dropped: more.len() - kept })
     }

@@ -35,6 +35,7 @@ from prefixroute.workload.readers.messages import conversation_text
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
 from prefixroute.workload.readers.volatile import Span, Spans, mask
+from prefixroute.workload.request import cached_tokens
 
 NAME = "gateway"
 BLOCK_SIZE = 16
@@ -267,6 +268,9 @@ class _Reader:
             output_tokens = context.token_count - tokens if output_tokens is None else output_tokens
         if not tokens:
             raise row.error("the prompt is empty")
+        if context is not blocks:
+            cached = cached_tokens(tokens, context.token_count - tokens)
+            context = context.head(min(len(context), cached // self.block_size), cached)
         return Record(
             row.line,
             self._arrival(row),

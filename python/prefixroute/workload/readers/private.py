@@ -27,6 +27,7 @@ from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.workload.readers.lines import Row, read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.request import cached_tokens
 
 NAME = "private"
 VERSION = 1
@@ -81,7 +82,7 @@ def _read(path: Path, block_size: int, reading: Reading) -> Iterator[Record]:
         if not full <= min(len(chain), tokens // block_size):
             raise row.error(f"a prompt of {tokens} tokens has {full} full blocks of {len(chain)} in the chain")
         chains.append(chain)
-        held = max(tokens + output, len(chain) * block_size)
+        held = max(cached_tokens(tokens, output), len(chain) * block_size)
         context = BlockHashes(chain, token_count=held, block_size=block_size)
         prompt = context.head(full, tokens)
         return Record(

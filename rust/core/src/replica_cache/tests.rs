@@ -70,15 +70,19 @@ impl Twin {
         (blocks, unfinished)
     }
 
-    fn finish(&mut self, request: RequestId, context: &[BlockHash]) -> Finished {
+    fn finish(&mut self, request: RequestId, context: &[BlockHash], rest: usize) -> Finished {
         let (own, _) = self.end(request);
+        let unfinished = if context.len() >= own.len() { rest.div_ceil(BLOCK) } else { 0 };
         let context = if context.len() > own.len() { context } else { &own };
         let held = self.held(context);
         let mut kept = context.len();
-        while kept > held && self.pin(&context[..kept], own.len(), 0).is_none() {
-            kept -= 1;
+        // The unfinished block takes its room if there is any, and is free again when the request is released.
+        let mut placed = self.pin(context, own.len(), unfinished).is_some();
+        while !placed && kept > held {
+            placed = self.pin(&context[..kept], own.len(), 0).is_some();
+            kept -= usize::from(!placed);
         }
-        if kept == held {
+        if !placed {
             self.pin(&context[..held], own.len(), 0).unwrap();
         }
         self.release(&context[..kept]);
@@ -101,7 +105,7 @@ fn chain(path: &[u8]) -> Vec<BlockHash> {
 enum Step {
     Start { path: Vec<u8>, rest: usize },
     Grow { which: usize, more: Vec<u8>, rest: usize },
-    Finish { which: usize, more: Vec<u8> },
+    Finish { which: usize, more: Vec<u8>, rest: usize },
     Abort { which: usize },
     Clear,
 }
@@ -115,7 +119,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (path(), 0..4_usize).prop_map(|(path, rest)| Step::Start { path, rest }),
         1 => (0..8_usize, path(), 0..4_usize).prop_map(|(which, more, rest)| Step::Grow { which, more, rest }),
-        4 => (0..8_usize, path()).prop_map(|(which, more)| Step::Finish { which, more }),
+        4 => (0..8_usize, path(), 0..4_usize).prop_map(|(which, more, rest)| Step::Finish { which, more, rest }),
         1 => (0..8_usize).prop_map(|which| Step::Abort { which }),
         1 => Just(Step::Clear),
     ]
@@ -152,12 +156,12 @@ impl Both {
             }
             _ if self.paths.is_empty() => {}
             Step::Grow { which, more, rest } => self.grow(which % self.paths.len(), more, *rest),
-            Step::Finish { which, more } => {
+            Step::Finish { which, more, rest } => {
                 let (request, mut path) = self.paths.remove(which % self.paths.len());
                 path.extend(more);
                 let context = chain(&path);
-                let finished = self.cache.finish(request, sequence(&context, 0)).unwrap();
-                assert_eq!(finished, self.twin.finish(request, &context));
+                let finished = self.cache.finish(request, sequence(&context, *rest)).unwrap();
+                assert_eq!(finished, self.twin.finish(request, &context, *rest));
             }
             Step::Abort { which } => {
                 let (request, _) = self.paths.remove(which % self.paths.len());
