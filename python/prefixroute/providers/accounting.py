@@ -9,7 +9,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.messages import canonical
+from prefixroute.messages import CanonicalForm
 from prefixroute.providers.catalog import Model
 from prefixroute.providers.usage import Diagnosis, Usage, diagnosis_of, ideal_usd
 from prefixroute.validation import check_float, check_instance, check_int
@@ -301,14 +301,8 @@ def _hashed(prompt: Any) -> BlockHashes:
     """Return the block hashes of a body, messages, text or token ids."""
     if isinstance(prompt, BlockHashes):
         return prompt
-    if isinstance(prompt, Mapping):
-        messages = prompt.get("messages", prompt.get("input", []))
-        system = prompt.get("system") or prompt.get("instructions")
-        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        opening = [{"role": "system", "content": system}] if system else []
-        return hash_blocks(canonical([*opening, *turns], prompt.get("tools") or ()), BLOCK_TOKENS)
-    if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
-        return hash_blocks(canonical(prompt), BLOCK_TOKENS)
+    if isinstance(prompt, Mapping) or (isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping)):
+        return hash_blocks(CanonicalForm()(prompt), BLOCK_TOKENS)
     if isinstance(prompt, (str, bytes, bytearray, Sequence)) or hasattr(prompt, "__array__"):
         return hash_blocks(prompt, BLOCK_TOKENS)
     raise ConfigError(f"a prompt is a request's body, messages, text or token ids, got {prompt!r:.80}")

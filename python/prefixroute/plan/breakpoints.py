@@ -1,0 +1,302 @@
+"""Where the breakpoints of a set of prompts belong, and what in their heads changes and spoils them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from prefixroute.errors import ConfigError
+from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.plan.prompts import Block, Prompt
+from prefixroute.providers.catalog import Mode, Model
+
+ROLLING = "end of the prompt"
+MOST_PROMPTS = 10_000
+NEAREST = 8
+"""Earlier prompts among which the nearest is looked for."""
+LONGEST_CHANGE = 64
+"""Characters that a date, an id or a counter hardly exceeds."""
+LEAST_AFTER_TOKENS = 64
+"""Tokens behind a change that prompts share again; with fewer, the change stands at the end and spoils nothing."""
+LEAST_SHARE = 0.1
+"""Share of prompts from which on a change in one place is named."""
+_WORD = re.compile(r"[^\s\"'<>()\[\]{},;]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,2}:\d\d")
+_HEX = re.compile(r"[0-9a-fA-F]{6,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One breakpoint.
+
+    Attributes:
+        where: the block that it stands on, ``end of the prompt`` for one that moves with the conversation.
+        tokens: prompt tokens up to it, in the median prompt.
+        share: prompts that have a prefix up to it in common with another.
+        gain_tokens: tokens that all prompts together read more because of it.
+    """
+
+    where: str
+    tokens: int
+    share: float
+    gain_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A short text in the head of prompts that differs from prompt to prompt, with equal text behind it.
+
+    Attributes:
+        where: the block that it stands in.
+        kind: ``date``, ``id``, ``number`` or ``text``.
+        character: its place in the block's text, in the median prompt.
+        tokens: prompt tokens before it, in the median prompt.
+        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, on average: not reused because of it.
+        share: prompts that have it.
+        examples: what stands there, up to three.
+    """
+
+    where: str
+    kind: str
+    character: int
+    tokens: int
+    lost_tokens: int
+    share: float
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Breakpoints for a set of prompts, in the order of the prompt.
+
+    Attributes:
+        model: the model's id.
+        prompts: how many prompts were looked at.
+        prompt_tokens: about how many tokens they have together.
+        reused_tokens: of these, read from the cache with the marks.
+        reused_as_marked: the same with the marks that the prompts carry; None where none carries one.
+        marks: where they belong.
+        rolling_blocks: distance of further marks where a turn adds more blocks than the look-back reaches; None where none does.
+        longest_turn_blocks: most blocks that a prompt adds to the one it continues.
+        changes: what spoils heads, the most expensive first.
+    """
+
+    model: str
+    prompts: int
+    prompt_tokens: int
+    reused_tokens: int
+    reused_as_marked: int | None
+    marks: tuple[Mark, ...]
+    rolling_blocks: int | None
+    longest_turn_blocks: int
+    changes: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields of a JSON object."""
+        return asdict(self)
+
+
+def place_breakpoints(bodies: Iterable[Any], model: Model, *, mode: str | None = None) -> Placement:
+    """Choose the breakpoints with which these prompts, sent in this order, read most from the cache.
+
+    Candidates are the ends of blocks up to which two prompts are equal and behind which some part ways, and the end of each
+    prompt. They are chosen one after another, the one that adds most first, up to the provider's number of marks. An entry is
+    looked for at each mark and at as many blocks before it as the look-back allows. Lifetimes are not looked at.
+
+    Args:
+        bodies: request bodies, in the order in which they are sent; at most 10,000.
+        model: minimum, marks and look-back.
+        mode: way of caching; the model's default unless given.
+
+    Raises:
+        ConfigError: no prompt, too many, or one that is none.
+    """
+    prompts = [Prompt.of(body) for body in bodies]
+    if not 1 <= len(prompts) <= MOST_PROMPTS:
+        raise ConfigError(f"breakpoints need 1 to {MOST_PROMPTS:,} prompts, got {len(prompts)}")
+    used = model.mode(mode)
+    search = _Search(prompts, used, model.minimum_tokens)
+    chosen: list[int | None] = []
+    marks, reused = [], 0.0
+    for _ in range(used.max_marks or 1):
+        options = [(search.reused([*chosen, depth]), depth) for depth in search.candidates if depth not in chosen]
+        best, depth = max(options, key=lambda option: option[0], default=(0.0, None))
+        if best - reused < max(1.0, model.minimum_tokens):
+            break
+        chosen.append(depth)
+        marks.append((search.order(depth), search.mark(depth, best - reused)))
+        reused = best
+    longest = search.longest_turn
+    reach = used.lookback_blocks
+    carries = any(block.marked for prompt in prompts for block in prompt.blocks)
+    return Placement(
+        model.id,
+        len(prompts),
+        round(sum(prompt.ends[-1] for prompt in prompts)),
+        round(reused),
+        round(search.reused(None)) if carries else None,
+        tuple(mark for _, mark in sorted(marks, key=lambda pair: pair[0])),
+        used.rolling_blocks if reach is not None and longest > reach else None,
+        longest,
+        find_changes(prompts),
+    )
+
+
+class _Search:
+    """Prompts, and what sets of marks would reuse of them. A mark is a depth in blocks; None is the end of a prompt."""
+
+    def __init__(self, prompts: Sequence[Prompt], mode: Mode, minimum: int) -> None:
+        self.prompts, self._mode, self._minimum = prompts, mode, minimum
+        self._counts: Counter[tuple[int, str]] = Counter(
+            (depth, hashed) for prompt in prompts for depth, hashed in enumerate(prompt.chain)
+        )
+
+    @property
+    def candidates(self) -> list[int | None]:
+        """Depths at which prompts that were equal part ways, and the end of the prompt."""
+        found: set[int] = set()
+        for prompt in self.prompts:
+            counts = [self._counts[depth, hashed] for depth, hashed in enumerate(prompt.chain)]
+            found |= {
+                at for at, count in enumerate(counts) if count > 1 and (at + 1 == len(counts) or counts[at + 1] < count)
+            }
+        return [None, *sorted(found)]
+
+    @property
+    def longest_turn(self) -> int:
+        """Most blocks that a prompt adds to an earlier prompt that it begins with."""
+        ends: set[str] = set()
+        longest = 0
+        for prompt in self.prompts:
+            at = next((at for at in range(len(prompt.chain) - 1, -1, -1) if prompt.chain[at] in ends), None)
+            if at is not None:
+                longest = max(longest, len(prompt.chain) - 1 - at)
+            ends.add(prompt.chain[-1])
+        return longest
+
+    def reused(self, depths: Sequence[int | None] | None) -> float:
+        """Return the tokens that all prompts read with marks at these depths; with their own marks for None."""
+        entries: set[str] = set()
+        total = 0.0
+        reach = self._mode.lookback_blocks
+        exact = self._mode.match == "breakpoint"
+        for prompt in self.prompts:
+            last = len(prompt.chain) - 1
+            places = (
+                sorted({last if depth is None else depth for depth in depths})
+                if depths is not None
+                else [at for at, block in enumerate(prompt.blocks) if block.marked]
+            )
+            places = [place for place in places if place <= last]
+            best = 0.0
+            for place in places:
+                back = 0 if exact and place != last else place if reach is None else reach
+                near = range(place, max(-1, place - back - 1), -1)
+                at = next((at for at in near if prompt.chain[at] in entries), None)
+                if at is not None and prompt.ends[at] >= self._minimum:
+                    best = max(best, prompt.ends[at])
+            entries |= {prompt.chain[place] for place in places}
+            total += best
+        return total
+
+    def order(self, depth: int | None) -> float:
+        """Return the depth as a number; the end of the prompt comes last."""
+        return float("inf") if depth is None else depth
+
+    def mark(self, depth: int | None, gain: float) -> Mark:
+        """Return a depth as a mark."""
+        places = [(prompt, len(prompt.chain) - 1 if depth is None else depth) for prompt in self.prompts]
+        places = [(prompt, at) for prompt, at in places if at < len(prompt.chain)]
+        tokens = sorted(prompt.ends[at] for prompt, at in places)[len(places) // 2]
+        shared = sum(self._counts[at, prompt.chain[at]] > 1 for prompt, at in places)
+        names = Counter(prompt.blocks[at].where for prompt, at in places)
+        where = ROLLING if depth is None else names.most_common(1)[0][0]
+        return Mark(where, round(tokens), shared / len(self.prompts), round(gain))
+
+
+def find_changes(prompts: Sequence[Prompt]) -> tuple[Change, ...]:
+    """Return short texts that differ between a prompt and the nearest earlier one, with equal text behind them."""
+    seen: dict[tuple[str, str], list[tuple[int, float, float, str]]] = {}
+    for number, prompt in enumerate(prompts):
+        earlier = prompts[max(0, number - NEAREST) : number]
+        if not earlier:
+            continue
+        near = max(earlier, key=lambda other: _common(prompt.chain, other.chain))
+        found = _change(prompt, near)
+        if found is not None:
+            where, kind, *_ = found
+            seen.setdefault((where, kind), []).append(found[2:])
+    changes = []
+    for (where, kind), places in seen.items():
+        if len(places) < max(1, LEAST_SHARE * (len(prompts) - 1)):
+            continue
+        characters, before, lost, examples = (list(column) for column in zip(*places, strict=True))
+        changes.append(
+            Change(
+                where,
+                kind,
+                sorted(characters)[len(places) // 2],
+                round(sorted(before)[len(places) // 2]),
+                round(sum(lost) / len(lost)),
+                len(places) / max(1, len(prompts) - 1),
+                tuple(dict.fromkeys(examples))[:3],
+            )
+        )
+    return tuple(sorted(changes, key=lambda change: -change.lost_tokens * change.share))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _change(prompt: Prompt, near: Prompt) -> tuple[str, str, int, float, float, str] | None:
+    """Return place, kind, character, tokens before, tokens lost behind and text of the first change, if it is a short one."""
+    at = _common(prompt.chain, near.chain)
+    if at >= len(prompt.blocks) or at >= len(near.blocks):
+        return None
+    text, other = prompt.blocks[at].text, near.blocks[at].text
+    start = _common(text, other)
+    end = _common(text[start:][::-1], other[start:][::-1])
+    first, last, last_other = start, len(text) - end, len(other) - end
+    while first > 0 and _WORD.match(text[first - 1]):
+        first -= 1
+    while last < len(text) and _WORD.match(text[last]):
+        last, last_other = last + 1, last_other + 1
+    changed = text[first:last]
+    if max(last, last_other) - first > LONGEST_CHANGE or not changed.strip():
+        return None
+    behind = _tokens(text[last:]) + _equal_after(prompt.blocks[at + 1 :], near.blocks[at + 1 :])
+    if behind < LEAST_AFTER_TOKENS:
+        return None
+    before = (prompt.ends[at - 1] if at else 0.0) + _tokens(text[:first])
+    return prompt.blocks[at].where, _kind(changed), first, before, behind, changed
+
+
+def _equal_after(blocks: Sequence[Block], others: Sequence[Block]) -> float:
+    """Return the tokens of the leading blocks that are equal."""
+    equal = _common([block.text for block in blocks], [block.text for block in others])
+    return sum(block.tokens for block in blocks[:equal])
+
+
+def _tokens(text: str) -> float:
+    return len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN
+
+
+def _kind(text: str) -> str:
+    """Return what a changing text looks like."""
+    bare = text.strip().strip(".:;,")
+    if _DATE.search(bare):
+        return "date"
+    try:
+        UUID(bare)
+    except ValueError:
+        pass
+    else:
+        return "id"
+    if bare.replace(".", "").replace("-", "").isdecimal():
+        return "number"
+    return "id" if _HEX.search(bare) and any(letter.isdecimal() for letter in bare) else "text"

@@ -1,0 +1,132 @@
+"""Which lifetime to write an entry for, from the rate of its uses or from the gaps between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from prefixroute.errors import ConfigError
+from prefixroute.providers.catalog import STANDARD, Model
+from prefixroute.validation import check_float, check_int
+
+NO_CACHE = "no cache"
+KEPT_ALIVE = "kept alive"
+MOST_PER_HOUR = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeChoice:
+    """One way of keeping an entry.
+
+    Attributes:
+        name: the lifetime, ``no cache``, or a lifetime ``kept alive`` by reads that nobody else needs.
+        hit_ratio: share of uses that find the entry.
+        usd_per_thousand: US dollars of the prefix for a thousand uses.
+    """
+
+    name: str
+    hit_ratio: float
+    usd_per_thousand: float
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimePlan:
+    """Choices for one prefix, the cheapest first."""
+
+    model: str
+    shared_tokens: int
+    source: str
+    choices: tuple[LifetimeChoice, ...]
+
+    @property
+    def best(self) -> LifetimeChoice:
+        """The cheapest."""
+        return self.choices[0]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields of a JSON object."""
+        return {
+            "model": self.model,
+            "shared_tokens": self.shared_tokens,
+            "source": self.source,
+            "choices": [asdict(choice) for choice in self.choices],
+        }
+
+
+def lifetimes_by_rate(
+    model: Model, shared_tokens: int, uses_per_hour: float, *, mode: str | None = None, tier: str = STANDARD
+) -> LifetimePlan:
+    """Price every lifetime for uses that come at a rate, independently of one another (Poisson).
+
+    A gap is at most T with probability 1 - q, q = exp(-rate T): a use costs (1 - q) read + q write. Kept alive, an entry is
+    read once in each lifetime of a gap, q / (1 - q) times on average, and never written again: read (1 + q / (1 - q)).
+
+    Args:
+        model: prices and rules.
+        shared_tokens: of the prefix.
+        uses_per_hour: rate, above 0.
+        mode: way of caching; the model's default unless given.
+        tier: service tier.
+    """
+    check_float("uses_per_hour", uses_per_hour, 0, MOST_PER_HOUR, above=True)
+    missed = {one.name: math.exp(-uses_per_hour / 3600 * one.seconds) for one in model.mode(mode).lifetimes}
+    pings = {name: q / (1 - q) if q < 1 else math.inf for name, q in missed.items()}
+    return _plan(model, shared_tokens, f"{uses_per_hour:g} uses an hour", _both(missed, pings), mode=mode, tier=tier)
+
+
+def lifetimes_by_gaps(
+    model: Model, shared_tokens: int, gaps_s: Sequence[float], *, mode: str | None = None, tier: str = STANDARD
+) -> LifetimePlan:
+    """Price every lifetime for uses with these gaps, in seconds: a gap up to the lifetime is a hit, which renews it.
+
+    Args:
+        model: prices and rules.
+        shared_tokens: of the prefix.
+        gaps_s: seconds between a use and the one before.
+        mode: way of caching; the model's default unless given.
+        tier: service tier.
+
+    Raises:
+        ConfigError: no gap, or one that is negative or no number.
+    """
+    gaps = np.asarray(gaps_s, dtype=float)
+    if gaps.ndim != 1 or not gaps.size or not np.isfinite(gaps).all() or gaps.min() < 0:
+        raise ConfigError(f"gaps must be seconds of 0 or more, at least one of them, got {gaps_s!r:.80}")
+    kept = model.mode(mode).lifetimes
+    missed = {one.name: float((gaps > one.seconds).mean()) for one in kept}
+    pings = {one.name: float(np.floor(gaps / one.seconds).mean()) for one in kept}
+    return _plan(model, shared_tokens, f"{gaps.size} gaps", _both(missed, pings), mode=mode, tier=tier)
+
+
+class _Use(NamedTuple):
+    """Of one lifetime: the share of uses that miss, and the renewals before each use that keep it alive."""
+
+    missed: float
+    renewals: float
+
+
+def _both(missed: dict[str, float], renewals: dict[str, float]) -> dict[str, _Use]:
+    return {name: _Use(missed[name], renewals[name]) for name in missed}
+
+
+def _plan(
+    model: Model, shared_tokens: int, source: str, uses: dict[str, _Use], *, mode: str | None, tier: str
+) -> LifetimePlan:
+    """Price each lifetime from the share of uses that miss it and the renewals that each use takes."""
+    check_int("shared_tokens", shared_tokens, 1)
+    used, price = model.mode(mode), model.price(shared_tokens, tier)
+    plain = price.usd(1000 * shared_tokens, "input")
+    choices = [LifetimeChoice(NO_CACHE, 0.0, plain)]
+    if model.is_cacheable(shared_tokens):
+        read = price.usd(1000 * shared_tokens, "read")
+        for name, (share, renewals) in uses.items():
+            write = price.usd(1000 * shared_tokens, "write", name)
+            choices.append(LifetimeChoice(name, 1 - share, (1 - share) * read + share * write))
+            if used.refresh_on_read and math.isfinite(renewals):
+                choices.append(LifetimeChoice(f"{name} {KEPT_ALIVE}", 1.0, read * (1 + renewals)))
+    choices.sort(key=lambda choice: choice.usd_per_thousand)
+    return LifetimePlan(model.id, shared_tokens, source, tuple(choices))

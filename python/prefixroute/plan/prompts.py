@@ -1,0 +1,116 @@
+"""A request's body as the blocks that breakpoints can stand behind, each with its place and its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from prefixroute.errors import ConfigError
+from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.providers.keys import MARKS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One content block: a tool, a part of the system prompt, a part of a message.
+
+    Attributes:
+        where: its place, as one would write it in Python: ``tools[0]``, ``system[1]``, ``messages[3].content[0]``.
+        text: its content; what is not text stands as JSON. Marks are left out.
+        marked: whether it carries a breakpoint.
+    """
+
+    where: str
+    text: str
+    marked: bool = False
+
+    @property
+    def tokens(self) -> float:
+        """About how many tokens it has: 4 bytes each."""
+        return len(self.text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The blocks of one request, in the order in which a provider renders them: tools, system, messages."""
+
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, body: Any) -> Prompt:
+        """Read a body of the Messages, chat completions or Responses API, or its messages.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        if isinstance(body, Sequence) and not isinstance(body, (str, bytes)):
+            body = {"messages": body}
+        if not isinstance(body, Mapping):
+            raise ConfigError(f"a request must be a body with messages, got {body!r:.80}")
+        blocks = [_block(f"tools[{at}]", tool) for at, tool in enumerate(_listed(body.get("tools")))]
+        for name in ("system", "instructions"):
+            blocks += [_block(f"{name}[{at}]", part) for at, part in enumerate(_listed(body.get(name)))]
+        name = "messages" if body.get("messages") is not None else "input"
+        for at, message in enumerate(_listed(body.get(name))):
+            blocks += _message(f"{name}[{at}]", message)
+        if not blocks:
+            raise ConfigError(f"a request must have messages, tools or a system prompt, got {sorted(map(str, body))}")
+        return cls(tuple(blocks))
+
+    @cached_property
+    def chain(self) -> list[str]:
+        """For each block, a hash of it and of every block before it."""
+        found, digest = [], blake2b(digest_size=16)
+        for block in self.blocks:
+            digest.update(block.text.encode("utf-8", "surrogatepass") + b"\0")
+            found.append(digest.hexdigest())
+        return found
+
+    @cached_property
+    def ends(self) -> list[float]:
+        """For each block, the tokens up to its end."""
+        total, found = 0.0, []
+        for block in self.blocks:
+            total += block.tokens
+            found.append(total)
+        return found
+
+
+def _message(where: str, message: Any) -> list[Block]:
+    if not isinstance(message, Mapping):
+        return [_block(where, message)]
+    role = str(message.get("role", message.get("type", "")))
+    content = message.get("content")
+    parts = _listed(content)
+    rest = {key: value for key, value in message.items() if key not in ("role", "content", *MARKS) and value}
+    if not parts or (rest and "role" not in message):
+        return [_block(where, {**rest, "content": content, "role": role})]
+    blocks = [_block(f"{where}.content[{at}]", part, role) for at, part in enumerate(parts)]
+    if rest:
+        blocks.append(_block(where, rest, role))
+    return blocks
+
+
+def _block(where: str, part: Any, role: str = "") -> Block:
+    marked = isinstance(part, Mapping) and any(part.get(mark) for mark in MARKS)
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        text = part["text"]
+    elif isinstance(part, str):
+        text = part
+    else:
+        text = json.dumps(_bare(part), sort_keys=True, ensure_ascii=False, default=repr)
+    return Block(where, f"{role}: {text}" if role else text, marked)
+
+
+def _bare(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {key: _bare(value) for key, value in part.items() if key not in MARKS}
+    return [_bare(value) for value in part] if isinstance(part, list) else part
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None or value == "" else list(value) if isinstance(value, (list, tuple)) else [value]
