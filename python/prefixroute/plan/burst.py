@@ -252,21 +252,18 @@ def _first_above(cost: float, saving: float) -> int | None:
 
 
 def figures_assumed(model: Model, mode: str | None = None) -> tuple[Assumption, ...]:
-    """Return those figures of a model and its way of caching that no source states."""
+    """Return what no source states of a model and its way of caching, as one assumption; nothing if all is stated."""
     used, price = model.mode(mode), model.price()
-    values: dict[str, float | str] = {
+    values: dict[str, object] = {
         "minimum_tokens": model.minimum_tokens,
         "storage_per_hour": price.storage_per_hour,
-        "lifetimes": ", ".join(f"{one.name} {one.seconds:g} s" for one in used.lifetimes),
+        "lifetimes": " or ".join(f"{one.name} of {one.seconds:g} s" for one in used.lifetimes),
     }
-    found = []
-    for name in (*model.assumed, *used.assumed):
-        value = values.get(name, getattr(used, name, ""))
-        shown = value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
-        found.append(
-            Assumption(f"{model.id} {name}", shown, "", f"no source states it, {model.date.isoformat()}", assumed=True)
-        )
-    return tuple(found)
+    names = (*model.assumed, *used.assumed)
+    if not names:
+        return ()
+    told = ", ".join(f"{name} {values.get(name, getattr(used, name, ''))}" for name in names)
+    return (Assumption(model.id, told, "", f"no source states it, {model.date.isoformat()}", assumed=True),)
 
 
 @dataclass(frozen=True, slots=True)

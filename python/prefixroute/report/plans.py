@@ -1,0 +1,285 @@
+"""Sections of the API planners: their numbers, in sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefixroute.advise.own_or_api import OwnOrApi
+from prefixroute.costmodel import HOURS_PER_MONTH
+from prefixroute.plan.breakpoints import Placement
+from prefixroute.plan.burst import BatchOrder, Burst
+from prefixroute.plan.lifetimes import LifetimePlan
+from prefixroute.plan.shards import ShardPlan
+from prefixroute.plan.storage import StoragePlan
+from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
+from prefixroute.report.sheet import Section, assumed, lasting, percent, usd
+
+SHOWN_CLASSES = 20
+SHOWN_USERS = 5
+SHOWN_SHARDS = 10
+_MONTH_S = HOURS_PER_MONTH * 3600
+
+
+def burst_section(burst: Burst) -> Section:
+    """Return what each order of the calls costs."""
+    calls, times = burst.calls, [item for item in burst.assumptions if item.unit in ("s", "tokens/s")]
+    lines = [_cacheable(burst.calls.shared_tokens, burst.minimum_tokens, burst.model, is_cacheable=burst.is_cacheable)]
+    if burst.is_cacheable:
+        lines.append(f"Cheapest: {burst.best.name}, {usd(burst.best.usd)}. {_even(burst)}")
+    if calls.workspaces > 1:
+        lines.append(
+            f"Each of the {calls.workspaces} workspaces has a cache of its own: the entry is written {calls.workspaces} times."
+        )
+    if not burst.is_promised:
+        lines.append("The provider promises no hit: the worst case stands beside the expected cost.")
+    rows = tuple(
+        (order.name, usd(order.usd), usd(order.best_usd), usd(order.worst_usd), f"{order.last_first_token_s:,.2f}")
+        for order in burst.orders
+    )
+    expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
+    return Section(
+        f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for {burst.lifetime}",
+        ("order", expected, "best", "worst", assumed("last first token s", times)),
+        rows,
+        tuple(lines),
+        tuple((order.name, order.usd) for order in burst.orders),
+        "US dollars",
+    )
+
+
+def _cacheable(tokens: int, minimum: int, model: str, *, is_cacheable: bool) -> str:
+    if is_cacheable:
+        return f"{tokens:,} tokens can be cached: the minimum of {model} is {minimum:,}."
+    return f"{tokens:,} tokens are not cacheable: the minimum of {model} is {minimum:,}, and nothing says so when it is missed."
+
+
+def _even(burst: Burst) -> str:
+    first, warm = burst.break_even_one_first, burst.break_even_prewarm
+    if first is None:
+        return "Caching saves nothing at these prices."
+    prewarmed = "" if warm is None else f", pre-warming from {warm:,}"
+    return f"Sending one first pays from {first:,} calls on{prewarmed}."
+
+
+def batch_section(orders: Sequence[BatchOrder]) -> Section:
+    """Return what batches cost between the best and the worst case."""
+    rows = tuple((order.name, usd(order.best_usd), usd(order.worst_usd)) for order in orders)
+    line = "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others start."
+    return Section("As batches", ("order", "best", "worst"), rows, (line,))
+
+
+def lifetime_section(plan: LifetimePlan) -> Section:
+    """Return what each lifetime costs for one prefix."""
+    rows = tuple((choice.name, percent(choice.hit_ratio), usd(choice.usd_per_thousand)) for choice in plan.choices)
+    return Section(
+        f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}",
+        ("lifetime", "hits", "$ / 1,000 uses"),
+        rows,
+        (f"Cheapest: {plan.best.name}.",),
+        tuple((choice.name, choice.usd_per_thousand) for choice in plan.choices),
+        "US dollars for a thousand uses",
+    )
+
+
+def placement_sections(placed: Placement) -> tuple[Section, ...]:
+    """Return where breakpoints belong, and what changes in the heads of prompts."""
+    share = placed.reused_tokens / max(1, placed.prompt_tokens)
+    lines = [f"With these marks {percent(share)} of the tokens of {placed.prompts:,} prompts are read from the cache."]
+    if placed.reused_as_marked is not None:
+        lines.append(
+            f"As the prompts are marked now it is {percent(placed.reused_as_marked / max(1, placed.prompt_tokens))}."
+        )
+    if placed.rolling_blocks is not None:
+        lines.append(
+            f"A turn adds up to {placed.longest_turn_blocks} blocks, more than the look-back reaches: set a mark every "
+            f"{placed.rolling_blocks} blocks inside of such a turn, or it reads nothing."
+        )
+    if not placed.marks:
+        lines = ["No breakpoint pays: the prompts share too little, or less than the model's minimum."]
+    marks = tuple(
+        (mark.where, f"{mark.tokens:,}", percent(mark.share), f"{mark.gain_tokens:,}") for mark in placed.marks
+    )
+    sections = [
+        Section(
+            "Breakpoints", ("on", "tokens up to it", "prompts that share it", "tokens read more"), marks, tuple(lines)
+        )
+    ]
+    if placed.changes:
+        rows = tuple(
+            (
+                f"{change.where}, character {change.character:,}",
+                change.kind,
+                f"{change.tokens:,}",
+                f"{change.lost_tokens:,}",
+                percent(change.share),
+                ", ".join(repr(example) for example in change.examples),
+            )
+            for change in placed.changes
+        )
+        line = "Nothing behind a text that changes is reused: move it to the end of the prompt."
+        heads = ("where", "kind", "tokens before", "tokens lost behind", "prompts", "examples")
+        sections.append(Section("What changes in the heads of prompts", heads, rows, (line,), prose=frozenset({1, 5})))
+    return tuple(sections)
+
+
+def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
+    """Return what each lifetime makes of a trace, and of each class of its sessions."""
+    total = plan.total
+    lines = [
+        f"Cheapest: {total.best.lifetime}, {usd(total.best.usd)} against {usd(total.uncached.usd)} without a cache."
+    ]
+    if total.short:
+        lines.append(f"{total.short:,} of {total.requests:,} prompts are under the model's minimum and are not cached.")
+    rows = [_kept("no cache", total, total.uncached, plan)]
+    rows += [_kept(name, total, reuse, plan) for name, reuse in total.kept.items()]
+    if plan.binding is not None:
+        behind = f"behind a binding of {lasting(plan.binding.seconds)} to one of {plan.binding.targets}"
+        rows += [_kept(f"{name} {behind}", total, reuse, plan) for name, reuse in total.bound.items()]
+        lines += [
+            f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back in "
+            f"between may be sent where the entry is not; that costs {usd(loss)}."
+            for name, loss in plan.binding_loss.items()
+        ]
+    sections = [
+        Section(
+            f"{plan.workload}: {total.requests:,} requests, {total.prompt_tokens:,} prompt tokens, {plan.model}",
+            ("lifetime", "read from the cache", "cost", "$ / 1M requests", "$ / month"),
+            tuple(rows),
+            tuple(lines),
+            (("no cache", total.uncached.usd), *((name, reuse.usd) for name, reuse in total.kept.items())),
+            "US dollars for the trace",
+        )
+    ]
+    if plan.classes:
+        sections.append(_classes(plan))
+    return tuple(sections)
+
+
+def _kept(name: str, traffic: Traffic, reuse: Reuse, plan: TracePlan) -> tuple[str, ...]:
+    month = usd(reuse.usd / plan.span_s * _MONTH_S) if plan.span_s > 0 else ""
+    million = usd(1e6 * reuse.usd / max(1, traffic.requests))
+    return name, percent(traffic.ratio(reuse)), usd(reuse.usd), million, month
+
+
+def _classes(plan: TracePlan) -> Section:
+    names = list(plan.total.kept)
+    rows = tuple(
+        (
+            one.name,
+            f"{one.requests:,}",
+            f"{one.sessions:,}",
+            *(f"{percent(one.ratio(one.kept[name]))}, {usd(one.kept[name].usd)}" for name in names),
+            one.best.lifetime,
+        )
+        for one in plan.classes[:SHOWN_CLASSES]
+    )
+    more = len(plan.classes) - SHOWN_CLASSES
+    lines = [
+        f"With the best lifetime of each class: {usd(plan.mixed_usd)}, with one for all: {usd(plan.total.best.usd)}."
+    ]
+    if more > 0:
+        lines.append(f"{more} smaller classes are left out here; --json has them.")
+    return Section("By class of session", ("class", "requests", "sessions", *names, "best"), rows, tuple(lines))
+
+
+def shard_section(plan: ShardPlan) -> Section:
+    """Return how many routing keys a load needs, and what to expect around that number."""
+    lines = [f"{plan.shards} keys keep each at {plan.limit:g} requests a minute on average."]
+    if plan.limit_assumed:
+        lines.append(
+            f"The limit is ASSUMED. {plan.note[:1].upper()}{plan.note[1:]}." if plan.note else "The limit is ASSUMED."
+        )
+    for user, rate in plan.over_limit[:SHOWN_USERS]:
+        lines.append(
+            f"User {user} sends {rate:,.1f} requests a minute, more than one key takes: no mapping of users helps."
+        )
+    if len(plan.over_limit) > SHOWN_USERS:
+        lines.append(f"{len(plan.over_limit) - SHOWN_USERS} more users do.")
+    lines.append(f"One key more moves {percent(plan.moved_by_one_more)} of the users to another key.")
+    lines.append("Hit ratios are those of a model of what the provider describes; it promises none.")
+    rows = tuple(
+        (
+            f"{row.shards}{' (needed)' if row.shards == plan.shards else ''}",
+            f"{row.busiest_per_minute:,.1f}",
+            percent(row.overflow_ratio),
+            percent(row.hit_ratio),
+            usd(row.usd_per_thousand),
+        )
+        for row in plan.rows[:SHOWN_SHARDS]
+    )
+    return Section(
+        f"Routing keys, {plan.model}",
+        ("keys", "busiest key / min", "over the limit", "expected hits", "$ / 1,000 prompts"),
+        rows,
+        tuple(lines),
+        tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows),
+        "% of prompt tokens hit",
+    )
+
+
+def storage_section(plan: StoragePlan) -> Section:
+    """Return implicit caching against a stored object."""
+    lines = []
+    if not plan.is_cacheable:
+        lines.append(f"{plan.shared_tokens:,} tokens are under the minimum of {plan.model}: neither way caches them.")
+    if plan.break_even_per_hour is not None:
+        lines.append(f"A stored object costs less than no cache from {plan.break_even_per_hour:,.2f} uses an hour on.")
+        implicit = plan.break_even_against_implicit
+        lines.append(
+            "It never costs less than implicit caching with these misses."
+            if implicit is None
+            else f"It costs less than implicit caching with these misses from {implicit:,.2f} uses an hour on."
+        )
+    rows = tuple(
+        (row.name, usd(row.usd_per_hour), usd(row.best_usd_per_hour), usd(row.worst_usd_per_hour)) for row in plan.rows
+    )
+    return Section(
+        f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}",
+        ("way", assumed("$ / hour", plan.assumptions), "best", "worst"),
+        rows,
+        tuple(lines),
+        tuple((row.name, row.usd_per_hour) for row in plan.rows),
+        "US dollars an hour",
+    )
+
+
+def offer_section(found: OwnOrApi) -> Section:
+    """Return the traffic's cost at each API and on replicas of one's own."""
+    best = found.offers[0]
+    lines = [f"Cheapest: {best.name} ({best.provider}), {usd(best.usd_per_month or 0.0)} a month."]
+    if found.break_even_requests_per_month is not None:
+        lines.append(
+            f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} requests a "
+            f"month on; this traffic has {found.requests_per_month:,.0f}."
+        )
+    rows = tuple(
+        (
+            offer.name,
+            offer.provider,
+            offer.way,
+            "" if offer.hit_ratio is None else percent(offer.hit_ratio),
+            "" if offer.usd_per_million_requests is None else usd(offer.usd_per_million_requests),
+            "none keeps it" if offer.usd_per_month is None else usd(offer.usd_per_month),
+            "" if offer.replicas is None else str(offer.replicas),
+            "" if offer.ttft_s is None else f"{offer.ttft_s:.2f}",
+        )
+        for offer in found.offers
+    )
+    promised = f"p{found.promise.percentile:g} TTFT s"
+    heads = (
+        "model",
+        "provider",
+        "way",
+        "hits",
+        "$ / 1M requests",
+        assumed("$ / month", found.assumptions),
+        "replicas",
+        promised,
+    )
+    bars = tuple(
+        (f"{offer.name}, {offer.provider}", offer.usd_per_month)
+        for offer in found.offers
+        if offer.usd_per_month is not None
+    )
+    title = f"{found.workload}: {found.requests_per_month:,.0f} requests a month, replicas with {found.promise}"
+    return Section(title, heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({1, 2}))

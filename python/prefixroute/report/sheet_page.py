@@ -1,0 +1,69 @@
+"""A sheet as a page and as charts; drawing needs the extra ``report``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+import altair as alt
+
+from prefixroute.report import html
+from prefixroute.report.drawing import WIDTH, Chart, svg
+from prefixroute.report.palette import INK, colour
+from prefixroute.report.sheet import Section, Sheet
+
+BAR = 26
+"""Pixels from one bar to the next."""
+
+
+def sheet_page(sheet: Sheet) -> str:
+    """Return the page of a sheet. Equal sheets give equal bytes."""
+    parts = [part for section in sheet.sections for part in _section(section)]
+    drawings = {title: svg(chart) for title, chart in sheet_charts(sheet).items()}
+    if drawings:
+        parts.insert(0, html.figures(drawings))
+    if sheet.assumptions:
+        parts += [html.heading("What this rests on"), html.assumptions(sheet.assumptions)]
+    parts += [html.paragraph(note, soft=True) for note in sheet.notes]
+    return html.document(sheet.title, parts)
+
+
+def sheet_charts(sheet: Sheet) -> dict[str, Chart]:
+    """Return a chart of bars for each section that has values to draw."""
+    return {section.title: _bars(section) for section in sheet.sections if section.bars}
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield html.heading(section.title)
+    yield from (html.paragraph(line) for line in section.lines)
+    if section.rows:
+        heads = "".join(_head(section, column) for column in range(len(section.heads)))
+        rows = (
+            "<tr>" + "".join(_cell(section, row, column) for column in range(len(row))) + "</tr>"
+            for row in section.rows
+        )
+        yield html.table(f"<tr>{heads}</tr>", rows)
+
+
+def _head(section: Section, column: int) -> str:
+    title, assumed, _ = section.heads[column].partition(" ASSUMED")
+    side = "text" if section.is_text(column) else "number"
+    return f'<th class="{side}">{escape(title)}{" " + html.ASSUMED if assumed else ""}</th>'
+
+
+def _cell(section: Section, row: tuple[str, ...], column: int) -> str:
+    return html.cell(row[column], text_like=section.is_text(column))
+
+
+def _bars(section: Section) -> Chart:
+    labels = [label for label, _ in section.bars]
+    values = alt.InlineData(values=[{"label": label, "value": value} for label, value in section.bars])
+    base = alt.Chart(values).encode(
+        x=alt.X("value:Q", title=section.bar_title, axis=alt.Axis(tickCount=6)),
+        y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(ticks=False)),
+    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("value:Q", format=".3~r"))
+    chart: Chart = alt.layer(base.mark_bar(height=BAR - 10, color=colour(0)), text).properties(
+        width=WIDTH, height=alt.Step(BAR)
+    )
+    return chart

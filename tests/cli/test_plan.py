@@ -1,0 +1,169 @@
+"""``prefixroute plan``: the published figures, traces, own prices, JSON, page and picture, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prefixroute = Callable[..., Any]
+
+
+def answer(prefixroute: Prefixroute, *arguments: object) -> dict[str, Any]:
+    said = prefixroute("plan", *arguments, "--json", "--quiet")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+def test_the_seed_articles_ten_calls(prefixroute: Prefixroute) -> None:
+    told = answer(prefixroute, "anthropic", "--requests", 10, "--shared-tokens", "20k")
+    assert [order["usd"] for order in told["burst"]["orders"]] == pytest.approx([0.40, 0.50, 0.068, 0.07])
+    assert told["burst"]["best"] == "one, then the rest"
+    shown = prefixroute("plan", "anthropic")
+    for needed in ("$0.40", "$0.50", "$0.068", "$0.07", "ASSUMED requests = 10"):
+        assert needed in shown.out
+
+
+def test_misses_and_prices_of_ones_own(prefixroute: Prefixroute) -> None:
+    given = (
+        "--requests",
+        10,
+        "--shared-tokens",
+        20_000,
+        "--input",
+        2,
+        "--write",
+        2.5,
+        "--read",
+        0.1,
+        "--miss-probability",
+        0.4,
+    )
+    order = answer(prefixroute, "anthropic", *given)["burst"]["orders"][2]
+    assert (order["best_usd"], order["usd"], order["worst_usd"]) == pytest.approx((0.068, 0.2408, 0.5))
+
+
+def test_2000_tokens_under_a_minimum_of_4096_are_said_to_be_not_cacheable(prefixroute: Prefixroute) -> None:
+    shown = prefixroute("plan", "anthropic", "--model", "claude-opus-4-6", "--shared-tokens", 2_000)
+    assert "2,000 tokens are not cacheable: the minimum of claude-opus-4-6 is 4,096" in shown.out
+
+
+def test_120_a_minute_take_8_keys(prefixroute: Prefixroute) -> None:
+    told = answer(prefixroute, "openai", "--model", "gpt-5", "--per-minute", 120, "--users", 1_000)
+    assert told["keys"]["shards"] == 8
+    assert told["keys"]["is_promised"] is False
+
+
+def test_gemini_breaks_even_at_its_rent(prefixroute: Prefixroute) -> None:
+    told = answer(prefixroute, "gemini", "--model", "gemini-2.5-pro", "--shared-tokens", 100_000, "--per-hour", 10)
+    assert told["storage"]["break_even_per_hour"] == pytest.approx(5.75 / 1.125)
+
+
+@pytest.mark.parametrize("command", ["anthropic", "openai"])
+def test_on_a_trace(prefixroute: Prefixroute, trace: Path, command: str) -> None:
+    told = answer(prefixroute, command, "--trace", trace)
+    assert told["trace"]["total"]["requests"] == 180
+    shown = prefixroute("plan", command, "--trace", trace, "--quiet")
+    assert "read from the cache" in shown.out
+
+
+def test_a_binding_is_named_as_a_trap(prefixroute: Prefixroute) -> None:
+    slow = "chat,requests=200,arrivals=even:0.02,slots=2"
+    shown = prefixroute("plan", "anthropic", "--trace", slow, "--binding-s", 60, "--targets", 3, "--quiet")
+    assert "A trap: the binding lives 1 min, the entry 1h" in shown.out
+
+
+def test_breakpoints_of_prompts(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    rules = "The rules of the house. " * 300
+    rows = [
+        {"system": f"Today is 2026-11-{day:02}. {rules}", "messages": [{"role": "user", "content": f"Question {day}?"}]}
+        for day in range(1, 9)
+    ]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"body": row}) + "\n" for row in rows))
+    told = answer(prefixroute, "anthropic", "--prompts", path)
+    (change,) = told["breakpoints"]["changes"]
+    assert (change["where"], change["kind"], change["character"]) == ("system[0]", "date", len("Today is "))
+    assert "system[0], character 9" in prefixroute("plan", "anthropic", "--prompts", path).out
+
+
+def test_compare_puts_own_replicas_beside_the_apis(prefixroute: Prefixroute) -> None:
+    given = ("compare", "chat,requests=500,arrivals=poisson:3", "--models", "claude-sonnet-5-5,gpt-5", "--price", 2)
+    told = answer(prefixroute, *given)["comparison"]
+    assert {offer["provider"] for offer in told["offers"]} == {"anthropic", "openai", "own"}
+    own = next(offer for offer in told["offers"] if offer["provider"] == "own")
+    assert own["usd_per_month"] == pytest.approx(own["replicas"] * 730 * 2)
+    assert told["break_even_requests_per_month"] > 0
+
+
+def test_a_page_and_a_picture(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="the extra `report` is not installed")
+    page, picture = tmp_path / "p.html", tmp_path / "p.png"
+    assert prefixroute("plan", "anthropic", "--report", page, "--png", picture).code == 0
+    assert page.read_text().count("<svg") == 1
+    assert 'class="assumed"' in page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_users_own_prices_and_their_age(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'name = "own"\ntitle = "Own"\ndate = 2025-01-01\nsource = "contract"\ndefault_model = "m"\nusage = "anthropic"\n'
+        '[[modes]]\nname = "marks"\nkind = "marks"\nmatch = "prefix"\nsource = "contract"\n'
+        'lifetimes = [{ name = "5m", seconds = 300 }]\n'
+        '[[models]]\nid = "m"\nminimum_tokens = 1\nmodes = ["marks"]\n'
+        'prices = [{ input = 1.0, output = 1.0, read = 0.5, write = { "5m" = 1.0 } }]\n'
+    )
+    told = answer(prefixroute, "anthropic", "--prices", path)
+    assert told["model"]["id"] == "m"
+    assert "days old" in told["notes"][0]
+    assert told["burst"]["orders"][0]["usd"] == pytest.approx(0.2)
+
+
+def test_the_same_answer_twice_is_the_same_bytes(prefixroute: Prefixroute) -> None:
+    given = ("plan", "openai", "--per-minute", 60, "--users", 100, "--json")
+    assert prefixroute(*given).out == prefixroute(*given).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("anthropic", "--model", "claude-sonet-5"), "nearest are claude-sonnet-5"),
+        (("anthropic", "--model", "gpt-5"), "plans for marks"),
+        (("anthropic", "--read", -1), "the read price must be at least 0"),
+        (("anthropic", "--write", "nan"), "the write price of 5m must be at least 0"),
+        (("anthropic", "--miss-probability", 2), "miss_probability"),
+        (("anthropic", "--requests", "1e99"), "requests must be at least 1 and at most"),
+        (("anthropic", "--requests", 0), "--requests must be a whole number"),
+        (("anthropic", "--lifetime", "2h"), "lifetimes 5m, 1h"),
+        (("anthropic", "--trace", "nowhere.jsonl"), "there is no file"),
+        (("anthropic", "--trace", "chat,requests=10", "--by", "mood"), "classed by"),
+        (("anthropic", "--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("anthropic", "--per-hour", 0), "uses_per_hour must be above 0"),
+        (("anthropic", "--prefill-tokens-per-s", "inf"), "prefill_tokens_per_s"),
+        (("openai", "--per-minute", "nan"), "requests_per_minute"),
+        (("openai", "--users", 0), "users must be at least 1"),
+        (("openai", "--limit", -3), "limit must be above 0"),
+        (("gemini", "--model", "claude-sonnet-5-5"), "plans for stored"),
+        (("gemini", "--hours", 0), "hours must be above 0"),
+        (("compare", "chat", "--models", "x"), "no prices for the model 'x'"),
+        (("compare", "chat,requests=100", "--requests-per-day", "nan"), "requests_per_day"),
+        (("nobody",), "commands: anthropic, openai, gemini, compare"),
+    ],
+)
+def test_mistakes_in_one_line(prefixroute: Prefixroute, arguments: tuple[object, ...], told: str) -> None:
+    said = prefixroute("plan", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_an_empty_trace(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    said = prefixroute("plan", "anthropic", "--trace", path, "--quiet")
+    assert said.code == 2
+    assert "empty" in said.err
