@@ -2,115 +2,180 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prefixroute.advise import Comparison, Difference, Interval
-from prefixroute.advise.choice import choose, simplicity
+from prefixroute.advise import Comparison
+from prefixroute.advise.choice import AWARE, JUDGED, METRIC, OBJECTIVES, Choice, beats, choose, simplicity
 from prefixroute.advise.findings import measured
-from prefixroute.advise.tree import because, margin
+from prefixroute.advise.sample import METRICS, Gaps
+from prefixroute.errors import ConfigError
 from prefixroute.sim import Row, Scenario
 
-NOTHING = Interval(0.0, 0.0, 0.0)
+PLAIN = {"recompute_ratio": 0.1, "ttft_mean_s": 0.1}
 
 
-def compared(
-    costs: dict[str, float], ties: tuple[str, ...] = (), ttft: dict[str, float] | None = None, skew: float = 1.0
-) -> Comparison:
-    """A comparison of policies by their dollars at the busiest replica, ``skew`` times the mean."""
-    reference = min(costs, key=costs.__getitem__)
-    rows, differences = [], []
-    for name, cost in costs.items():
-        seconds = (ttft or {}).get(name, 0.1)
-        rows.append(
-            Row(
-                policy=name,
-                replicas=8,
-                seeds=1,
-                requests=1_000,
-                prompt_tokens=1_000_000,
-                recomputed_tokens=100_000,
-                recompute_ratio=0.1,
-                recompute_ratio_spread=0.0,
-                floor=0.05,
-                skew=1.2,
-                usd_per_million_requests=cost / skew,
-                ttft_mean_s=seconds,
-                ttft_p50_s=seconds,
-                ttft_p90_s=seconds,
-                ttft_p99_s=seconds,
-                usd_per_million_requests_busiest=cost,
-                queue_mean_s=None if ttft is None else 0.0,
-            )
+def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, timed: bool = False) -> Comparison:
+    """A comparison of policies by what is judged; differences of up to ``noise`` of the smaller value are within the noise."""
+    names = list(figures)
+    rows = tuple(
+        Row(
+            policy=name,
+            replicas=8,
+            seeds=1,
+            requests=1_000,
+            prompt_tokens=1_000_000,
+            recomputed_tokens=100_000,
+            recompute_ratio=one["recompute_ratio"],
+            recompute_ratio_spread=0.0,
+            floor=0.01,
+            skew=1.2,
+            usd_per_million_requests=one[METRIC] / one.get("skew", 1.0),
+            ttft_mean_s=one["ttft_mean_s"],
+            ttft_p50_s=one["ttft_mean_s"],
+            ttft_p90_s=one["ttft_mean_s"],
+            ttft_p99_s=one["ttft_mean_s"],
+            usd_per_million_requests_busiest=one[METRIC],
+            queue_mean_s=0.0 if timed else None,
         )
-        verdict = "reference" if name == reference else "tie" if name in ties else "worse"
-        gap = cost - costs[reference]
-        differences.append(
-            Difference(name, verdict, *[NOTHING] * 6, Interval(gap, gap / 2 - (verdict == "tie") * gap, 2 * gap))
-        )
-    return Comparison("made", "usd", tuple(rows), reference, tuple(differences), None, 30, (), ())
+        for name, one in figures.items()
+    )
+    ends = np.zeros((len(METRICS), len(names), len(names), 3))
+    for at, metric in enumerate(METRICS):
+        values = np.array([getattr(row, metric) for row in rows])
+        ends[at, :, :, 0] = values[:, None] - values[None, :]
+        half = noise * np.minimum(values[:, None], values[None, :])
+        ends[at, :, :, 1] = ends[at, :, :, 0] - half
+        ends[at, :, :, 2] = ends[at, :, :, 0] + half
+    best = min(rows, key=lambda row: row.usd_per_million_requests_busiest).policy
+    return Comparison("made", METRIC, rows, best, Gaps(tuple(names), ends), 30, (), ())
+
+
+def by_cost(costs: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    return {name: {**PLAIN, METRIC: cost} for name, cost in costs.items()}
 
 
 @pytest.mark.parametrize(
-    ("costs", "ties", "in_use", "taken"),
+    ("costs", "noise", "in_use", "taken"),
     [
-        # The trace of few sessions: a wide interval is no licence to pay half as much again.
-        ({"round-robin": 20.0, "session": 22.2, "cache-aware": 14.9}, ("session",), "round-robin", "cache-aware"),
-        ({"round-robin": 20.0, "session": 16.3, "cache-aware": 14.9}, ("session",), None, "session"),
-        ({"round-robin": 20.0, "session": 16.5, "cache-aware": 14.9}, ("session",), None, "cache-aware"),
+        # A wide interval is no licence to pay half as much again.
+        ({"round-robin": 20.0, "session": 22.2, "cache-aware": 14.9}, 0.6, "round-robin", "cache-aware"),
+        ({"round-robin": 20.0, "session": 16.3, "cache-aware": 14.9}, 0.2, None, "session"),
+        ({"round-robin": 20.0, "session": 16.5, "cache-aware": 14.9}, 0.2, None, "cache-aware"),
         # Without noise, 3 % is what simplicity is worth.
-        ({"round-robin": 20.0, "session": 15.3, "cache-aware": 14.9}, (), None, "session"),
-        ({"round-robin": 20.0, "session": 15.4, "cache-aware": 14.9}, (), None, "cache-aware"),
+        ({"round-robin": 20.0, "session": 15.3, "cache-aware": 14.9}, 0.0, None, "session"),
+        ({"round-robin": 20.0, "session": 15.4, "cache-aware": 14.9}, 0.0, None, "cache-aware"),
         # Never dearer than what is in use.
-        ({"round-robin": 20.0, "session": 15.3, "cache-aware": 14.9}, ("session",), "cache-aware", "cache-aware"),
-        ({"round-robin": 10.2, "least-loaded": 10.1, "session": 10.0}, (), "least-loaded", "least-loaded"),
-        ({"round-robin": 10.3, "session": 10.1, "dynamo": 10.05}, (), "dynamo", "dynamo"),
+        ({"round-robin": 20.0, "session": 15.3, "cache-aware": 14.9}, 0.1, "cache-aware", "cache-aware"),
+        ({"round-robin": 10.2, "least-loaded": 10.1, "session": 10.0}, 0.0, "least-loaded", "least-loaded"),
+        ({"round-robin": 10.3, "session": 10.1, "dynamo": 10.05}, 0.0, "dynamo", "dynamo"),
     ],
 )
 def test_the_simplest_is_taken_that_costs_no_more_than_it_may(
-    costs: dict[str, float], ties: tuple[str, ...], in_use: str | None, taken: str
+    costs: dict[str, float], noise: float, in_use: str | None, taken: str
 ) -> None:
-    assert choose(compared(costs, ties), in_use=in_use) == taken
+    assert choose(compared(by_cost(costs), noise), objective="cost", in_use=in_use).policy == taken
 
 
 def test_a_policy_that_is_far_slower_than_what_is_in_use_is_not_taken() -> None:
-    costs = {"round-robin": 20.0, "session": 15.0, "cache-aware": 15.0}
-    known = {"round-robin": 0.10, "session": 0.16, "cache-aware": 0.14}
-    assert choose(compared(costs, ttft=known)) == "cache-aware"
-    assert choose(compared(costs, ttft={**known, "session": 0.15})) == "session"
-    assert choose(compared(costs)) == "session"  # in order nobody knows of queues
-    assert choose(compared(costs), slow={"session"}) == "cache-aware"
+    known = {"round-robin": (20.0, 0.10), "session": (15.0, 0.16), "cache-aware": (15.0, 0.14)}
+    figures = {
+        name: {"recompute_ratio": 0.1, METRIC: cost, "ttft_mean_s": ttft} for name, (cost, ttft) in known.items()
+    }
+    assert choose(compared(figures, 0.3, timed=True), objective="cost").policy == "cache-aware"
+    assert choose(compared(figures, 0.3), objective="cost").policy == "session"  # untimed, nobody knows of queues
 
 
-def test_what_is_advised_stands_first_in_each_sentence() -> None:
-    found = compared({"round-robin": 20.0, "session": 15.3, "cache-aware": 14.9, "dynamo": 17.0}, ("session",))
-    told = margin(found, "session", simplicity())
-    assert told.startswith(
-        "cache-aware would cost $0.40 less per million requests, inside the noise; session is simpler."
+def test_what_is_better_in_recompute_and_ttft_and_worse_in_nothing_is_the_advice() -> None:
+    """The Mooncake conversation trace: the noise hides the dollars of the busiest replica, and nothing else."""
+    figures = {
+        "round-robin": {"recompute_ratio": 0.949, "ttft_mean_s": 0.436, METRIC: 100.0},
+        "cache-aware": {"recompute_ratio": 0.887, "ttft_mean_s": 0.400, METRIC: 99.5},
+    }
+    choice = choose(compared(figures, 0.02), objective="cost")
+    assert choice.policy == "cache-aware"
+    (rejected,) = choice.rejected
+    assert (rejected.policy, rejected.why, rejected.by) == ("round-robin", "beaten", "cache-aware")
+    assert rejected.metrics == ("recompute_ratio", "ttft_mean_s")
+
+
+def test_where_objectives_disagree_each_takes_its_own_and_the_tradeoff_is_named() -> None:
+    figures = {
+        "session": {"recompute_ratio": 0.05, "ttft_mean_s": 0.200, METRIC: 10.0},
+        "cache-aware": {"recompute_ratio": 0.05, "ttft_mean_s": 0.100, METRIC: 12.0},
+    }
+    found = compared(figures, 0.01)
+    taken = {objective: choose(found, objective=objective).policy for objective in OBJECTIVES}
+    assert taken == {"cost": "session", "ttft": "cache-aware", "balanced": "cache-aware"}
+    choice = choose(found, objective="cost")
+    assert choice.by_objective == taken
+    (tradeoff,) = choice.tradeoffs
+    assert (tradeoff.policy, tradeoff.better, tradeoff.worse) == ("cache-aware", ("ttft_mean_s",), (METRIC,))
+    with pytest.raises(ConfigError, match="objective must be one of cost, ttft, balanced, got 'joy'"):
+        choose(found, objective="joy")
+
+
+def test_what_cannot_keep_up_is_not_taken_unless_nothing_can() -> None:
+    found = compared(by_cost({"round-robin": 20.0, "session": 10.0, "cache-aware": 15.0}))
+    assert choose(replace(found, behind={"session": 1})).policy == "cache-aware"
+    assert (
+        choose(replace(found, behind=dict.fromkeys(("round-robin", "session", "cache-aware"), 8))).policy == "session"
     )
-    assert told.endswith(
-        "dynamo is dearer than cache-aware beyond the noise, and costs $1.70 more than session by the point estimate."
-    )
-    wide = compared({"round-robin": 20.0, "session": 22.2, "cache-aware": 14.9}, ("session",))
-    assert "session is simpler and its interval is wide, but by the point estimate it costs 49 % more" in margin(
-        wide, "cache-aware", simplicity()
-    )
+
+
+figure = st.floats(0.01, 1_000, allow_nan=False)
+table = st.dictionaries(
+    st.sampled_from([*simplicity(), f"{AWARE}:min_match_tokens=2016"]),
+    st.fixed_dictionaries({"recompute_ratio": st.floats(0.01, 1), "ttft_mean_s": figure, METRIC: figure}),
+    min_size=1,
+)
+
+
+@given(
+    table,
+    st.floats(0, 2),
+    st.sampled_from(list(OBJECTIVES)),
+    st.sampled_from([None, *simplicity()]),
+    st.sets(st.sampled_from(simplicity())),
+)
+def test_the_choice_never_contradicts_the_table(
+    figures: dict[str, dict[str, float]], noise: float, objective: str, in_use: str | None, behind: set[str]
+) -> None:
+    found = replace(compared(figures, noise), behind=dict.fromkeys(behind & figures.keys(), 1))
+    in_use = in_use if in_use in figures else None
+    choice = choose(found, objective=objective, in_use=in_use, among=list(figures))
+    check(found, choice)
+    for other in OBJECTIVES:
+        assert choose(found, objective=other, in_use=in_use, among=list(figures)).policy == choice.by_objective[other]
+
+
+def check(found: Comparison, choice: Choice) -> None:
+    """Check what a reader of the table would object to."""
+    left = [row.policy for row in found.rows if row.policy not in {one.policy for one in choice.rejected}]
+    assert choice.policy in left
+    assert found.row(choice.policy)
+    keeping_up = [row.policy for row in found.rows if not found.is_overloaded(row.policy)]
+    assert not keeping_up or choice.policy in keeping_up or keeping_up == ["round-robin"]  # which may be a coincidence
+    for other in left:
+        assert not beats(found, other, choice.policy) or all(
+            any(beats(found, third, name) for third in left if third != name) for name in left
+        )  # noise can make a circle
+    for one in choice.tradeoffs:
+        assert one.better
+        assert one.worse
+    for one in choice.rejected:
+        if one.why == "beaten":
+            assert beats(found, str(one.by), one.policy) == one.metrics
+            assert set(one.metrics) <= set(JUDGED)
 
 
 def test_beside_dollars_stands_the_skew_of_prefill_time() -> None:
-    found = compared({"round-robin": 20.0, "session": 10.0}, skew=1.67)
-    assert "busiest replica has 1.67 times the mean of the prefill time" in because(found, "session", "round-robin")
+    found = compared({"session": {**PLAIN, METRIC: 10.0, "skew": 1.67}})
     (finding,) = measured(found.row("session"), Scenario())
-    assert finding.evidence["prefill_skew"] == pytest.approx(1.67)
-    assert "1.20 times the mean of the requests" in finding.text
-
-
-def test_no_routing_is_needed_only_where_none_recomputes_much_less() -> None:
-    found = compared({"round-robin": 10.0, "session": 20.0})
-    assert because(found, "round-robin", "round-robin").startswith("No prefix-aware routing is needed")
-    heavy = replace(found.row("round-robin"), recompute_ratio=0.7)
-    uneven = replace(found, rows=(heavy, found.row("session")))
-    assert because(uneven, "round-robin", "round-robin") == (
-        "session would recompute 10.0 % of the prompt tokens instead of 70.0 %, but costs more at its busiest replica."
-    )
+    assert (finding.kind, finding.severity) == ("skew", "warning")
+    assert finding.evidence == {"prefill_skew": pytest.approx(1.67), "skew": 1.2}

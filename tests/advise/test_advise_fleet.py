@@ -1,4 +1,4 @@
-"""A smaller fleet: what the advice says of it is what ``size`` finds for the promise that the fleet keeps today."""
+"""How many replicas are needed: what the advice says of it is what ``size`` finds for the times that the fleet has today."""
 
 from __future__ import annotations
 
@@ -8,116 +8,115 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prefixroute.advise import Question, Slo, advise, advisor, size
-from prefixroute.advise import fleet as smaller
-from prefixroute.advise.size import Told
+from prefixroute.advise import Headroom, Question, Slo, advise, size
+from prefixroute.advise.behind import replicas_behind
+from prefixroute.advise.busiest import busiest
+from prefixroute.advise.fleet import SLOWER, needed
+from prefixroute.advise.size import NO_HEADROOM
 from prefixroute.costmodel import CostModel
+from prefixroute.report import advice_text, answer
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.workload import Poisson, Workload, chat, documents
+from prefixroute.workload import Poisson, chat, documents
 
 BUSY = chat(1, requests=1_200, arrivals=Poisson(20.0))
+COST = CostModel()
+ALL = busiest(BUSY, 10_000)
 
 
 def test_the_advice_names_the_fleet_that_size_finds() -> None:
     advice = advise(BUSY, Question(policies=(), seeds=1, current="random"))
-    found = next(finding for finding in advice.findings if finding.kind == "fleet-size")
-    engine = EngineModel(CostModel())
-    log = simulate(BUSY, Scenario(policy="random", engine=engine, seed=1)).log
-    today = float(np.percentile(log.column("first_token") - log.column("arrival"), 95))
-    assert found.evidence["ttft_p95_today_s"] == today
-    fleet = size(BUSY, Slo(95, 1.1 * today), [advice.policy], most=8).fleets[0]
-    assert found.evidence["replicas"] == fleet.replicas
+    need = advice.need
+    assert need is not None
+    log = simulate(BUSY, Scenario(policy="random", engine=EngineModel(COST), seed=1)).log
+    assert need.now.seconds == tuple(slo.measured(log) for slo in need.asked)
+    assert [(slo.time, slo.seconds) for slo in need.slos] == [
+        (time, SLOWER[time] * seconds) for time, seconds in zip(SLOWER, need.now.seconds, strict=True)
+    ]
+    fleet = size(BUSY, need.slos, [advice.policy], headroom=Headroom(), most=32).fleets[0]
+    assert need.size == fleet
     assert fleet.replicas is not None
-    assert fleet.replicas < 8
-    assert found.evidence["ttft_p95_one_less_s"] == fleet.ttft_one_less_s
-    assert found.evidence["ttft_p95_one_replica_s"] == fleet.ttft_one_s
-    assert found.text.startswith(f"{fleet.replicas} of the 8 replicas would do: with {advice.policy}, ")
-    assert f"${CostModel().usd_per_month(8 - fleet.replicas):,.0f} a month less" in found.text
-    assert "on the whole trace" in found.text
-    assert f"busy {100 * (fleet.busy or 0):.0f} % of the time, with none to spare for a failure" in found.text
-    assert found.text in advice.text().splitlines()[1:3]  # among the first lines, and not again below
-    assert advice.text().count(found.text) == 1
-    assert advice.verdict == f"{advice.policy}; but {fleet.replicas} replicas would do"
-    fewer = simulate(BUSY, Scenario(policy="random", replicas=fleet.replicas, engine=engine, seed=1)).log
-    ttft = float(np.percentile(fewer.column("first_token") - fewer.column("arrival"), 95))
-    assert found.evidence["whatever_the_routing"] == (ttft <= 1.1 * today)
-    assert ("routing is not the reason" in found.text) == (ttft <= 1.1 * today)
+    assert need.is_smaller == (fleet.replicas < 8)
+    assert need.saved_usd_per_month == pytest.approx(COST.usd_per_month(max(0, 8 - fleet.replicas)))
+    assert answer(advice).headline.startswith(advice.policy)
+    assert (f"; {fleet.replicas} of 8 replicas are enough" in answer(advice).headline) == need.is_smaller
     assert {"chunk_tokens", "max_running"} <= {item.name for item in advice.comparison.assumptions}
 
 
-def test_a_long_trace_is_looked_at_from_its_start_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smaller, "SIZED_REQUESTS", 300)
-    found = smaller.smaller_fleet(BUSY, Scenario(policy="session", replicas=4), "round-robin", cost=CostModel())
-    assert "on the first 300 requests" in found.text
-    assert found.evidence["requests"] == 300
+def test_the_advised_fleet_keeps_up_and_so_does_one_replica_less() -> None:
+    """With the default headroom, on traffic for which today's round robin is too slow."""
+    rush = chat(1, requests=2_500, arrivals=Poisson(60.0))
+    advice = advise(rush, Question(policies=(), seeds=1))
+    need = advice.need
+    assert need is not None
+    assert need.now.is_overloaded
+    assert need.slos == ()  # times that grow with the log promise nothing
+    assert not need.then.is_overloaded
+    assert need.size.replicas is not None
+    for count in (need.size.replicas, need.size.replicas - 1):
+        assert advice.deployment is not None
+        scenario = Scenario(policy=advice.deployment.policy, replicas=count, engine=EngineModel(COST), seed=1)
+        assert replicas_behind(simulate(rush, scenario).log, count) == 0
+    assert need.size.replicas >= (need.size.least or 0) + 1
 
 
-def test_a_fleet_that_is_needed_whole_is_called_so() -> None:
-    loaded = BUSY.scaled(1.5)
-    found = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "random", cost=CostModel())
-    assert found.evidence["replicas"] == 3
-    assert found.text.startswith(
-        "All 3 replicas are needed: with random, 95 % of the requests have their first token within"
-    )
-    worse = smaller.smaller_fleet(loaded, Scenario(policy="random", replicas=3), "session", cost=CostModel())
-    assert worse.evidence["replicas"] is None
-    assert worse.text.startswith("All 3 replicas are needed: with random, they take")
-    assert (found.severity, found.evidence["overloaded"]) == ("note", False)
+def test_a_fleet_that_cannot_keep_up_is_called_so_and_is_never_enough() -> None:
+    advice = advise(BUSY.scaled(6.0), Question(scenario=Scenario(replicas=2), policies=(), seeds=1))
+    need = advice.need
+    assert need is not None
+    assert need.then.is_overloaded
+    assert not need.is_smaller
+    assert need.size.replicas is None or need.size.replicas > 2
+    assert answer(advice).headline.endswith("but 2 replicas cannot keep up")
+    assert advice.finding("fleet-size") is not None
 
 
-def test_a_fleet_that_cannot_keep_up_is_called_so_before_all_else() -> None:
-    advice = advise(BUSY.scaled(6.0), Question(scenario=Scenario(replicas=3), policies=(), seeds=1))
-    found = next(finding for finding in advice.findings if finding.kind == "fleet-size")
-    assert (found.severity, found.evidence["overloaded"]) == ("warning", True)
-    assert advice.verdict == f"{advice.policy}; but 3 replicas cannot keep up"
-    assert found.text.startswith("3 replicas cannot keep up: in time, requests come faster than they are served with ")
-    assert advice.opening[0] == found.text
-    assert advice.text().count(found.text) == 1
+def test_a_long_trace_is_looked_at_where_it_is_busiest() -> None:
+    calm, rush = chat(1, requests=900, arrivals=Poisson(2.0)), chat(2, requests=300, arrivals=Poisson(40.0))
+    end = max(request.arrival_s for request in calm.requests())
+
+    def source():  # type: ignore[no-untyped-def]  # noqa: ANN202
+        yield from calm.requests()
+        for request in rush.requests():
+            yield request._replace(arrival_s=end + request.arrival_s, session=f"rush-{request.session}")
+
+    part = busiest(replace(calm, source=source, request_count=1_200), 200)
+    assert (part.requests, part.warmup, part.whole) == (200, 200, False)
+    assert part.begins_s >= end - 1
+    assert part.times_mean > 3
+    inside = list(part.workload.requests())
+    assert len(inside) == 400
+    assert inside[0].arrival_s == 0.0
+    whole = busiest(calm, 900)
+    assert (whole.whole, whole.warmup, whole.requests) == (True, 0, 900)
+    assert busiest(chat(1, requests=0), 10).requests == 0
 
 
-def test_one_replica_that_would_do_needs_no_router_and_the_headline_says_so() -> None:
-    idle = chat(1, requests=400, arrivals=Poisson(0.2))
-    advice = advise(idle, Question(scenario=Scenario(replicas=4), policies=(), seeds=1))
-    assert advice.verdict == f"{advice.policy}; but 1 replica would do, without a router"
-    assert "routing is not the reason" in advice.opening[0]
-
-
-def test_a_policy_that_answers_far_later_than_what_is_in_use_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it saves, and on every fleet that is looked at."""
-    looked = []
-
-    def slow_session(workload: Workload, scenario: Scenario, *rest: object) -> Told:
-        looked.append((scenario.policy_name, scenario.replicas))
-        ttft = {"session": 1.6, "cache-aware": 1.2}.get(scenario.policy_name, 1.0)
-        return Told(ttft, recompute_ratio=0.1, busy=0.1, is_overloaded=False)
-
-    monkeypatch.setattr(advisor, "read", slow_session)
-    advice = advise(BUSY, Question(policies=(), seeds=1, vary=("replicas",)))
-    assert looked[:6] == [(policy, count) for count in (8, 4) for policy in ("round-robin", "session", "cache-aware")]
-    assert [policy for policy, count in looked if count == 16][:2] == ["round-robin", "session"]
-    assert advice.policy == "cache-aware"
-    assert all(flip.policy.startswith("cache-aware") for flip in advice.sensitivity)
-    (found,) = (one for one in advice.findings if one.kind == "slower")
-    assert found.text == (
-        "session was passed over: in time, 95 % of the requests have their first token within 1.60 s, more than 1.5 times "
-        "the 1.00 s with round-robin."
-    )
+def test_promises_of_ones_own_replace_todays() -> None:
+    ask = partial(needed, ALL, Scenario(policy="session", replicas=4), "random", cost=COST, headroom=NO_HEADROOM)
+    own = ask(slos=(Slo(95, 30.0),))
+    assert own.slos == (Slo(95, 30.0),)
+    today = ask()
+    assert own.size.least is not None
+    assert today.size.least is not None
+    assert own.size.least <= today.size.least
+    assert today.alike in (True, False, None)
 
 
 def test_what_would_be_advised_elsewhere_is_what_is_advised_there() -> None:
     """The rows of the sensitivity come from the same choice, minimum match and clock included."""
-    question = Question(scenario=Scenario(replicas=4, capacity_tokens=60_000), policies=(), seeds=2)
-    documents_ = partial(documents, requests=1_200)
+    question = Question(scenario=Scenario(replicas=4, capacity_tokens=60_000), policies=(), seeds=1)
+    documents_ = partial(documents, requests=600)
     flips = advise(documents_, replace(question, vary=("capacity", "replicas"))).sensitivity
     assert len(flips) == 5
-    for flip in flips:
+    for flip in flips[::2]:
         change = {"replicas": flip.value} if flip.setting == "replicas" else {"capacity_tokens": flip.value}
         there = advise(documents_, replace(question, scenario=replace(question.scenario, **change)))  # type: ignore[arg-type]
-        assert there.row is not None
         assert (flip.policy, flip.recompute_ratio) == (there.policy, there.row.recompute_ratio)
 
 
 def test_without_time_or_a_choice_there_is_no_fleet_to_size() -> None:
-    for workload, replicas in ((BUSY, 1), (BUSY.head(1), 4)):
+    for workload, replicas in ((BUSY.head(200), 1), (BUSY.head(1), 4)):
         advice = advise(workload, Question(scenario=Scenario(replicas=replicas), policies=(), seeds=1))
-        assert "fleet-size" not in {finding.kind for finding in advice.findings}
+        assert advice.need is None
+        assert np.isfinite(advice.row.ttft_mean_s)
+        assert advice_text(advice).startswith("Advice for ")

@@ -9,7 +9,8 @@ import pytest
 
 from prefixroute.advise import compare
 from prefixroute.advise.bootstrap import Floats, Interval
-from prefixroute.advise.percentiles import Observed, percentile_differences
+from prefixroute.advise.percentiles import Observed, percentiles_of
+from prefixroute.advise.sample import pairs_of
 from prefixroute.sim import Scenario
 from prefixroute.workload import chat
 
@@ -18,7 +19,10 @@ EACH = np.arange(2_000)
 
 def differences(first: Floats, second: Floats, clusters: np.ndarray = EACH, *, fixed: bool = True) -> list[Interval]:
     groups = [[Observed(first, clusters)], [Observed(second, clusters)]]
-    return percentile_differences(groups, 1, (50.0, 90.0, 99.0), fixed=fixed, seed=0)[0]
+    found = percentiles_of(groups, (50.0, 90.0, 99.0), fixed=fixed, seed=0)
+    drawn = (None if found.drawn is None else found.drawn[..., at] for at in range(3))
+    pairs = (pairs_of(found.values[:, at], each, known=found.known[at]) for at, each in enumerate(drawn))
+    return [Interval(*map(float, ends[0, 1])) for ends in pairs]
 
 
 def test_the_value_is_the_difference_of_percentiles_and_the_reference_is_nothing() -> None:
@@ -29,8 +33,6 @@ def test_the_value_is_the_difference_of_percentiles_and_the_reference_is_nothing
         for interval, percentile in zip(found, (50, 90, 99), strict=True):
             assert interval.value == pytest.approx(np.percentile(first, percentile) - np.percentile(second, percentile))
             assert interval.low <= interval.value <= interval.high
-    groups = [[Observed(first, EACH)], [Observed(second, EACH)]]
-    assert percentile_differences(groups, 1, (50.0,), fixed=True, seed=0)[1] == [Interval(0.0, 0.0, 0.0)]
 
 
 def test_coverage_is_near_the_level() -> None:
@@ -61,7 +63,6 @@ def test_what_rests_on_too_little_has_no_ends() -> None:
     assert np.isfinite([p50.low, p50.high, p90.low, p90.high]).all()
     assert (p99.low, p99.high) == (-np.inf, np.inf)  # fewer than ten requests are slower than it
     assert p99.to_dict() == {"value": -1.0, "low": None, "high": None}
-    assert "interval not known" in p99.text()
     one_session = differences(values, values + 1, np.zeros(999, np.int64))
     assert not any(interval.excludes_zero for interval in one_session)
     nothing = differences(np.empty(0), np.empty(0), np.empty(0, np.int64))

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prefixroute.advise.size import Sizing, Slo, size
+from prefixroute.advise.behind import replicas_behind
+from prefixroute.advise.size import NO_HEADROOM, Headroom, Sizing, Slo, size
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, simulate
@@ -21,7 +22,7 @@ BASE = Scenario(engine=EngineModel(COST))
 
 @pytest.fixture(scope="module")
 def sizing() -> Sizing:
-    return size(WORKLOAD, SLO, ["round-robin", "session"], scenario=BASE, cost=COST, most=64)
+    return size(WORKLOAD, SLO, ["round-robin", "session"], scenario=BASE, headroom=NO_HEADROOM, cost=COST, most=64)
 
 
 def p95(policy: str, replicas: int) -> float:
@@ -32,8 +33,10 @@ def p95(policy: str, replicas: int) -> float:
 def test_the_fleet_keeps_the_promise_and_one_less_does_not(sizing: Sizing) -> None:
     for fleet in sizing.fleets:
         assert fleet.replicas is not None
-        assert fleet.ttft_s == p95(fleet.policy, fleet.replicas) <= SLO.seconds
-        assert fleet.ttft_one_less_s == p95(fleet.policy, fleet.replicas - 1) > SLO.seconds
+        assert fleet.replicas == fleet.least
+        assert fleet.seconds == (p95(fleet.policy, fleet.replicas),)
+        assert fleet.seconds_one_less == (p95(fleet.policy, fleet.replicas - 1),)
+        assert fleet.seconds[0] <= SLO.seconds < fleet.seconds_one_less[0]
         assert fleet.gpus == 2 * fleet.replicas
         assert fleet.usd_per_month == pytest.approx(fleet.gpus * 730 * COST.usd_per_gpu_hour)
 
@@ -41,6 +44,53 @@ def test_the_fleet_keeps_the_promise_and_one_less_does_not(sizing: Sizing) -> No
 def test_better_routing_needs_fewer_gpus(sizing: Sizing) -> None:
     apart, together = sizing.fleets
     assert together.replicas < apart.replicas
+
+
+def test_headroom_lets_a_replica_fail_and_a_peak_come(sizing: Sizing) -> None:
+    least = sizing.fleets[1].least
+    assert least is not None
+    for headroom in (Headroom(1.0, 2), Headroom(0.5, 0), Headroom()):
+        (fleet,) = size(WORKLOAD, SLO, ["session"], scenario=BASE, headroom=headroom, cost=COST, most=64).fleets
+        assert fleet.least == least
+        assert fleet.replicas == max(fleet.at_peak or 0, least + headroom.spare)
+        assert fleet.decided_by == ("failure" if least + headroom.spare >= (fleet.at_peak or 0) else "peak")
+    with pytest.raises(ConfigError, match="headroom's utilization must be above 0 and at most 1"):
+        Headroom(1.5)
+
+
+def test_a_fleet_that_cannot_keep_up_keeps_no_promise() -> None:
+    """However generous: its times grow with the length of the log."""
+    busy = chat(1, requests=1_500, arrivals=Poisson(60.0))
+    settings = {"scenario": BASE, "headroom": NO_HEADROOM, "cost": COST, "most": 32}
+    (fleet,) = size(busy, Slo(95, 1_000.0), ["round-robin"], **settings).fleets  # type: ignore[arg-type]
+    assert fleet.replicas is not None
+    log = simulate(busy, replace(BASE, policy="round-robin", replicas=fleet.replicas - 1, seed=1), cost=COST).log
+    assert replicas_behind(log, fleet.replicas - 1) > 0
+    (limited,) = size(busy, (), ["round-robin"], **settings | {"most": fleet.replicas - 1}).fleets  # type: ignore[arg-type]
+    assert (limited.replicas, limited.overloaded) == (None, True)
+
+
+def test_one_replica_that_falls_behind_is_overload_too() -> None:
+    """One key for everything, on eight replicas of which seven are idle."""
+    workload = chat(1, requests=1_500, arrivals=Poisson(60.0))
+    one_key = replace(
+        workload, source=lambda: (request._replace(session="the same") for request in workload.requests())
+    )
+    run = simulate(one_key, replace(BASE, policy="session", replicas=8), cost=COST)
+    assert replicas_behind(run.log, 8) == 1
+    even = simulate(workload, replace(BASE, policy="session", replicas=8), cost=COST)
+    assert replicas_behind(even.log, 8) == 0
+
+
+def test_every_kind_of_time_can_be_promised() -> None:
+    log = simulate(WORKLOAD, replace(BASE, policy="session", seed=1), cost=COST).log
+    first, finish, arrival = (log.column(name) for name in ("first_token", "finish", "arrival"))
+    output = log.column("output")
+    assert Slo(90, 1.0, "e2e").measured(log) == np.percentile(finish - arrival, 90)
+    assert Slo(90, 1.0, "tpot").measured(log) == np.percentile((finish - first) / (output - 1), 90)
+    tight = size(WORKLOAD, Slo.parse_all("ttft_p95=400ms,tpot_p95=1ms"), ["session"], scenario=BASE, most=8).fleets[0]
+    assert tight.replicas is None
+    assert tight.seconds[0] < 0.4 < 400 * tight.seconds[1]
 
 
 def test_a_promise_nobody_can_keep_is_said_so() -> None:
@@ -55,6 +105,8 @@ def test_a_promise_nobody_can_keep_is_said_so() -> None:
         ("ttft_p99=800ms", Slo(99, 0.8)),
         ("ttft_p95=1.5", Slo(95, 1.5)),
         ("ttft_p99.9=2s", Slo(99.9, 2)),
+        ("tpot_p95=50ms", Slo(95, 0.05, "tpot")),
+        ("e2e_p50=20", Slo(50, 20, "e2e")),
     ],
 )
 def test_an_slo_is_read_and_written(text: str, slo: Slo) -> None:
@@ -63,11 +115,27 @@ def test_an_slo_is_read_and_written(text: str, slo: Slo) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "p95=1s", "ttft_p95=1h", "ttft_p95=", "ttft_p95=-1s", "ttft_p0=1s", "ttft_p100=1s", "ttft_p95=0s"]
+    "text",
+    [
+        "",
+        "p95=1s",
+        "ttft_p95=1h",
+        "ttft_p95=",
+        "ttft_p95=-1s",
+        "ttft_p0=1s",
+        "ttft_p100=1s",
+        "ttft_p95=0s",
+        "itl_p95=1s",
+    ],
 )
 def test_what_is_no_slo_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="SLO"):
         Slo.parse(text)
+
+
+def test_a_percentile_is_promised_once() -> None:
+    with pytest.raises(ConfigError, match="promises each percentile once"):
+        Slo.parse_all("ttft_p95=1s,ttft_p95=2s")
 
 
 def test_nothing_to_size_is_refused() -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from prefixroute.advise import Question, advise
+import prefixroute
+from prefixroute.advise import Advice, Question, advise
+from prefixroute.advise.choice import beats
+from prefixroute.report import answer
 from prefixroute.sim import Scenario
 from prefixroute.workload import read_trace
 
@@ -33,4 +36,18 @@ def test_public_traces_get_advice(traces_dir: Path, name: str, requests: int, po
     assert all(row["floor"] <= row["recompute_ratio"] + 1e-9 for row in rows.values())
     shares = [document["profile"][name] for name in ("floor", "shared_head", "shared_session", "shared_others")]
     assert sum(shares) == pytest.approx(1.0)
-    assert advice.text().startswith(f"Advice for {workload.name} on 8 replicas: {advice.policy}")
+    assert answer(advice).headline.startswith(advice.policy)
+    assert_not_contradicted(advice)
+    names: dict[str, object] = {"pr": prefixroute, "replicas": ["a", "b"]}
+    assert advice.deployment is not None
+    exec(advice.deployment.python, names)  # noqa: S102 - the line that users paste
+    assert isinstance(names["router"], prefixroute.Router)
+
+
+def assert_not_contradicted(advice: Advice) -> None:
+    """No policy that may be advised is plainly better in the table than the one that is."""
+    assert advice.choice is not None
+    gone = {one.policy for one in advice.choice.rejected}
+    for row in advice.comparison.rows:
+        if row.policy not in gone:
+            assert not beats(advice.comparison, row.policy, advice.policy)

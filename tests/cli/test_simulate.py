@@ -15,7 +15,7 @@ pytest.importorskip("typer", reason="the extra `cli` is not installed")
 
 from rich.console import Console
 
-from prefixroute.cli.table import show
+from prefixroute.cli.simulate import show_study
 
 Prefixroute = Callable[..., Any]
 PRICE = Assumption("usd_per_gpu_hour", 4.29, "$/h", "a list", assumed=True)
@@ -135,7 +135,7 @@ def test_the_table_has_floor_and_marks(prefixroute: Prefixroute, trace: Path) ->
 def test_a_narrow_terminal_loses_columns_and_no_figures(width: int) -> None:
     study = Study("chat", "blocks", (ROW, {**ROW, "replicas": 8}), (PRICE,))
     out = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    show(study, out)
+    show_study(study, out)
     text = out.file.getvalue()
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text

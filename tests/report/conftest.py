@@ -24,6 +24,7 @@ def row(policy: str, replicas: int, ratio: float) -> dict[str, Any]:
         "floor": 0.0371,
         "skew": 1.04,
         "usd_per_million_requests": 250 * ratio,
+        "usd_per_million_requests_busiest": 260 * ratio,
         "ttft_mean_s": 0.09,
         "ttft_p50_s": 0.08,
         "ttft_p90_s": 0.2,

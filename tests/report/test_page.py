@@ -60,7 +60,7 @@ def test_the_page_draws_each_measure_and_prints_every_row(study: Study) -> None:
     assert "Time to first token, 8 replicas" in text
     assert text.count('<td class="text">round-robin</td>') == 2
     assert "floor 3.71 %" in text
-    assert text.count("ASSUMED") == 2  # the price's column, and the price
+    assert text.count("ASSUMED") == 3  # the price's two columns, and the price
 
 
 def test_the_page_of_a_measured_workload_draws_it_too(study: Study) -> None:
@@ -102,7 +102,10 @@ def test_without_a_distribution_three_charts_remain(study: Study) -> None:
 
 def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Study, one_fleet: Study) -> None:
     marks = [
-        {layer["mark"]["type"] for layer in charts(drawn)["Prefill cost"].to_dict()["layer"]}
+        {
+            layer["mark"]["type"]
+            for layer in charts(drawn)["Prefill cost, bought for the busiest replica"].to_dict()["layer"]
+        }
         for drawn in (study, one_fleet)
     ]
     assert "line" in marks[0]

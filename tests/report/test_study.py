@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from prefixroute.costmodel import Assumption
+from prefixroute.report.figures import usd
 from prefixroute.report.study import Study
-from prefixroute.report.table import COLUMNS, figure, usd
+from prefixroute.report.table import figure
 
 
 def test_floor_is_unknown_when_no_row_knows_it(study: Study) -> None:
@@ -21,9 +23,23 @@ def test_the_summary_speaks_of_the_largest_fleet(study: Study) -> None:
     assert "$127.5 with round-robin and $10.75 with cache-aware" in cost
 
 
-def test_a_column_is_marked_only_where_a_default_stands_behind_it(study: Study) -> None:
-    marked = {column.title for column in COLUMNS if column.assumed(study.assumptions)}
-    assert marked == {"$ / 1M requests"}
+def test_a_column_is_marked_only_where_a_default_stands_behind_it_and_others_have_none(study: Study) -> None:
+    table = study.table("")
+    assert {head.title for head in table.heads if head.assumed} == {"$ / 1M requests", "$ busiest"}
+    assert not table.assumed
+    gpu = Assumption("gpu", "H100", "", "default", assumed=True)
+    capacity = Assumption("capacity_tokens", 300_000, "tokens", "default", assumed=True)
+    alike = replace(study, assumptions=(gpu, capacity)).table("")
+    assert alike.assumed
+    assert not any(head.assumed for head in alike.heads)
+
+
+def test_a_table_has_a_section_for_each_fleet_and_loses_columns_by_name(study: Study) -> None:
+    table = study.table("")
+    assert table.sections == {2}
+    assert len(table.rows) == 4
+    fewer = table.without(["p50 ms", "nothing"])
+    assert len(fewer.heads) == len(table.heads) - 1 == len(fewer.rows[0])
 
 
 @pytest.mark.parametrize(

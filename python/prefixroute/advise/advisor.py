@@ -1,29 +1,21 @@
-"""The advisor: measures, walks the decision tree, and takes the simplest policy that noise and price allow."""
+"""The advisor: facts of the traffic, a comparison of policies, a choice, and the advice, each handed to the next as data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from prefixroute.advise import findings, sensitivity, tree
-from prefixroute.advise.advice import NO_ROUTER, Advice, Finding, Remedy, Saving
+from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
 from prefixroute.advise.backtest import Backtest, backtest
-from prefixroute.advise.choice import (
-    AWARE,
-    CURRENT,
-    FAR_SLOWER,
-    IN_USE,
-    MATERIAL,
-    METRIC,
-    ROUND_ROBIN,
-    candidates,
-    choose,
-    simplicity,
-)
+from prefixroute.advise.busiest import busiest
+from prefixroute.advise.choice import CURRENT, IN_USE, METRIC, ROUND_ROBIN, Choice, candidates, choose
 from prefixroute.advise.compare import Comparison, compare_scenarios
-from prefixroute.advise.fleet import in_time, read, smaller_fleet
+from prefixroute.advise.deployment import Deployment
+from prefixroute.advise.finding import URGENCY, Evidence, Finding
+from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
 from prefixroute.advise.profile import Profile, profile
+from prefixroute.advise.question import OTHERS, Question
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Row, Scenario
@@ -31,74 +23,67 @@ from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import assumed
-from prefixroute.workload import Workload
+from prefixroute.workload import Workload, measure
 
-SIZINGS = 6
-"""Runs that the search for a smaller fleet takes, about."""
-LOOKS = 3
-"""Runs in time that a choice takes, about: of what is in use, and of what is chosen."""
+SIZINGS = 14
+"""Timed runs of a part that the search for a fleet takes for each seed, about."""
 LOAD_PARTS = 60
 """Parts of a run for which the load of the fleet is kept, for the page."""
-BACKTESTS = 13
-"""Runs that a backtest takes, at most: of what is said, and of three policies at four capacities."""
-OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
-"""Other routers, by their presets, that stand beside every advice."""
+BACKTESTS = 12
+"""Runs that a backtest takes, about, where it looks for an explanation."""
 HOUR_S = 3_600
 MILLION = 1_000_000
-_URGENCY = {"fix first": 0, "warning": 1, "note": 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What advice is sought for.
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the traffic before any policy is run.
 
-    Args:
-        scenario: the fleet and all that is simulated of it; its policy is not used. With an engine, in time.
-        current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
-        policies: further policies and presets to compare, beside :data:`OTHERS`; an empty sequence = not even these.
-        vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
-        seeds: runs of each policy, counted from 1, or the seeds themselves.
-
-    Raises:
-        ConfigError: no seed, or something to vary that cannot be.
+    Attributes:
+        source: the workload of each seed.
+        workload: that of the first seed.
+        profile: what it shares, and with whom.
+        masked: the source with a constant in place of a date or id near the start of its prompts, where the text shows one.
+        masked_profile: the profile of that.
+        inferred: sessions were inferred, because requests carry no key.
     """
 
-    scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
-    current: AnyPolicy | None = None
-    policies: Sequence[AnyPolicy] | None = None
-    vary: Sequence[str] = ()
-    seeds: int | Sequence[int] = 3
+    source: Source
+    workload: Workload
+    profile: Profile
+    masked: Source | None
+    masked_profile: Profile | None
+    inferred: bool
 
-    def __post_init__(self) -> None:
-        """Check what is varied, and the seeds."""
-        sensitivity.check(self.vary)
-        seeds_of(self.seeds)
 
-    @property
-    def runs(self) -> int:
-        """How many runs each policy gets."""
-        return len(seeds_of(self.seeds))
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Policies that were compared on one fleet, and the one to take."""
 
-    @property
-    def variants(self) -> int:
-        """How many fleets the figures to vary make."""
-        return sum(1 for setting in self.vary for _ in sensitivity.variants(setting, self.scenario))
+    scenarios: tuple[Scenario, ...]
+    comparison: Comparison
+    choice: Choice
 
     @property
-    def named(self) -> str | None:
-        """Name of the policy in use, as rows have it; None where nobody said."""
-        return None if self.current is None else replace(self.scenario, policy=self.current, label="").policy_name
+    def chosen(self) -> Scenario:
+        """The scenario of the policy that is taken."""
+        return next(one for one in self.scenarios if one.policy_name == self.choice.policy)
 
     @property
-    def in_use(self) -> str:
-        """Name of the policy in use, or of what is taken to be."""
-        return self.named or IN_USE
+    def own(self) -> list[str]:
+        """Names of all policies but other routers' presets."""
+        return _own(self.scenarios)
 
-    @property
-    def further(self) -> list[AnyPolicy]:
-        """Policies to compare beside the advisor's own."""
-        others = () if self.policies is not None and not self.policies else OTHERS
-        return [*([] if self.current is None else [self.current]), *others, *(self.policies or ())]
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How runs are made, whatever they are of."""
+
+    asked: Question
+    cost: CostModel
+    jobs: int
+    work: Work
+    time_is_up: Callable[[], bool]
 
 
 def advise(
@@ -108,6 +93,7 @@ def advise(
     cost: CostModel | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Advice:
     """Advise on how to route a workload.
 
@@ -117,193 +103,297 @@ def advise(
         cost: prices and seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of all runs that is done, and what is being run.
+        time_is_up: asked between runs; then unlimited caches, further seeds and other fleets are left out, which a note says.
 
     Raises:
         ConfigError: what the parts refuse.
         TraceError: a bad line of a trace that was not checked when it was opened.
     """
-    inquiry = _Inquiry(source, question or Question(), cost or CostModel(), jobs, progress)
-    return inquiry.advice()
+    asked, cost = question or Question(), cost or CostModel()
+    facts = look(source, asked, jobs)
+    how = _How(asked, cost, jobs, Work(progress, _length(facts, asked)), time_is_up)
+    fleet = _fleet_asked(facts, asked, cost)
+    if asked.lifetimes:
+        return _behind_an_api(facts, fleet, how)
+    study = _study(facts, fleet, asked.further, how, pictures=True)
+    need = _needed(facts, study, how)
+    study = replace(study, comparison=_resting_on(study.comparison, fleet, need, how))
+    tested = _tested(facts, how) if facts.profile.reported else None
+    flips = _flips(facts, study, fleet, how)
+    found = [*_findings(facts, study, need, how), *findings.agreement(tested), *_fronts(facts, study, how)]
+    found += _other_clock(facts, study, fleet, how)
+    found.sort(key=lambda finding: URGENCY[finding.severity])
+    remedy = _remedy(facts, study, found, how)
+    return _advice(facts, study, found, how, need=need, tested=tested, remedy=remedy, flips=flips)
 
 
-class _Inquiry:
-    """A question under way: the traffic's facts, the policies that were run on it, and the one that is taken."""
+def look(source: Source, asked: Question, jobs: int = 1) -> Facts:
+    """Read the traffic, once as it is and once with what changes near the start of prompts masked."""
+    held = kept(source, sent=jobs > 1)
+    workload = open_source(held, seeds_of(asked.seeds)[0])
+    head = workload.volatile
+    masked = None if head is None else kept(head.masked, sent=jobs > 1)
+    return Facts(
+        source=held,
+        workload=workload,
+        profile=profile(workload),
+        masked=masked,
+        masked_profile=None if masked is None else profile(open_source(masked, 1)),
+        inferred=any("inferred" in note for note in workload.notes),
+    )
 
-    def __init__(self, source: Source, asked: Question, cost: CostModel, jobs: int, progress: Progress | None) -> None:
-        self.source, self.asked, self.cost, self.jobs = kept(source, sent=jobs > 1), asked, cost, jobs
-        self.base = asked.scenario
-        self.workload = open_source(self.source, seeds_of(asked.seeds)[0])
-        self.facts = profile(self.workload)
-        head = self.workload.volatile
-        self.masked = None if head is None else kept(head.masked, sent=jobs > 1)
-        self.mended = None if self.masked is None else profile(open_source(self.masked, 1))
-        self.inferred = any("inferred" in note for note in self.workload.notes)
-        self.scenarios = self._candidates(self.facts, self.base, asked.further)
-        further = [policy for policy in asked.further if policy not in OTHERS]
-        self.after = [] if self.mended is None else self._candidates(self.mended, self.base, further)
-        self.work = Work(progress, _length(asked, self.facts, self.scenarios) + len(self.after) * asked.runs)
-        self.comparison = self.compare(self.scenarios, 2 * len(self.scenarios) * asked.runs, infinite=True)
-        current = Assumption(CURRENT, asked.in_use, "", _origin(asked), assumed=asked.current is None)
-        self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, current))
-        self.chosen, self.slow = self._settled(self.scenarios, self.comparison, self.workload)
-        self.scenario = next(one for one in self.scenarios if one.policy_name == self.chosen)
 
-    def _candidates(self, facts: Profile, fleet: Scenario, further: Sequence[AnyPolicy]) -> list[Scenario]:
-        match = findings.other_match(facts) if fleet.replicas > 1 else None
-        return candidates(facts, fleet, further, match)
+def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
+    """Return the fleet with a clock, unless the workload spans no time or nobody wants one."""
+    with_clock = facts.profile.span_s > 0 if asked.timed is None else asked.timed
+    return timed(asked.scenario, cost) if with_clock else replace(asked.scenario, engine=None)
 
-    def _settled(
-        self, scenarios: Sequence[Scenario], comparison: Comparison, workload: Workload
-    ) -> tuple[str, dict[str, findings.Late]]:
-        """Choose among policies that were run; one that answers far later in time than what is in use gives way to the next.
 
-        Returns:
-            The policy, and those that gave way.
-        """
-        late: dict[str, findings.Late] = {}
-        today = None
-        while True:
-            chosen = choose(
-                comparison, keys=not self.inferred, in_use=self.asked.named, slow=late, among=_own(scenarios)
-            )
-            scenario = next(one for one in scenarios if one.policy_name == chosen)
-            if scenario.replicas == 1 or self.facts.span_s <= 0 or chosen in late or chosen == self.asked.in_use:
-                return chosen, late
-            if today is None:
-                in_use = replace(scenario, policy=self.asked.current or IN_USE, label="")
-                today = read(workload, in_use, self.cost, self.asked.seeds, self.work.part(self.asked.runs)).ttft_s
-            ttft = read(workload, scenario, self.cost, self.asked.seeds, self.work.part(self.asked.runs)).ttft_s
-            if ttft <= FAR_SLOWER * today:
-                return chosen, late
-            late[chosen] = findings.Late(ttft, today)
+def _study(
+    facts: Facts,
+    fleet: Scenario,
+    further: Sequence[AnyPolicy],
+    how: _How,
+    *,
+    traffic: tuple[Source, Profile] | None = None,
+    pictures: bool = False,
+) -> Study:
+    """Compare the policies worth a run on a fleet, and choose.
 
-    def compare(
-        self,
-        scenarios: list[Scenario],
-        runs: int,
-        *,
-        infinite: bool = False,
-        source: Source | None = None,
-        metric: str = METRIC,
-    ) -> Comparison:
-        """Run scenarios, once on other traffic where a ``source`` is given; ``runs`` is about how many that takes."""
-        return compare_scenarios(
-            source or self.source,
-            scenarios,
-            seeds=self.asked.seeds,
-            metric=metric,
-            among=_own(scenarios),
-            infinite=infinite,
-            cost=self.cost,
-            jobs=self.jobs,
-            progress=self.work.part(runs),
-            load_parts=LOAD_PARTS if infinite else 0,
+    Args:
+        facts: of the traffic.
+        fleet: what is simulated.
+        further: policies to compare besides.
+        how: how runs are made.
+        traffic: other traffic to run, and its profile; None = that of the facts.
+        pictures: with unlimited caches, and the load of the fleet kept.
+    """
+    source, shared = traffic or (facts.source, facts.profile)
+    match = findings.other_match(shared) if fleet.replicas > 1 else None
+    scenarios = candidates(shared, fleet, further, match)
+    compared = compare_scenarios(
+        source,
+        scenarios,
+        seeds=how.asked.seeds,
+        metric=METRIC,
+        among=_own(scenarios),
+        infinite=pictures,
+        cost=how.cost,
+        jobs=how.jobs,
+        progress=how.work.part((1 + pictures) * len(scenarios) * how.asked.runs),
+        time_is_up=how.time_is_up,
+        load_parts=LOAD_PARTS if pictures else 0,
+    )
+    choice = choose(
+        compared,
+        objective=how.asked.objective,
+        keys=not facts.inferred,
+        in_use=how.asked.named,
+        among=_own(scenarios),
+    )
+    return Study(tuple(scenarios), compared, choice)
+
+
+def _needed(facts: Facts, study: Study, how: _How) -> FleetNeed | None:
+    """Look for the fleet that the advised policy needs, on the busiest part of the traffic."""
+    scenario = study.chosen
+    if scenario.replicas == 1 or facts.profile.span_s <= 0:
+        return None
+    asked = how.asked
+    return needed(
+        busiest(facts.workload, SIZED_REQUESTS),
+        scenario,
+        asked.current or IN_USE,
+        slos=asked.slos,
+        headroom=asked.headroom,
+        cost=how.cost,
+        seeds=seeds_of(asked.seeds)[:1] if how.time_is_up() else asked.seeds,
+        progress=how.work.part(SIZINGS * asked.runs * _share_sized(facts)),
+    )
+
+
+def _resting_on(comparison: Comparison, fleet: Scenario, need: FleetNeed | None, how: _How) -> Comparison:
+    """Add to the assumptions the policy that is taken to be in use, and what the search for a fleet rests on."""
+    asked = how.asked
+    origin = "given by the user" if asked.current is not None else "what load balancers do unless configured"
+    current = Assumption(CURRENT, asked.in_use, "", origin, assumed=asked.current is None)
+    known = {item.name for item in comparison.assumptions}
+    sized = assumed(timed(fleet, how.cost)) if need is not None else ()
+    more = tuple(item for item in sized if item.name not in known)
+    return replace(comparison, assumptions=(*comparison.assumptions, current, *more))
+
+
+def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: _How) -> Iterator[Finding]:
+    """Yield what the facts and the comparison tell."""
+    compared, choice, chosen = study.comparison, study.choice, study.choice.policy
+    policy = chosen if study.chosen.replicas > 1 else NO_ROUTER
+    yield from findings.facts(facts.profile, facts.workload, facts.masked_profile)
+    yield from findings.coincidence(compared)
+    yield from findings.volatile(facts.workload, facts.profile, facts.masked_profile)
+    yield from findings.measured(compared.row(chosen), study.chosen)
+    yield from findings.behind(compared, chosen)
+    yield from findings.losses(compared, chosen)
+    yield from findings.rejected(compared, choice, how.asked.in_use)
+    yield from findings.weighed(compared, choice)
+    yield from findings.keys(facts.profile, policy, inferred=facts.inferred)
+    other = next((one.policy_name for one in study.scenarios if one.label), None)
+    if other is not None:
+        yield from findings.minimum_match(facts.profile, compared, other, chosen=chosen)
+    yield from findings.idle(compared, chosen)
+    yield from findings.noise(compared)
+    yield from findings.elsewhere(compared, choice, study.own)
+    if need is not None:
+        yield Finding("fleet-size", "warning" if need.then.is_overloaded else "note", _sized(need))
+
+
+def _sized(need: FleetNeed) -> Evidence:
+    """Return the figures of a fleet that was sized that stand in JSON beside the others."""
+    return {
+        "replicas": need.size.replicas,
+        "least": need.size.least,
+        "overloaded": need.then.is_overloaded,
+        "overloaded_today": need.now.is_overloaded,
+        "smaller": need.is_smaller,
+    }
+
+
+def _fronts(facts: Facts, study: Study, how: _How) -> Iterator[Finding]:
+    """Try several routers behind either front."""
+    scenario = study.chosen
+    if scenario.routers > 1 and scenario.replicas > 1 and facts.profile.keyless < 1.0:
+        fronts = findings.both_fronts(scenario)
+        progress = how.work.part(2 * how.asked.runs)
+        compared = compare_scenarios(
+            facts.source, fronts, seeds=how.asked.seeds, cost=how.cost, jobs=how.jobs, progress=progress
         )
+        yield findings.fronts(compared, scenario.routers)
 
-    def advice(self) -> Advice:
-        """Look for what else there is to say, and join it all."""
-        fleet = self._fleet()
-        asked, base, facts, chosen = self.asked, self.base, self.facts, self.chosen
-        tested = _tested(self.workload, asked, self.cost, self.work) if facts.reported else None
-        policy = chosen if base.replicas > 1 else NO_ROUTER
-        found = [*self._findings(policy), *findings.agreement(tested), *self._fronts(), *fleet]
-        comparison = self.comparison
-        return Advice(
-            workload=self.workload.name,
-            replicas=base.replicas,
-            policy=policy,
-            parameters=_parameters(self.scenario.policy),
-            because=tree.because(comparison, chosen, asked.in_use),
-            margin=tree.margin(comparison, chosen, simplicity(keys=not self.inferred)),
-            row=comparison.row(chosen),
-            saving=_saving(facts, comparison, chosen, asked),
-            steps=tuple(tree.walk(facts, comparison, chosen, base.replicas)),
-            findings=tuple(sorted(found, key=lambda finding: _URGENCY[finding.severity])),
-            profile=facts,
-            comparison=comparison,
-            backtest=tested,
-            remedy=self._remedy(found),
-            sensitivity=tuple(sensitivity.vary(asked.vary, base, self.cost.usd_per_gpu_hour, self._decide)),
-        )
 
-    def _findings(self, policy: str) -> Iterator[Finding]:
-        """Yield what the facts and the comparison tell."""
-        facts, comparison, chosen = self.facts, self.comparison, self.chosen
-        yield from findings.facts(facts, self.workload, self.mended)
-        yield from findings.coincidence(comparison)
-        yield from findings.volatile(self.workload, facts, self.mended)
-        yield from findings.measured(comparison.row(chosen), self.scenario)
-        yield from findings.late(self.slow, self.asked.in_use)
-        yield from findings.keys(facts, policy, inferred=self.inferred)
-        yield from self._matches()
-        yield from findings.idle(comparison, chosen)
-        yield from findings.faster(comparison, chosen)
-        yield from findings.noise(comparison)
-        yield from findings.elsewhere(comparison)
+def _other_clock(facts: Facts, study: Study, fleet: Scenario, how: _How) -> list[Finding]:
+    """Choose again with a clock where the study had none, though the workload spans time."""
+    if fleet.engine is not None or fleet.replicas == 1 or facts.profile.span_s <= 0:
+        return []
+    part = busiest(facts.workload, SIZED_REQUESTS)
+    clocked = replace(timed(fleet, how.cost), warmup=part.warmup)
+    again = _study(facts, clocked, _not_others(how.asked), how, traffic=(part.workload, facts.profile))
+    chosen, other = study.choice.policy, again.choice.policy
+    if chosen == other or chosen not in again.own:
+        return []
+    untimed = study.comparison.row(chosen)
+    row, instead = again.comparison.row(chosen), again.comparison.row(other)
+    evidence: Evidence = {
+        "policy": chosen,
+        "timed": other,
+        "load": study.chosen.load_signal,
+        "load_timed": again.chosen.load_signal,
+        "skew": untimed.skew,
+        "skew_timed": row.skew,
+        "skew_instead": instead.skew,
+        "recompute_ratio": untimed.recompute_ratio,
+        "recompute_ratio_timed": row.recompute_ratio,
+        "recompute_ratio_instead": instead.recompute_ratio,
+        "ttft_mean_s_timed": row.ttft_mean_s,
+        "ttft_mean_s_instead": instead.ttft_mean_s,
+        "requests": part.requests,
+        "whole": part.whole,
+    }
+    return [Finding("clock", "warning", evidence)]
 
-    def _matches(self) -> Iterator[Finding]:
-        """Judge the other minimum match, where one was tried: it must be cheaper, materially and beyond the noise."""
-        names = ((one, one.policy_name) for one in self.scenarios)
-        pair = [one for one, name in names if name == AWARE or name.startswith(f"{AWARE}, ")]
-        if len(pair) < 2:  # noqa: PLR2004
-            return
-        rows = (self.comparison.row(one.policy_name) for one in pair)
-        default, other = (row.usd_per_million_requests_busiest for row in rows)
-        name = pair[1].policy_name
-        better = other < default * (1 - MATERIAL) and self.compare(pair, 2 * self.asked.runs).winner == name
-        yield from findings.minimum_match(self.facts, self.comparison, name, better=better, chosen=self.chosen)
 
-    def _fronts(self) -> Iterator[Finding]:
-        """Try several routers behind either front."""
-        if self.base.routers > 1 and self.base.replicas > 1 and self.facts.keyless < 1.0:
-            compared = self.compare(findings.both_fronts(self.scenario), 2 * self.asked.runs, metric="recompute_ratio")
-            yield findings.fronts(compared, self.base.routers)
+def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: _How) -> Remedy | None:
+    """Return what correcting the prompts would give, where a finding says so: simulated where there is text."""
+    first = next((one for one in found if one.severity == "fix first"), None)
+    if first is None:
+        return None
+    fleet = study.chosen
+    before = study.comparison.row(how.asked.in_use if fleet.replicas > 1 else study.choice.policy)
+    if first.kind != "volatile-head" or facts.masked is None or facts.masked_profile is None:
+        return Remedy(first.kind, before.recompute_ratio, float(first.evidence["floor_if_fixed"] or 0.0))
+    traffic = (facts.masked, facts.masked_profile)
+    after = _study(facts, fleet, _not_others(how.asked), how, traffic=traffic)
+    row = after.comparison.row(after.choice.policy)
+    saved = before.usd_per_million_requests_busiest - row.usd_per_million_requests_busiest
+    then = after.choice.policy if fleet.replicas > 1 else NO_ROUTER
+    month = _per_month(saved, facts.profile)
+    return Remedy(first.kind, before.recompute_ratio, row.recompute_ratio, then, saved, month)
 
-    def _fleet(self) -> list[Finding]:
-        """Look for a smaller fleet, in time; what that rests on joins the assumptions."""
-        if self.base.replicas == 1 or self.facts.span_s <= 0:
-            return []
-        asked = self.asked
-        found = smaller_fleet(
-            self.workload,
-            self.scenario,
-            asked.current or IN_USE,
-            cost=self.cost,
-            seeds=asked.seeds,
-            progress=self.work.part(SIZINGS * asked.runs),
-        )
-        known = {item.name for item in self.comparison.assumptions}
-        more = tuple(item for item in assumed(in_time(self.base, self.cost)) if item.name not in known)
-        self.comparison = replace(self.comparison, assumptions=(*self.comparison.assumptions, *more))
-        return [found]
 
-    def _remedy(self, found: Sequence[Finding]) -> Remedy | None:
-        """Return what mending the prompts would give; simulated where the trace has their text."""
-        first = next((one for one in found if one.severity == "fix first"), None)
-        if first is None:
-            return None
-        before = self.comparison.row(self.asked.in_use if self.base.replicas > 1 else self.chosen)
-        head = self.workload.volatile
-        if first.kind != "volatile-head" or head is None or self.masked is None:
-            fixed = first.evidence["floor_if_fixed"]
-            return Remedy(first.kind, before.recompute_ratio, float(fixed or 0.0))
-        compared = self.compare(self.after, len(self.after) * self.asked.runs, source=self.masked)
-        policy, _ = self._settled(self.after, compared, open_source(self.masked, 1))
-        after = compared.row(policy)
-        saved = before.usd_per_million_requests_busiest - after.usd_per_million_requests_busiest
-        then = policy if self.base.replicas > 1 else NO_ROUTER
-        return Remedy(
-            first.kind, before.recompute_ratio, after.recompute_ratio, then, saved, _per_month(saved, self.facts)
-        )
+def _flips(facts: Facts, study: Study, fleet: Scenario, how: _How) -> tuple[sensitivity.Flip, ...]:
+    """Return what would be advised for other figures."""
 
-    def _decide(self, fleet: Scenario) -> tuple[str, Row]:
-        """Return what would be advised for another fleet."""
-        compared, best = self.comparison, self.chosen
-        if fleet is not self.base:
-            scenarios = self._candidates(self.facts, fleet, self.asked.further)
-            compared = self.compare(scenarios, len(scenarios) * self.asked.runs)
-            best, _ = self._settled(scenarios, compared, self.workload)
-        return (best if fleet.replicas > 1 else NO_ROUTER), compared.row(best)
+    def decide(other: Scenario) -> tuple[str, Row]:
+        decided = study if other is fleet else _study(facts, other, how.asked.further, how)
+        best = decided.choice.policy
+        return (best if other.replicas > 1 else NO_ROUTER), decided.comparison.row(best)
+
+    return tuple(sensitivity.vary(how.asked.vary, fleet, how.cost.usd_per_gpu_hour, decide))
+
+
+def _tested(facts: Facts, how: _How) -> Backtest:
+    """Backtest; without a current policy, look for one that explains the log where the one that is assumed does not."""
+    asked = how.asked
+    given = asked.scenario.given
+    if asked.current is not None and given is not None:
+        given |= {"policy"}
+    scenario = replace(asked.scenario, policy=asked.current or IN_USE, label="", given=given)
+    found = backtest(facts.workload, scenario, cost=how.cost, progress=how.work.part(1))
+    if asked.current is not None or found.verdict == "agrees" or how.time_is_up():
+        return found
+    search = (ROUND_ROBIN, "least-loaded", "cache-aware")
+    progress = how.work.part(BACKTESTS)
+    return backtest(facts.workload, scenario, search=search, cost=how.cost, jobs=how.jobs, progress=progress)
+
+
+def _behind_an_api(facts: Facts, fleet: Scenario, how: _How) -> Advice:
+    """Return the advice where nothing can be routed: what an API that keeps prefixes for so long computes again."""
+    single = replace(fleet, replicas=1, capacity_tokens=None)
+    study = _study(facts, single, (), how)
+    statistics = measure(facts.workload)
+    lifetimes = tuple(
+        Lifetime(seconds, 1.0 - statistics.hit_ratio_if_kept(seconds)) for seconds in sorted(how.asked.lifetimes)
+    )
+    found = [
+        *findings.facts(facts.profile, facts.workload, facts.masked_profile),
+        *findings.volatile(facts.workload, facts.profile, facts.masked_profile),
+    ]
+    return _advice(facts, study, found, how, lifetimes=lifetimes)
+
+
+def _advice(
+    facts: Facts,
+    study: Study,
+    found: Sequence[Finding],
+    how: _How,
+    *,
+    need: FleetNeed | None = None,
+    tested: Backtest | None = None,
+    remedy: Remedy | None = None,
+    flips: tuple[sensitivity.Flip, ...] = (),
+    lifetimes: tuple[Lifetime, ...] = (),
+) -> Advice:
+    """Join it all."""
+    chosen, fleet = study.choice.policy, study.chosen
+    routed = fleet.replicas > 1
+    steps = tree.walk(facts.profile, study.comparison, chosen, fleet.replicas)
+    return Advice(
+        workload=facts.workload.name,
+        replicas=fleet.replicas,
+        policy=chosen if routed else NO_ROUTER,
+        in_use=how.asked.in_use,
+        deployment=Deployment.of(fleet, facts.workload.block_size) if routed else None,
+        choice=study.choice if routed else None,
+        row=study.comparison.row(chosen),
+        saving=_saving(facts, study, how.asked) if routed else None,
+        steps=() if lifetimes else tuple(steps),
+        findings=tuple(sorted(found, key=lambda finding: URGENCY[finding.severity])),
+        profile=facts.profile,
+        comparison=study.comparison.against(chosen),
+        need=need,
+        backtest=tested,
+        sensitivity=flips,
+        remedy=remedy,
+        lifetimes=lifetimes,
+    )
 
 
 def _own(scenarios: Sequence[Scenario]) -> list[str]:
@@ -311,52 +401,42 @@ def _own(scenarios: Sequence[Scenario]) -> list[str]:
     return [one.policy_name for one in scenarios if one.policy not in OTHERS]
 
 
-def _parameters(policy: AnyPolicy) -> Mapping[str, Any]:
-    """Return the parameters of a policy object that differ from their defaults."""
-    if isinstance(policy, str) or not is_dataclass(policy):
-        return {}
-    named = {field.name: field.default for field in fields(policy)}
-    return {name: getattr(policy, name) for name, usual in named.items() if getattr(policy, name) != usual}
+def _not_others(asked: Question) -> list[AnyPolicy]:
+    return [policy for policy in asked.further if policy not in OTHERS]
 
 
-def _length(asked: Question, facts: Profile, scenarios: Sequence[Scenario]) -> int:
+def _share_sized(facts: Facts) -> float:
+    """Return how much shorter a run of the part that fleets are sized on is than a run of all."""
+    return min(1.0, SIZED_REQUESTS / max(1, facts.profile.requests))
+
+
+def _length(facts: Facts, asked: Question) -> float:
     """Return how many runs an answer takes, about: for whoever waits."""
-    own = 2 * len(scenarios) * asked.runs + 2 * asked.runs * (len(scenarios) > 1)
-    fronts = 2 * asked.runs * (asked.scenario.routers > 1)
+    several = asked.scenario.replicas > 1
+    policies = (4 + len(asked.further)) if several else 1
+    clocked = facts.profile.span_s > 0
     return (
-        own
-        + fronts
-        + (SIZINGS + LOOKS * (1 + asked.variants)) * asked.runs * (facts.span_s > 0)
-        + BACKTESTS * bool(facts.reported)
-        + len(scenarios) * asked.runs * asked.variants
+        2 * policies * asked.runs
+        + policies * asked.runs * asked.variants
+        + SIZINGS * asked.runs * _share_sized(facts) * (clocked and several)
+        + (1 + BACKTESTS) * bool(facts.profile.reported)
+        + policies * asked.runs * (facts.masked is not None)
+        + 2 * asked.runs * (asked.scenario.routers > 1)
+        + policies * asked.runs * (asked.timed is False)
     )
 
 
-def _tested(workload: Workload, asked: Question, cost: CostModel, work: Work) -> Backtest:
-    """Backtest; without a current policy, look for one that explains the log."""
-    search = () if asked.current is not None else (ROUND_ROBIN, "least-loaded", "cache-aware")
-    given = asked.scenario.given
-    if asked.current is not None and given is not None:
-        given |= {"policy"}
-    scenario = replace(asked.scenario, policy=asked.current or IN_USE, label="", given=given)
-    return backtest(workload, scenario, search=search, cost=cost, progress=work.part(BACKTESTS))
-
-
-def _saving(facts: Profile, comparison: Comparison, chosen: str, asked: Question) -> Saving | None:
-    """Price the way from the current policy, or from round robin, to the chosen one; None if that is no way."""
-    against = asked.in_use
-    if against == chosen or asked.scenario.replicas == 1:
+def _saving(facts: Facts, study: Study, asked: Question) -> Saving | None:
+    """Price the way from the current policy to the chosen one; None if that is no way."""
+    against, chosen = asked.in_use, study.choice.policy
+    if against == chosen:
         return None
-    before, after = (comparison.row(name).usd_per_million_requests_busiest for name in (against, chosen))
+    before, after = (study.comparison.row(name).usd_per_million_requests_busiest for name in (against, chosen))
     share = (before - after) / before if before else 0.0
-    return Saving(against, before - after, share, _per_month(before - after, facts))
+    return Saving(against, before - after, share, _per_month(before - after, facts.profile))
 
 
 def _per_month(usd_per_million_requests: float, facts: Profile) -> float | None:
     """Return dollars a month at the rate of the traffic; None where it spans no time."""
     rate = facts.requests_per_s
     return None if rate is None else usd_per_million_requests * rate * HOUR_S * HOURS_PER_MONTH / MILLION
-
-
-def _origin(asked: Question) -> str:
-    return "what load balancers do as they come" if asked.current is None else "given by the user"

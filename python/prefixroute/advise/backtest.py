@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from prefixroute.advise.choice import IN_USE
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
-from prefixroute.sim import RequestLog, Run, Scenario, simulate
+from prefixroute.sim import Cell, Grid, Run, Scenario
 from prefixroute.sim.grid import kept
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
@@ -24,10 +25,12 @@ from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
 """Differences of the hit ratio up to which the simulation agrees, and agrees roughly, with the log."""
-CAPACITY_FACTORS = (0.5, 1.0, 2.0)
-"""Multiples of the capacity that a search tries."""
 SAME = 0.0005
 """Hit ratios that are no further apart than this are the same as shown: they do not tell two capacities apart."""
+CLOSE = 1.03
+"""Factor between two capacities at which a search between them ends."""
+TOLD_APART = 1.1
+"""Factor around the nearest capacity within which those of equal hits must lie for the log to tell it."""
 BANDS = 4
 
 
@@ -44,54 +47,47 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way the log may have come about, and how far its simulated hit ratio lies from the reported one."""
+    """A way the log may have come about: its hit ratio, how far that is from the reported one, and how far requests are."""
 
     policy: str
     capacity_tokens: int | None
     simulated: float
     difference: float
+    mean_error_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The policy that explains a log best, and which of the capacities tried explain it equally well.
+    """The policy and capacity that explain a log best, request by request.
 
-    ``capacity_tokens`` holds these, smallest first; None is unlimited. The log tells capacities apart only if it is one.
+    Attributes:
+        policy: its name.
+        capacity_tokens: of one replica; None is unlimited.
+        simulated: its hit ratio.
+        mean_error_tokens: mean of ``|simulated - reported|`` over requests.
+        low: the smallest capacity tried that has the same hits.
+        high: the largest; None is unlimited.
+        edge: ``smallest`` or ``largest`` where even that capacity is too large or too small to explain the hits; else None.
     """
 
     policy: str
+    capacity_tokens: int | None
     simulated: float
-    capacity_tokens: tuple[int | None, ...]
+    mean_error_tokens: float
+    low: int | None
+    high: int | None
+    edge: str | None
 
-    @classmethod
-    def of(cls, search: Sequence[Candidate]) -> Nearest:
-        """Find it in candidates, nearest first."""
-        best = search[0]
-        alike = [
-            one.capacity_tokens
-            for one in search
-            if one.policy == best.policy and abs(one.simulated - best.simulated) <= SAME
-        ]
-        return cls(
-            best.policy, best.simulated, tuple(sorted(alike, key=lambda one: float("inf") if one is None else one))
-        )
+    @property
+    def told_apart(self) -> bool:
+        """Whether the log tells the capacity: others that are more than a tenth away have other hits."""
+        if self.edge or self.capacity_tokens is None or self.low is None or self.high is None:
+            return False
+        return self.capacity_tokens <= TOLD_APART * self.low and self.high <= TOLD_APART * self.capacity_tokens
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
-        told = len(self.capacity_tokens) == 1
-        return {**asdict(self), "capacity_tokens": list(self.capacity_tokens), "capacity_told_apart": told}
-
-    def text(self) -> str:
-        """Return it as a sentence."""
-        least, most = self.capacity_tokens[0], self.capacity_tokens[-1]
-        hits = f"{100 * self.simulated:.1f} %"
-        if least == most:
-            return f"Nearest of those tried: {self.policy} with {_tokens(least)} a replica, {hits}."
-        up = "up" if most is None else f"to {_tokens(most)}"
-        return (
-            f"Nearest of those tried: {self.policy}, {hits}. The log does not tell the capacity: from {_tokens(least)} a "
-            f"replica {up} the hits are the same."
-        )
+        return {**asdict(self), "capacity_told_apart": self.told_apart}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +108,7 @@ class Backtest:
         verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``.
         bands: by prompt length.
         search: other ways the log may have come about, nearest first; empty unless asked for.
+        nearest: the policy and capacity that explain the log best; None unless asked for.
         assumptions: what the simulation rests on: the policy, the fleet, the capacity.
         notes: what had to be inferred or left out of the log.
     """
@@ -129,20 +126,16 @@ class Backtest:
     verdict: str
     bands: tuple[Band, ...]
     search: tuple[Candidate, ...] = ()
+    nearest: Nearest | None = None
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def nearest(self) -> Nearest | None:
-        """What explains the log best of what was searched; None where nothing was."""
-        return Nearest.of(self.search) if self.search else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["difference"] = self.difference.to_dict()
         fields["bands"] = [asdict(band) for band in self.bands]
-        fields["nearest"] = self.nearest.to_dict() if self.nearest else None
+        fields["nearest"] = None if self.nearest is None else self.nearest.to_dict()
         fields["search"] = [asdict(candidate) for candidate in self.search]
         fields["assumptions"] = assumptions_dict(self.assumptions)
         fields["notes"] = list(self.notes)
@@ -152,29 +145,6 @@ class Backtest:
         """Return the object as text. Same inputs, same bytes."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
-    def text(self) -> str:
-        """Return the result in sentences."""
-        share = 100 * self.compared / self.requests
-        guessed = [item.name for item in self.assumptions if item.assumed and item.name in ("policy", "replicas")]
-        marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
-        lines = [
-            (
-                f"{self.compared:,} of {self.requests:,} requests ({share:.0f} %) report cached tokens: "
-                f"{100 * self.reported:.1f} % of their prompt tokens. Simulated with {self.policy} on {self.replicas} "
-                f"replica{'s' * (self.replicas != 1)}{marked}: {100 * self.simulated:.1f} %. The simulation {_VERDICTS[self.verdict]}."
-            )
-        ]
-        if self.nearest:
-            lines.append(self.nearest.text())
-        return "\n".join(lines)
-
-
-_VERDICTS = {
-    "agrees": "agrees with the log",
-    "roughly": "agrees with the log roughly",
-    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
-}
-
 
 def backtest(
     workload: Workload,
@@ -182,6 +152,7 @@ def backtest(
     *,
     search: Sequence[AnyPolicy] = (),
     cost: CostModel | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> Backtest:
     """Simulate the fleet that wrote a log, and compare hits request by request.
@@ -190,57 +161,166 @@ def backtest(
         workload: a trace whose requests have ``reported_hit_tokens``, some of them at least.
         scenario: the fleet and the policy that the log comes from, as far as they are known; ``None`` = the defaults,
             and the policy that is taken to be in use (:data:`~prefixroute.advise.choice.IN_USE`).
-        search: policies to try besides, each with half, once and twice the capacity, and with unlimited caches.
+        search: policies to try besides, each with the capacity that explains the reported hits best: found by bisection between
+            the longest request and caches that never evict.
         cost: prices and seconds, for policies that weigh seconds.
+        jobs: processes.
         progress: told the share of the runs that is done, and what is being tried.
 
     Raises:
         ConfigError: no request has a report.
     """
     scenario, cost = scenario or Scenario(policy=IN_USE, given=frozenset()), cost or CostModel()
-    workload = cast("Workload", kept(workload))
+    workload = cast("Workload", kept(workload, sent=jobs > 1))
     reported = _reported(workload)
     known = ~np.isnan(reported)
     if not known.any():
         raise ConfigError(f"{workload.name} reports no cached tokens: there is nothing to compare with")
-    workload = replace(workload, request_count=len(reported))
-    tried = _tried(scenario, search)
-    work = Work(progress, 1 + len(tried))
-    run = _simulated(workload, scenario, cost, work)
-    prompt, hit = (_ordered(run.log, name)[known] for name in ("prompt", "hit"))
-    told, session = reported[known], np.asarray(run.log.in_order(run.log.column("session")), np.int64)[known]
+    work = Work(progress, 1.0 + ROUNDS * bool(search))
+    grid = Grid(workload, (scenario.seed,), cost, jobs, work.part(1.0))
+    own: _Hits = grid.run({0: Cell(scenario, _hits)}).runs[0][0]
+    truth = _Truth(known, reported[known])
+    found = _compared(workload, scenario, own, truth)
+    rests_on = (*workload.assumptions, *_priced(scenario, cost), *assumed(scenario, "policy", "replicas"))
+    found = replace(found, requests=len(reported), assumptions=rests_on, notes=workload.notes)
+    if not search:
+        return found
+    grid = replace(grid, progress=work.part(ROUNDS))
+    tried = _Search(grid, [replace(scenario, policy=policy, label="") for policy in search], truth).run()
+    order = sorted(tried, key=lambda one: (one.mean_error_tokens, abs(one.difference)))
+    if progress is not None:
+        progress(1.0, f"{order[0].policy} is the nearest")
+    return replace(found, search=tuple(order), nearest=_nearest(order, found.reported))
+
+
+ROUNDS = 10.0
+"""Rounds of runs that a search takes, about."""
+
+
+class _Hits(NamedTuple):
+    """What a run leaves for comparison, in the order of the workload's requests."""
+
+    prompt: NDArray[np.float64]
+    hit: NDArray[np.float64]
+    session: NDArray[np.int64]
+    stored_tokens: int
+    longest: int
+
+
+def _hits(run: Run) -> _Hits:
+    log = run.log
+    prompt, hit, session = (log.in_order(log.column(name)) for name in ("prompt", "hit", "session"))
+    stored = int((prompt - hit).sum()) + MOST_OUTPUT_TOKENS * len(prompt)
+    return _Hits(
+        prompt.astype(np.float64), hit.astype(np.float64), session.astype(np.int64), stored, int(prompt.max(initial=1))
+    )
+
+
+MOST_OUTPUT_TOKENS = 4_096
+"""Tokens of an answer, generously: what a run stores beyond its prompts decides only where a search begins."""
+
+
+class _Truth(NamedTuple):
+    """Which requests have a report, and what it says of them."""
+
+    known: NDArray[np.bool_]
+    told: NDArray[np.float64]
+
+    def candidate(self, scenario: Scenario, hits: _Hits) -> Candidate:
+        """Return how well a run explains the reports."""
+        prompt, hit = hits.prompt[self.known], hits.hit[self.known]
+        ratio, reported = float(hit.sum() / prompt.sum()), float(self.told.sum() / prompt.sum())
+        error = float(np.abs(hit - self.told).mean())
+        return Candidate(scenario.policy_name, scenario.capacity_tokens, ratio, ratio - reported, error)
+
+
+class _Search:
+    """Bisection of the capacity for several policies side by side: one run of each in a round."""
+
+    def __init__(self, grid: Grid, ways: Sequence[Scenario], truth: _Truth) -> None:
+        self._grid, self._ways, self._truth = grid, ways, truth
+        self._found: list[Candidate] = []
+        self._rounds = 0
+
+    def run(self) -> list[Candidate]:
+        """Return every candidate that was tried."""
+        open_ended = self._round({at: way.unlimited() for at, way in enumerate(self._ways)})
+        bounds = {at: (hits.longest, max(hits.longest, hits.stored_tokens)) for at, (_, hits) in open_ended.items()}
+        lowest = self._round({at: self._with(at, low) for at, (low, _) in bounds.items()})
+        searching = {
+            at: bounds[at] for at in bounds if lowest[at][0].difference < -SAME and open_ended[at][0].difference > SAME
+        } | {at: bounds[at] for at in bounds if abs(open_ended[at][0].difference) <= SAME}
+        while searching := {at: ends for at, ends in searching.items() if ends[1] > CLOSE * ends[0]}:
+            middle = {at: round(math.sqrt(low * high)) for at, (low, high) in searching.items()}
+            tried = self._round({at: self._with(at, capacity) for at, capacity in middle.items()})
+            searching = {
+                at: (middle[at], high) if tried[at][0].difference < -SAME / 2 else (low, middle[at])
+                for at, (low, high) in searching.items()
+            }
+        return self._found
+
+    def _with(self, at: int, capacity: int) -> Scenario:
+        return replace(self._ways[at], capacity_tokens=capacity)
+
+    def _round(self, cells: Mapping[int, Scenario]) -> dict[int, tuple[Candidate, _Hits]]:
+        """Run one capacity of each policy that is still searched for."""
+        progress, begun = self._grid.progress, self._rounds
+        self._rounds += 1
+        told = None
+        if progress is not None:
+            told = lambda share, what: progress(1 - (1 - share / ROUNDS) * (1 - 1 / ROUNDS) ** begun, what)  # noqa: E731
+        grid = replace(self._grid, progress=told)
+        runs = grid.run({at: Cell(scenario, _hits) for at, scenario in cells.items()}).runs
+        found = {at: (self._truth.candidate(scenario, runs[at][0]), runs[at][0]) for at, scenario in cells.items()}
+        self._found += [candidate for candidate, _ in found.values()]
+        return found
+
+
+def _nearest(search: Sequence[Candidate], reported: float) -> Nearest:
+    """Return the best of candidates, nearest first, and the range of capacities with the same hits."""
+    best = search[0]
+    own = sorted((one for one in search if one.policy == best.policy), key=_capacity)
+    alike = [one.capacity_tokens for one in own if abs(one.simulated - best.simulated) <= SAME]
+    edge = None
+    if own[0].simulated > reported + SAME:
+        edge = "smallest"
+    elif own[-1].simulated < reported - SAME:
+        edge = "largest"
+    return Nearest(best.policy, best.capacity_tokens, best.simulated, best.mean_error_tokens, alike[0], alike[-1], edge)
+
+
+def _capacity(candidate: Candidate) -> float:
+    return math.inf if candidate.capacity_tokens is None else candidate.capacity_tokens
+
+
+def _compared(workload: Workload, scenario: Scenario, hits: _Hits, truth: _Truth) -> Backtest:
+    """Return how well one scenario reproduces the reports; the caller adds what it rests on."""
+    prompt, hit, session = hits.prompt[truth.known], hits.hit[truth.known], hits.session[truth.known]
     size = int(session.max()) + 1
-    gap = sums_by_cluster(hit - told, session, size)
+    gap = sums_by_cluster(hit - truth.told, session, size)
     (difference,) = ratio_intervals([Ratio(gap[None], sums_by_cluster(prompt, session, size))], seed=0)
     total, off = float(prompt.sum()), abs(difference.value)
-    found = Backtest(
+    apart = np.abs(hit - truth.told)
+    return Backtest(
         workload=workload.name,
         policy=scenario.policy_name,
         replicas=scenario.replicas,
-        requests=len(reported),
-        compared=int(known.sum()),
-        reported=float(told.sum()) / total,
+        requests=len(truth.known),
+        compared=int(truth.known.sum()),
+        reported=float(truth.told.sum()) / total,
         simulated=float(hit.sum()) / total,
         difference=difference,
-        mean_error_tokens=float(np.abs(hit - told).mean()),
-        within_block=float((np.abs(hit - told) < workload.block_size).mean()),
+        mean_error_tokens=float(apart.mean()),
+        within_block=float((apart < workload.block_size).mean()),
         verdict="agrees" if off <= AGREES else "roughly" if off <= ROUGHLY else "disagrees",
-        bands=_bands(prompt, told, hit),
-        assumptions=(*workload.assumptions, *_priced(scenario, cost), *assumed(scenario, "policy", "replicas")),
-        notes=workload.notes,
+        bands=_bands(prompt, truth.told, hit),
     )
-    candidates = [_candidate(_simulated(workload, way, cost, work), known, found.reported) for way in tried]
-    return replace(found, search=tuple(sorted(candidates, key=lambda candidate: abs(candidate.difference))))
 
 
 def _reported(workload: Workload) -> NDArray[np.float64]:
     """Return reported hit tokens in order of arrival, NaN where there is no report."""
     values = (request.reported_hit_tokens for request in workload.requests())
     return np.array([np.nan if value is None else value for value in values], np.float64)
-
-
-def _ordered(log: RequestLog, name: str) -> NDArray[np.float64]:
-    return np.asarray(log.in_order(log.column(name)), np.float64)
 
 
 def _bands(prompt: NDArray[np.float64], told: NDArray[np.float64], hit: NDArray[np.float64]) -> tuple[Band, ...]:
@@ -258,37 +338,7 @@ def _bands(prompt: NDArray[np.float64], told: NDArray[np.float64], hit: NDArray[
     )
 
 
-def _tried(scenario: Scenario, policies: Sequence[AnyPolicy]) -> list[Scenario]:
-    """Return other ways a log may have come about: each policy at several capacities."""
-    base = scenario.capacity_tokens
-    capacities = [None] if base is None else [*(round(base * factor) for factor in CAPACITY_FACTORS), None]
-    return [
-        replace(scenario, policy=policy, capacity_tokens=capacity, label="")
-        for policy in policies
-        for capacity in capacities
-    ]
-
-
-def _simulated(workload: Workload, way: Scenario, cost: CostModel, work: Work) -> Run:
-    """Run one way, and say which."""
-    report, count = work.part(1.0), workload.request_count or 1
-    what = f"{way.policy_name} on {way.replicas} with {_tokens(way.capacity_tokens)}"
-    return simulate(
-        workload, way, cost=cost, progress=None if report is None else lambda done: report(done / count, what)
-    )
-
-
-def _candidate(run: Run, known: NDArray[np.bool_], reported: float) -> Candidate:
-    hit, prompt = (_ordered(run.log, name)[known].sum() for name in ("hit", "prompt"))
-    ratio = float(hit / prompt)
-    return Candidate(run.outcome.policy, run.scenario.capacity_tokens, ratio, ratio - reported)
-
-
 def _priced(scenario: Scenario, cost: CostModel) -> tuple[Assumption, ...]:
     """Return the prices and seconds, where hits rest on them: in time, or under a policy that weighs seconds."""
     weighs = scenario.engine is not None or hasattr(as_policy(scenario.policy), "cost")
     return cost.assumptions if weighs else ()
-
-
-def _tokens(capacity: int | None) -> str:
-    return "unlimited caches" if capacity is None else f"{capacity:,} tokens"

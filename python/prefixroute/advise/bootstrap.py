@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 RESAMPLES = 1_000
 """Resamples of an interval: the 2.5 % tail then rests on 25 of them."""
 LEVEL = 0.95
+TAILS = ((1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2)
+"""Quantiles of the resamples that are the ends of an interval."""
 STUDENT = (
     12.71,
     4.30,
@@ -64,20 +66,6 @@ class Interval:
         """Return this value with the wider ends of the two."""
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
-    def text(self, factor: float = 1.0) -> str:
-        """Return ``+1.23 [+1.10, +1.36]`` in a unit ``factor`` times as small; empty where there is no difference.
-
-        Three digits matter: large numbers have no decimals.
-        """
-        if self.value == self.low == self.high == 0:
-            return ""
-        value, low, high = (factor * end for end in (self.value, self.low, self.high))
-        known = math.isfinite(low) and math.isfinite(high)
-        largest = max(abs(value), abs(low), abs(high)) if known else abs(value)
-        digits = 0 if largest >= 100 else 1 if largest >= 10 else 2  # noqa: PLR2004
-        ends = f"[{low:+,.{digits}f}, {high:+,.{digits}f}]" if known else "(interval not known)"
-        return f"{value:+,.{digits}f} {ends}"
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object; an end that is not known is null."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))
@@ -113,31 +101,35 @@ def ratio_intervals(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESA
     """
     if not ratios:
         return []
+    values, drawn = drawn_ratios(ratios, seed=seed, resamples=resamples)
+    if drawn is None:
+        return [Interval(float(value), -math.inf, math.inf) for value in values]
+    low, high = np.quantile(drawn, TAILS, axis=0)
+    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
+
+
+def drawn_ratios(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESAMPLES) -> tuple[Floats, Floats | None]:
+    """Return each ratio, shape ``[ratios]``, and what it is in each resample, shape ``[resamples, ratios]``.
+
+    The resamples are None where there are fewer than two clusters.
+    """
     tops = np.stack([ratio.top for ratio in ratios])  # [ratios, runs, clusters]
     below = np.stack([ratio.below for ratio in ratios])
     runs, clusters = tops.shape[1:]
     values = _divided(tops.sum(axis=2).mean(axis=1), below.sum(axis=1))
     if clusters < 2:  # noqa: PLR2004
-        return [Interval(float(value), -math.inf, math.inf) for value in values]
+        return values, None
     rng = np.random.default_rng([seed, 0x626F6F74])
     drawn = []
     for weights in resampled(rng, clusters, resamples):
         run = rng.integers(runs, size=len(weights))
         drawn += [_divided(weights[run == at] @ tops[:, at].T, weights[run == at] @ below.T) for at in range(runs)]
-    tail = (1.0 - LEVEL) / 2
-    low, high = np.quantile(np.concatenate(drawn), [tail, 1.0 - tail], axis=0)
-    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
+    return values, np.concatenate(drawn)
 
 
-def over_runs(values: Sequence[float]) -> Interval:
-    """Return the mean of one figure of several runs, with Student's interval; runs that agree, or one alone, leave no doubt."""
-    mean, count = float(np.mean(values)), len(values)
-    half = (
-        STUDENT[min(count - 1, len(STUDENT)) - 1] * float(np.std(values, ddof=1)) / math.sqrt(count)
-        if count > 1
-        else 0.0
-    )
-    return Interval(mean, mean - half, mean + half)
+def student(runs: int) -> float:
+    """Return Student's factor of a 95 % interval of the mean of so many runs, two or more."""
+    return STUDENT[min(runs - 1, len(STUDENT)) - 1]
 
 
 def _divided(top: Floats, below: Floats) -> Floats:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
@@ -14,7 +16,13 @@ from prefixroute.sim.metrics import Row
 from prefixroute.sim.scenario import AnyPolicy
 
 METRIC = "usd_per_million_requests_busiest"
-"""What decides: prefill dollars with capacity bought for the busiest replica. It weighs recompute and skew as bills do."""
+"""Cost: prefill dollars with capacity bought for the busiest replica. It weighs recompute and skew as bills do."""
+TTFT = "ttft_mean_s"
+JUDGED = ("recompute_ratio", TTFT, METRIC)
+"""What a policy must not be worse in, beyond the noise, to be plainly better than another."""
+Objective = Literal["cost", "ttft", "balanced"]
+OBJECTIVES: Mapping[str, tuple[str, ...]] = {"cost": (METRIC,), "ttft": (TTFT,), "balanced": (METRIC, TTFT)}
+"""What each objective weighs: the geometric mean of these, each relative to the best policy's."""
 ROUND_ROBIN = "round-robin"
 LOAD_ONLY = (ROUND_ROBIN, "random", "least-loaded", "power-of-two")
 """Policies that know nothing of prefixes, by how little they need."""
@@ -28,9 +36,9 @@ IN_USE = ROUND_ROBIN
 CURRENT = "current_policy"
 """Name of the assumption that says which policy is in use."""
 MATERIAL = 0.03
-"""A policy this much dearer than the best is not worth a more complicated one (3 % of prefill)."""
+"""A policy worse by no more than this share is not worth a more complicated one."""
 NOISY = 0.10
-"""How much dearer a policy may be that the noise does not tell from the best: few sessions make any interval wide."""
+"""How much worse a policy may be that is within the noise of the best: few sessions make any interval wide."""
 FAR_SLOWER = 1.5
 """Times the seconds to first token of the policy in use from which a policy is not taken, whatever it saves."""
 
@@ -57,7 +65,7 @@ def candidates(
         policies += [AWARE, *further]
     scenarios = [replace(base, policy=policy, label="") for policy in policies]
     if match is not None:
-        label = f"cache-aware, minimum match {match.min_match_tokens:,}"
+        label = f"{AWARE}:min_match_tokens={match.min_match_tokens}"
         scenarios.append(replace(base, policy=match, label=label))
     named: dict[str, Scenario] = {}
     for one in scenarios:
@@ -65,6 +73,52 @@ def candidates(
         if as_policy(other.policy) != as_policy(one.policy):
             raise ConfigError(f"policies must have names of their own, got two that are called {one.policy_name!r}")
     return list(named.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A policy that is not taken whatever the objective.
+
+    Attributes:
+        policy: its name.
+        why: ``overloaded`` (requests come faster than it serves them, and not with others), ``coincidence`` (good by the order of
+            the requests alone) or ``beaten`` (another is better in ``metrics`` and worse in nothing, beyond the noise).
+        by: the policy that beats it.
+        metrics: what that one is better in.
+    """
+
+    policy: str
+    why: str
+    by: str | None = None
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """A policy that is better than the chosen one in something and worse in something else, both beyond the noise."""
+
+    policy: str
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The policy to take, and what was weighed.
+
+    Attributes:
+        policy: its name.
+        objective: what was weighed.
+        by_objective: what each objective would take.
+        rejected: what was not taken whatever the objective, and why.
+        tradeoffs: what would be better in some respect and worse in another.
+    """
+
+    policy: str
+    objective: str
+    by_objective: Mapping[str, str]
+    rejected: tuple[Rejected, ...]
+    tradeoffs: tuple[Tradeoff, ...]
 
 
 def by_coincidence(comparison: Comparison) -> bool:
@@ -93,50 +147,109 @@ def prefill_skew(row: Row) -> float:
 def choose(
     comparison: Comparison,
     *,
+    objective: str = "balanced",
     keys: bool = True,
     in_use: str | None = None,
-    slow: Collection[str] = (),
     among: Collection[str] = (),
-) -> str:
-    """Return the simplest policy that is as cheap as the cheapest, but for noise and for what is not material.
+) -> Choice:
+    """Return the simplest policy that is as good as the best by the objective, but for noise and for what is not material.
 
-    That is: at most :data:`MATERIAL` dearer than the cheapest, or inside the noise and at most :data:`NOISY` dearer by the
-    point estimate; and neither dearer nor far slower (in time) than what is in use. Anything not in :func:`simplicity`
-    (other parameters) is taken only if it alone is cheap. Where nothing is left, what is in use stays. Round robin is
-    not taken where it is good by coincidence, unless it is named as what is in use.
+    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is good enough if its score (the geometric
+    mean of what the objective weighs, relative to the best) is at most :data:`MATERIAL` above the best one's, or within the
+    noise of it and at most :data:`NOISY` above; and if it is no worse than what is in use, by the score, nor far slower. Of
+    those, the simplest is taken, see :func:`simplicity`. Anything else (other parameters) is taken only if it scores best.
 
     Args:
         comparison: the policies that were run.
+        objective: one of :data:`OBJECTIVES`.
         keys: the traffic has session keys, see :func:`simplicity`.
         in_use: the policy in use; None = nobody said, and :data:`IN_USE` is taken to be.
-        slow: policies known from elsewhere to be far slower than what is in use.
-        among: the policies that may be the reference; none given means those of :func:`simplicity`.
+        among: the policies that may be taken besides what is in use; none given means those of :func:`simplicity`.
+
+    Raises:
+        ConfigError: an unknown objective.
     """
-    rows = {row.policy: row for row in comparison.rows}
-    order, reference = simplicity(keys=keys), rows[comparison.reference]
-    today = rows.get(in_use or IN_USE)
-    if in_use != ROUND_ROBIN and by_coincidence(comparison):
-        del rows[ROUND_ROBIN]
-        today = None if in_use is None else today
-        if reference.policy == ROUND_ROBIN:
-            own = [row for name, row in rows.items() if name in (among or order)]
-            reference = min(own, key=lambda row: row.usd_per_million_requests_busiest)
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    order = simplicity(keys=keys)
+    own = [row.policy for row in comparison.rows if row.policy in (among or order) or row.policy == in_use]
+    rejected = _rejected(comparison, own, in_use)
+    left = [name for name in own if name not in {one.policy for one in rejected}]
+    taken = {name: _taken(comparison, left, OBJECTIVES[name], order, in_use) for name in OBJECTIVES}
+    policy = taken[objective]
+    weighed = (_tradeoff(comparison, name, policy) for name in left if name != policy)
+    return Choice(policy, objective, taken, rejected, tuple(one for one in weighed if one is not None))
+
+
+def beats(comparison: Comparison, policy: str, other: str) -> tuple[str, ...]:
+    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing."""
+    gaps = {metric: comparison.gap(policy, other, metric) for metric in JUDGED}
+    if any(gap.low > 0 for gap in gaps.values()):
+        return ()
+    least = {metric: MATERIAL * getattr(comparison.row(other), metric) for metric in JUDGED}
+    return tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
+
+
+def _rejected(comparison: Comparison, own: Sequence[str], in_use: str | None) -> tuple[Rejected, ...]:
+    """Return what is not taken whatever the objective; never all."""
+    gone: dict[str, Rejected] = {}
+    overloaded = [name for name in own if comparison.is_overloaded(name)]
+    if len(overloaded) < len(own):
+        gone |= {name: Rejected(name, "overloaded") for name in overloaded}
+    if in_use != ROUND_ROBIN and by_coincidence(comparison) and len(gone.keys() | {ROUND_ROBIN}) < len(own):
+        gone.setdefault(ROUND_ROBIN, Rejected(ROUND_ROBIN, "coincidence"))
+    left = [name for name in own if name not in gone]
+    beaten = {}
+    for name in left:
+        better = {other: metrics for other in left if other != name and (metrics := beats(comparison, other, name))}
+        if better:
+            by = min(better, key=lambda other: (getattr(comparison.row(other), METRIC), left.index(other)))
+            beaten[name] = Rejected(name, "beaten", by, better[by])
+    if len(beaten) < len(left):  # noise can make a circle: then nobody is
+        gone |= beaten
+    return tuple(gone[name] for name in own if name in gone)
+
+
+def _taken(
+    comparison: Comparison, left: Sequence[str], metrics: Sequence[str], order: Sequence[str], in_use: str | None
+) -> str:
+    """Return the simplest of ``left`` that is good enough by the mean of ``metrics``."""
+    scores = _scores(comparison, left, metrics)
+    best = min(left, key=lambda name: (scores[name], left.index(name)))
+    today = in_use or IN_USE
+    limit = scores.get(today, math.inf) if today in left else math.inf
     good = [
         name
-        for name, row in rows.items()
-        if _is_cheap(row, reference, noisy=name in comparison.leaders)
-        and (today is None or (name not in slow and _is_no_loss(row, today)))
+        for name in left
+        if scores[name] <= min(limit, scores[best] + math.log1p(_slack(comparison, name, best, metrics)))
+        and not _far_slower(comparison, name, today)
     ]
-    preferred = next((name for name in (*order, reference.policy) if name in good), None)
-    return preferred or (reference if today is None else today).policy
+    found = next((name for name in order if name in good), None)
+    return found or (best if best in good or today not in left else today)
 
 
-def _is_cheap(row: Row, reference: Row, *, noisy: bool) -> bool:
-    limit = reference.usd_per_million_requests_busiest * (1 + (NOISY if noisy else MATERIAL))
-    return row.usd_per_million_requests_busiest <= limit
+def _scores(comparison: Comparison, names: Sequence[str], metrics: Sequence[str]) -> dict[str, float]:
+    """Return the mean of the logarithms of each metric; a tiny figure stands for one that is zero."""
+    return {
+        name: sum(math.log(max(1e-12, getattr(comparison.row(name), metric))) for metric in metrics) / len(metrics)
+        for name in names
+    }
 
 
-def _is_no_loss(row: Row, today: Row) -> bool:
-    """Whether a policy is neither dearer than what is in use nor, where there is a clock, far slower."""
-    slower = row.queue_mean_s is not None and row.ttft_mean_s > FAR_SLOWER * today.ttft_mean_s
-    return row.usd_per_million_requests_busiest <= today.usd_per_million_requests_busiest and not slower
+def _slack(comparison: Comparison, policy: str, best: str, metrics: Sequence[str]) -> float:
+    told_apart = any(comparison.gap(policy, best, metric).excludes_zero for metric in metrics)
+    return MATERIAL if told_apart else NOISY
+
+
+def _far_slower(comparison: Comparison, policy: str, today: str) -> bool:
+    """Whether a policy answers far later than what is in use, where there is a clock."""
+    row = next((row for row in comparison.rows if row.policy == today), None)
+    return comparison.timed and row is not None and comparison.row(policy).ttft_mean_s > FAR_SLOWER * row.ttft_mean_s
+
+
+def _tradeoff(comparison: Comparison, policy: str, chosen: str) -> Tradeoff | None:
+    gaps = {metric: comparison.gap(policy, chosen, metric) for metric in JUDGED}
+    least = {metric: MATERIAL * getattr(comparison.row(chosen), metric) for metric in JUDGED}
+    better = tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
+    worse = tuple(metric for metric, gap in gaps.items() if gap.low > 0)
+    return Tradeoff(policy, better, worse) if better and worse else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
+from prefixroute.advise.heads import Heads
 from prefixroute.advise.idle import Idle, count_idle, reason
-from prefixroute.advise.profile import common_head
-from prefixroute.advise.sample import COLUMNS, DRAWN, LUCK, PERCENTILES, Measure, Sample, clusters, differences
+from prefixroute.advise.sample import DRAWN, LUCK, METRICS, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Cell, Grid, Row, Scenario
@@ -20,10 +20,6 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, SCHEMA, assumed, assumptions_dict, beyond, left_out, overload
 from prefixroute.workload import Workload
 
-METRICS = (*COLUMNS, *PERCENTILES)
-"""What may decide a comparison; lower is better."""
-VERDICTS = {"reference": "lowest", "tie": "inside the noise", "worse": "worse", "better": "better"}
-"""Verdicts in words."""
 ONE_RUN = (
     f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the dollars by "
     "the busiest replica are taken; more seeds measure it"
@@ -31,10 +27,10 @@ ONE_RUN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ComparisonRow:
     """How far a policy is from the reference: its value less the reference's, with 95 % intervals.
 
-    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (inside the noise).
+    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (within the noise).
     """
 
     policy: str
@@ -57,6 +53,43 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class Losses:
+    """Why prompt tokens of a policy were computed, as shares of all prompt tokens. They add up to its recompute ratio.
+
+    Attributes:
+        first_sight: never seen before: the floor.
+        elsewhere: held by another replica, or not known to the router: what caches that never evict would recompute beyond the
+            floor. Better routing saves it.
+        evicted: computed before and evicted since: what limited caches add. More capacity saves it.
+    """
+
+    first_sight: float
+    elsewhere: float
+    evicted: float
+
+    @classmethod
+    def of(cls, row: Row) -> Losses | None:
+        """Split a row's recompute ratio; None without a floor or a run with unlimited caches."""
+        if row.floor is None or row.recompute_ratio_infinite is None:
+            return None
+        floor = min(row.floor, row.recompute_ratio)
+        elsewhere = min(max(0.0, row.recompute_ratio_infinite - floor), row.recompute_ratio - floor)
+        return cls(floor, elsewhere, row.recompute_ratio - floor - elsewhere)
+
+    def to_dict(self, row: Row) -> dict[str, dict[str, float]]:
+        """Return shares, tokens and dollars per million requests of each; dollars in proportion to tokens."""
+        money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
+        return {
+            name: {
+                "share": share,
+                "tokens": round(share * row.prompt_tokens),
+                "usd_per_million_requests": share * money,
+            }
+            for name, share in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Rows of several policies and their differences from the best.
 
@@ -64,46 +97,66 @@ class Comparison:
         workload: name of the workload.
         metric: the decisive one; lower is better.
         rows: one for each policy, in the order given.
-        reference: the policy with the lowest value of the metric, among those that could be it.
-        differences: of every policy from the reference, in the order given.
-        winner: the reference, if every other policy is worse beyond the noise; else None.
+        reference: the policy that the others are compared with: the one with the lowest value of the metric, among those that
+            could be it.
+        gaps: how far every policy is from every other.
         clusters: sessions that the intervals are made of.
         idle: policies that leave replicas nearly idle, and why.
+        behind: of each policy, replicas to which requests come faster than they are served; timed only.
     """
 
     workload: str
     metric: str
     rows: tuple[Row, ...]
     reference: str
-    differences: tuple[Difference, ...]
-    winner: str | None
+    gaps: Gaps
     clusters: int
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     idle: tuple[Idle, ...] = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the runs had a clock."""
+        return self.rows[0].queue_mean_s is not None
+
+    @property
+    def differences(self) -> tuple[ComparisonRow, ...]:
+        """How far each policy is from the reference, in the order of the rows."""
+        return tuple(self.difference(row.policy) for row in self.rows)
+
+    @property
+    def winner(self) -> str | None:
+        """The reference, if every other policy is worse beyond the noise; else None."""
+        others = [one.verdict for one in self.differences if one.policy != self.reference]
+        return self.reference if others and all(verdict == "worse" for verdict in others) else None
 
     @property
     def leaders(self) -> list[str]:
         """The reference and every policy that the noise does not tell from it."""
         return [one.policy for one in self.differences if one.verdict in ("reference", "tie")]
 
+    def is_overloaded(self, policy: str) -> bool:
+        """Whether the fleet, or one of its replicas, cannot keep up under a policy; False without a clock."""
+        return self.row(policy).is_overloaded or self.behind.get(policy, 0) > 0
+
     def row(self, policy: str) -> Row:
         """Return the row of a policy."""
         return next(row for row in self.rows if row.policy == policy)
 
-    def difference(self, policy: str) -> Difference:
-        """Return the difference of a policy from the reference."""
-        return next(one for one in self.differences if one.policy == policy)
+    def gap(self, policy: str, other: str, metric: str) -> Interval:
+        """Return a metric of ``policy`` less that of ``other``, with its interval."""
+        return self.gaps.interval(policy, other, metric)
 
-    def judgement(self, policy: str) -> str:
-        """Return a policy's verdict in words, with the remark that it leaves replicas idle where it does."""
-        verdict = self.difference(policy).verdict
-        said = VERDICTS[verdict]
-        own = getattr(self.row(policy), self.metric)
-        if verdict == "reference" and any(getattr(row, self.metric) < own for row in self.rows):
-            said = "lowest that can be advised"
-        remark = next((one.remark for one in self.idle if one.policy == policy), "")
-        return f"{said}, but {remark}" if remark and verdict == "reference" else ", ".join(filter(None, (said, remark)))
+    def difference(self, policy: str) -> ComparisonRow:
+        """Return the difference of a policy from the reference."""
+        gaps = {metric: self.gap(policy, self.reference, metric) for metric in METRICS}
+        return ComparisonRow(policy, _verdict(gaps[self.metric], reference=policy == self.reference), **gaps)
+
+    def against(self, policy: str) -> Comparison:
+        """Return the same comparison with another reference."""
+        return replace(self, reference=policy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``compare --json``."""
@@ -117,9 +170,10 @@ class Comparison:
             "clusters": self.clusters,
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
-            "rows": [row.to_dict() for row in self.rows],
+            "rows": [{**row.to_dict(), **_losses(row)} for row in self.rows],
             "differences": [one.to_dict() for one in self.differences],
             "idle": [one.to_dict() for one in self.idle],
+            "behind": dict(self.behind),
         }
 
     def to_json(self) -> str:
@@ -139,6 +193,7 @@ def compare(
     jobs: int = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
+    load_parts: int = 0,
 ) -> Comparison:
     """Run policies on the same requests with the same load signal, and say which differences are outside the noise.
 
@@ -153,6 +208,7 @@ def compare(
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
         time_is_up: asked between runs; then unlimited caches and further seeds are left out, which a note says.
+        load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
         ConfigError: no policy, one given twice, an unknown metric, or what :class:`~prefixroute.sim.grid.Grid` refuses.
@@ -169,6 +225,7 @@ def compare(
         jobs=jobs,
         progress=progress,
         time_is_up=time_is_up,
+        load_parts=load_parts,
     )
 
 
@@ -212,12 +269,6 @@ def compare_scenarios(
     eligible = [at for at, name in enumerate(names) if not among or name in among]
     best = min(eligible, key=lambda at: (getattr(rows[at], metric), at))
     fixed = is_fixed(grid.source)
-    intervals = differences(groups, best, fixed=fixed)
-    judged = tuple(
-        Difference(name, _verdict(by_metric[metric], reference=at == best), **by_metric)
-        for at, (name, by_metric) in enumerate(zip(names, intervals, strict=True))
-    )
-    alone = all(one.verdict in ("reference", "worse") for one in judged)
     workload = open_source(grid.source, chosen[0])
     lucky = (ONE_RUN,) if len(results.seeds) == 1 and len(names) > 1 and metric == DRAWN else ()
     return Comparison(
@@ -225,13 +276,18 @@ def compare_scenarios(
         metric=metric,
         rows=rows,
         reference=names[best],
-        differences=judged,
-        winner=names[best] if alone and len(names) > 1 else None,
+        gaps=Gaps.of(names, groups, fixed=fixed),
         clusters=clusters(groups[best], fixed=fixed),
         assumptions=(*workload.assumptions, *grid.cost.assumptions, *assumed(base, "replicas")),
         notes=(*workload.notes, *lucky, *overload(rows), *left_out(results.left_out)),
         idle=_idle(workload, scenarios, groups),
+        behind={name: min(sample.behind for sample in group) for name, group in zip(names, groups, strict=True)},
     )
+
+
+def _losses(row: Row) -> dict[str, Any]:
+    losses = Losses.of(row)
+    return {} if losses is None else {"losses": losses.to_dict(row)}
 
 
 def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Sequence[Sample]]) -> tuple[Idle, ...]:
@@ -239,7 +295,7 @@ def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Se
     counts = [count_idle([sample.outcome for sample in group]) for group in groups]
     if not any(counts):
         return ()
-    head = len(common_head(workload)) * workload.block_size
+    head = Heads.in_workload(workload).common
     return tuple(
         Idle(one.policy_name, count, one.replicas, reason(one, head))
         for one, count in zip(scenarios, counts, strict=True)

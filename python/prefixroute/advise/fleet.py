@@ -1,153 +1,169 @@
-"""Would a smaller fleet do? What ``size`` finds for the promise that the fleet keeps today."""
+"""How many replicas the advised policy needs: what ``size`` finds for the answer times that the fleet has today."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from prefixroute.advise.advice import Finding
-from prefixroute.advise.findings import SOONER
-from prefixroute.advise.size import Fleet, Reading, Slo, Told, size
-from prefixroute.advise.times import duration
+from prefixroute.advise.busiest import Part
+from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, Reading, Slo, Told, size, worst
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
 from prefixroute.sim.grid import seeds_of
-from prefixroute.sim.progress import Progress
+from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.workload import Workload
 
 PERCENTILE = 95.0
-"""The percentile of TTFT that a smaller fleet has to keep."""
-SIZED_REQUESTS = 10_000
-"""Requests, the first of the workload, that fleets are tried on: a search takes several runs in time."""
+"""The percentile of each time that a fleet has to keep."""
+SLOWER = {"ttft": 1.1, "tpot": 1.5, "e2e": 1.5}
+"""How many times as long as today each time may be: a fleet with time to spare loses a millisecond with each replica less."""
+SIZED_REQUESTS = 5_000
+"""Requests of the busiest part of a workload that fleets are tried on: a search takes a dozen timed runs for each seed."""
+MOST_TIMES = 4
+"""Times the fleet beyond which no larger one is tried."""
 
 
-def in_time(scenario: Scenario, cost: CostModel) -> Scenario:
+@dataclass(frozen=True, slots=True)
+class FleetNeed:
+    """How many replicas the advised policy needs.
+
+    Attributes:
+        policy: the one advised.
+        today: the one in use.
+        replicas: of the fleet today.
+        asked: the times that are looked at.
+        slos: what is promised: today's times, with some slack; empty where today's fleet is overloaded, so that its times grow
+            with the length of the log and promise nothing. Then a fleet has to keep up.
+        now: what today's policy gives on the whole fleet.
+        then: what the advised policy gives on the whole fleet.
+        size: the smallest fleet under the advised policy.
+        there: what the advised policy gives on that fleet; on the largest that was tried where none is enough.
+        alike: whether today's policy keeps the promises on as many replicas; None where no fewer would do.
+        saved_usd_per_month: what the replicas that are not needed cost.
+        headroom: what the fleet must carry beyond the traffic.
+        part: what the fleets were tried on.
+    """
+
+    policy: str
+    today: str
+    replicas: int
+    asked: tuple[Slo, ...]
+    slos: tuple[Slo, ...]
+    now: Told
+    then: Told
+    size: FleetSize
+    there: Told
+    alike: bool | None
+    saved_usd_per_month: float
+    headroom: Headroom
+    part: Part
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether fewer replicas would do. Never where the advised policy cannot keep up on all of them."""
+        return self.size.replicas is not None and self.size.replicas < self.replicas and not self.then.is_overloaded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        part = {name: getattr(self.part, name) for name in ("requests", "whole", "begins_s", "span_s", "times_mean")}
+        return {
+            "policy": self.policy,
+            "today": self.today,
+            "replicas": self.replicas,
+            "slo": [str(slo) for slo in self.slos],
+            "times": [f"{one.time}_p{one.percentile:g}" for one in self.asked],
+            "now": self.now._asdict(),
+            "then": self.then._asdict(),
+            "size": asdict(self.size),
+            "there": self.there._asdict(),
+            "whatever_the_routing": self.alike,
+            "saved_usd_per_month": self.saved_usd_per_month,
+            "headroom": asdict(self.headroom),
+            "part": part,
+        }
+
+
+def timed(scenario: Scenario, cost: CostModel) -> Scenario:
     """Return the scenario with an engine, the cost model's if it has none."""
     return scenario if scenario.engine is not None else replace(scenario, engine=EngineModel(cost))
 
 
-def read(
-    workload: Workload,
-    scenario: Scenario,
-    cost: CostModel,
-    seeds: int | Sequence[int] = 1,
-    progress: Progress | None = None,
-) -> Told:
-    """Return what runs in time on the first :data:`SIZED_REQUESTS` tell of the percentile: the worst of the seeds."""
-    head, timed = workload.head(SIZED_REQUESTS), in_time(scenario, cost)
-    results = Grid(head, seeds_of(seeds), cost, progress=progress).run({0: Cell(timed, Reading(PERCENTILE))})
-    worst: Told = max(results.runs[0])
-    return worst
-
-
-def smaller_fleet(
-    workload: Workload,
+def needed(
+    part: Part,
     advised: Scenario,
     today: AnyPolicy,
     *,
+    slos: Sequence[Slo] = (),
+    headroom: Headroom | None = None,
     cost: CostModel,
     seeds: int | Sequence[int] = 1,
+    jobs: int = 1,
     progress: Progress | None = None,
-) -> Finding:
-    """Return the smallest fleet under the advised policy that answers as soon as the whole one does under today's.
-
-    Within a tenth: on a fleet with time to spare, one replica less costs a millisecond and is no loss.
+) -> FleetNeed:
+    """Return the smallest fleet under the advised policy, with headroom.
 
     Args:
-        workload: what is served; the first :data:`SIZED_REQUESTS` are.
+        part: what is served: the busiest part of the traffic.
         advised: the fleet with the advised policy.
-        today: the policy in use, whose percentile of TTFT is the promise.
+        today: the policy in use, whose times are the promise unless ``slos`` has others.
+        slos: promises of the user's own.
+        headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         cost: prices and seconds.
         seeds: how many, counted from 1, or the seeds themselves; the worst counts, as in :func:`size`.
+        jobs: processes.
         progress: told about what share of the search is done.
     """
-    head, advised = workload.head(SIZED_REQUESTS), in_time(advised, cost)
-    before = replace(advised, policy=today, label="")
-    now, then = (read(workload, one, cost, seeds, progress) for one in (before, advised))
-    promise = Slo(PERCENTILE, (1 + SOONER) * max(now.ttft_s, 1e-9))
+    fleet, room = replace(timed(advised, cost), warmup=part.warmup), headroom or Headroom()
+    before, work = replace(fleet, policy=today, label=""), Work(progress, 10.0)
+    asked = tuple(slos) or tuple(Slo(PERCENTILE, 1.0, time) for time in SLOWER)
+
+    def told(scenario: Scenario, promises: tuple[Slo, ...]) -> Told:
+        grid = Grid(part.workload, seeds_of(seeds), cost, jobs, work.part(1.0))
+        return worst(grid.run({0: Cell(scenario, Reading(promises))}).runs[0])
+
+    now = told(before, asked)
+    then = now if before.policy_name == fleet.policy_name else told(fleet, asked)
+    promised = asked if slos else () if now.is_overloaded else _as_today(now)
+    most = min(MOST_REPLICAS, MOST_TIMES * fleet.replicas)
     sizing = size(
-        head,
-        promise,
-        [advised.policy],
-        scenario=advised,
+        part.workload,
+        promised,
+        [fleet.policy],
+        scenario=fleet,
+        headroom=room,
         seeds=seeds,
-        most=advised.replicas,
+        most=most,
         cost=cost,
-        progress=progress,
+        jobs=jobs,
+        progress=work.part(6.0),
     )
-    fleet = sizing.fleets[0]
-    enough = fleet.replicas
+    found = replace(sizing.fleets[0], policy=fleet.policy_name)
     alike = None
-    if enough is not None and enough < advised.replicas:
-        alike = read(workload, replace(before, replicas=enough), cost, seeds).ttft_s <= promise.seconds
-    told = _sentence(fleet, advised, before, now) + _reason(before, enough, alike=alike)
-    if then.is_overloaded:
-        told = (
-            f"{advised.replicas} replicas cannot keep up: in time, requests come faster than they are served with "
-            f"{advised.policy_name}, and 95 % of them have their first token only within {_told(then.ttft_s)}."
-        )
-    return Finding(
-        "fleet-size",
-        "warning" if then.is_overloaded else "note",
-        told + _looked_at(workload, cost, advised.replicas, fleet),
-        {
-            "replicas": enough,
-            "whatever_the_routing": alike,
-            "ttft_p95_s": fleet.ttft_s,
-            "ttft_p95_one_less_s": fleet.ttft_one_less_s,
-            "ttft_p95_one_replica_s": fleet.ttft_one_s,
-            "ttft_p95_today_s": now.ttft_s,
-            "ttft_p95_advised_s": then.ttft_s,
-            "overloaded": then.is_overloaded,
-            "requests": SIZED_REQUESTS
-            if workload.request_count is None
-            else min(SIZED_REQUESTS, workload.request_count),
-        },
+    if found.replicas is not None and found.replicas < fleet.replicas and found.least is not None:
+        alike = told(replace(before, replicas=found.least), promised).keeps(promised)
+    spared = fleet.replicas - (found.replicas or fleet.replicas)
+    return FleetNeed(
+        policy=fleet.policy_name,
+        today=before.policy_name,
+        replicas=fleet.replicas,
+        asked=asked,
+        slos=promised,
+        now=now,
+        then=then,
+        size=found,
+        there=told(replace(fleet, replicas=found.replicas or most), asked),
+        alike=alike,
+        saved_usd_per_month=cost.usd_per_month(spared) if spared > 0 else 0.0,
+        headroom=room,
+        part=part,
     )
 
 
-def _sentence(fleet: Fleet, advised: Scenario, before: Scenario, now: Told) -> str:
-    count, policy = advised.replicas, advised.policy_name
-    today = f"{_told(now.ttft_s)} of {count} with {before.policy_name}"
-    if fleet.replicas is None:
-        return (
-            f"All {count} replicas are needed: with {policy}, they take {_told(fleet.ttft_s)} to the first token of 95 % of "
-            f"the requests, more than a tenth above the {today}."
-        )
-    enough = (
-        f"All {count} replicas are needed"
-        if fleet.replicas == count
-        else f"{fleet.replicas} of the {count} replicas would do"
+def _as_today(now: Told) -> tuple[Slo, ...]:
+    """Return today's times as promises, with their slack; a time that nothing has is not promised."""
+    return tuple(
+        Slo(PERCENTILE, SLOWER[time] * seconds, time)
+        for time, seconds in zip(SLOWER, now.seconds, strict=True)
+        if seconds > 0
     )
-    less = "" if fleet.ttft_one_less_s is None else f"; {fleet.replicas - 1} would take {_told(fleet.ttft_one_less_s)}"
-    single = "" if fleet.replicas <= 2 else f", one alone {_told(fleet.ttft_one_s)}"  # noqa: PLR2004 - said already
-    return (
-        f"{enough}: with {policy}, 95 % of the requests have their first token within {_told(fleet.ttft_s)}, and a tenth "
-        f"more than the {today} is allowed{less}{single}."
-    )
-
-
-def _reason(before: Scenario, enough: int | None, *, alike: bool | None) -> str:
-    """Return whether routing is why fewer replicas would do; nothing where they would not."""
-    if alike is None:
-        return ""
-    if enough == 1:
-        return " One replica needs no router, and round robin on it does the same: routing is not the reason."
-    if alike:
-        return f" {before.policy_name} on {enough} does it too: routing is not the reason."
-    return f" {before.policy_name} on {enough} does not: routing is the reason."
-
-
-def _looked_at(workload: Workload, cost: CostModel, count: int, fleet: Fleet) -> str:
-    spared = count - (fleet.replicas or count)
-    saved = f" That is ${cost.usd_per_month(spared):,.0f} a month less." if spared else ""
-    whole = workload.request_count is not None and workload.request_count <= SIZED_REQUESTS
-    basis = "the whole trace" if whole else f"the first {SIZED_REQUESTS:,} requests"
-    if spared:
-        saved += f" {'It' if fleet.replicas == 1 else 'They'} would be busy {100 * (fleet.busy or 0.0):.0f} % of the time, with none to spare for a failure."
-    return f"{saved} Simulated in time on {basis}; see `prefixroute size` for another promise."
-
-
-def _told(seconds: float | None) -> str:
-    return "nothing" if seconds is None else duration(seconds)

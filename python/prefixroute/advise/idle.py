@@ -16,26 +16,29 @@ FEWEST_REQUESTS = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: ``minimum-match`` (the policy's minimum is within the common head) or ``hashed-head`` (it hashes no more than that).
+
+    ``tokens`` is the policy's figure, ``head_tokens`` the length of the head that most prompts begin with.
+    """
+
+    kind: str
+    tokens: int
+    head_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """How many of the replicas get less than a tenth of their share, in the best of the runs, and why if it is known."""
 
     policy: str
     idle: int
     replicas: int
-    why: str
+    why: Reason | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
         return asdict(self)
-
-    @property
-    def remark(self) -> str:
-        """It in a few words, to stand behind a verdict."""
-        return f"{self.idle} of {self.replicas} replicas nearly idle"
-
-    def text(self) -> str:
-        """Return it as a sentence."""
-        return f"{self.policy} leaves {self.remark}{f': {self.why}' if self.why else ''}."
 
 
 def count_idle(outcomes: Sequence[Outcome]) -> int:
@@ -48,14 +51,13 @@ def _idle(served: Sequence[int]) -> int:
     return 0 if mean < FEWEST_REQUESTS else sum(1 for count in served if count < NEARLY * mean)
 
 
-def reason(scenario: Scenario, head_tokens: int) -> str:
-    """Return why a policy sends everything to few replicas, where a common head of ``head_tokens`` is why; else nothing."""
+def reason(scenario: Scenario, head_tokens: int) -> Reason | None:
+    """Return why a policy sends everything to few replicas, where a common head of ``head_tokens`` is why."""
     policy = as_policy(scenario.policy)
     least = policy.min_match_tokens if isinstance(policy, CacheAware) else None
     hashed = policy.head_tokens if isinstance(policy, PrefixHash) else None
-    shared = f"the {head_tokens:,} tokens that most prompts begin with"
     if least is not None and head_tokens >= max(1, least):
-        return f"its minimum match of {least:,} tokens is no more than {shared}, so that any prompt follows the first"
+        return Reason("minimum-match", least, head_tokens)
     if hashed is not None and head_tokens >= max(1, hashed):
-        return f"it hashes {hashed:,} tokens, no more than {shared}"
-    return ""
+        return Reason("hashed-head", hashed, head_tokens)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from prefixroute.advise.size import Fleet, Slo, size
+from prefixroute.advise.size import FleetSize, Slo, size
 from prefixroute.costmodel import HOURS_PER_MONTH, Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import figures_assumed
@@ -97,7 +97,7 @@ def own_or_api(
     """Price a traffic at each model's API under the rules of its provider, and on replicas of one's own.
 
     APIs: :func:`~prefixroute.plan.plan_trace`, each model with its cheapest lifetime. Replicas: the smallest fleet that keeps
-    the promise in a timed simulation, rented by the month, idle hours included. Models answer differently: prices are compared
+    the promise in a timed simulation, with a reserve (:class:`~prefixroute.advise.Headroom`), rented by the month, idle hours included. Models answer differently: prices are compared
     and not answers.
 
     Args:
@@ -159,12 +159,13 @@ def _monthly(offer: Offer, month: float) -> Offer:
     return Offer(offer.name, offer.provider, offer.way, offer.hit_ratio, million, million * month / 1e6)
 
 
-def _own(fleet: Fleet, month: float, cost: CostModel) -> Offer:
+def _own(fleet: FleetSize, month: float, cost: CostModel) -> Offer:
     """Return the smallest fleet as an offer; without prices where none keeps the promise."""
     name = f"{cost.model.name} on {cost.gpu.name}"
     way = fleet.policy
     if fleet.replicas is None or fleet.usd_per_month is None:
-        return Offer(name, "own", way, None, None, None, None, fleet.ttft_s)
-    hit = None if fleet.recompute_ratio is None else 1 - fleet.recompute_ratio
+        return Offer(name, "own", way, None, None, None, None, fleet.seconds[0])
     million = fleet.usd_per_month / month * 1e6
-    return Offer(name, "own", way, hit, million, fleet.usd_per_month, fleet.replicas, fleet.ttft_s)
+    return Offer(
+        name, "own", way, 1 - fleet.recompute_ratio, million, fleet.usd_per_month, fleet.replicas, fleet.seconds[0]
+    )

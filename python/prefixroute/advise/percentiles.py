@@ -1,18 +1,17 @@
-"""Intervals of differences of percentiles: the same paired bootstrap over whole clusters as that of ratios."""
+"""Percentiles and their resamples: the same paired bootstrap over whole clusters as that of ratios."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.advise.bootstrap import LEVEL, RESAMPLES, Floats, Interval, resampled
+from prefixroute.advise.bootstrap import RESAMPLES, Floats, resampled
 
 FEWEST_BEYOND = 10
-"""Requests that must lie beyond a percentile: what rests on fewer has an interval that nobody knows."""
+"""Requests that must lie beyond a percentile: with fewer, its interval is undefined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,47 +22,46 @@ class Observed:
     cluster: NDArray[np.int64]
 
 
-def percentile_differences(
-    groups: Sequence[Sequence[Observed]], reference: int, percentiles: Sequence[float], *, fixed: bool, seed: int
-) -> list[list[Interval]]:
-    """Return for each group and percentile how far it is from the group ``reference``, with an interval over clusters.
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Percentiles of several groups of runs.
 
-    A group's percentile is the mean of its runs' percentiles. All groups see the same resamples. What rests on one
-    cluster, or on fewer than :data:`FEWEST_BEYOND` requests beyond the percentile, has an interval without ends.
+    Attributes:
+        values: the mean over a group's runs, shape ``[groups, percentiles]``.
+        drawn: the same in each resample of the clusters, shape ``[resamples, groups, percentiles]``; None where there are
+            fewer than two clusters, or no request.
+        known: of each percentile, whether enough requests lie beyond it.
+    """
+
+    values: Floats
+    drawn: Floats | None
+    known: tuple[bool, ...]
+
+
+def percentiles_of(
+    groups: Sequence[Sequence[Observed]], percentiles: Sequence[float], *, fixed: bool, seed: int
+) -> Percentiles:
+    """Return percentiles of every group, and what they are in each resample. All groups see the same resamples.
 
     Args:
-        groups: the runs of each policy, in the same order of seeds.
-        reference: the group that the others are compared with.
+        groups: the runs of each policy, in the same order of seeds, with the same clusters.
         percentiles: between 0 and 100.
         fixed: every run has the same clusters, and a resample looks at one run; else the clusters of each run are its own.
         seed: of the resampling.
     """
-    sizes = [int(run.cluster.max(initial=-1)) + 1 for run in groups[reference]]
+    sizes = [int(run.cluster.max(initial=-1)) + 1 for run in groups[0]]
     if not all(sizes):
-        return [[Interval(0.0, -math.inf, math.inf) for _ in percentiles] for _ in groups]
-    points = np.array([[np.percentile(run.values, percentiles) for run in group] for group in groups]).mean(axis=1)
-    values = points - points[reference]  # [groups, percentiles]
-    if (sizes[0] if fixed else sum(sizes)) < 2:  # noqa: PLR2004
-        return [[Interval(float(value), -math.inf, math.inf) for value in row] for row in values]
-    rng = np.random.default_rng([seed, 0x70657263])
+        return Percentiles(np.zeros((len(groups), len(percentiles))), None, (False,) * len(percentiles))
+    values = np.array([[np.percentile(run.values, percentiles) for run in group] for group in groups]).mean(axis=1)
     shares = np.array(percentiles) / 100
+    fewest = min(len(run.values) for run in groups[0])
+    known = tuple((fewest * (1 - shares) >= FEWEST_BEYOND).tolist())
+    if (sizes[0] if fixed else sum(sizes)) < 2:  # noqa: PLR2004
+        return Percentiles(values, None, known)
+    rng = np.random.default_rng([seed, 0x70657263])
     ordered = [[_Ordered.of(run, shares) for run in group] for group in groups]
     drawn = _fixed_draws(ordered, sizes[0], rng) if fixed else _own_draws(ordered, sizes, rng)
-    drawn -= drawn[:, [reference]]
-    tail = (1.0 - LEVEL) / 2
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
-    fewest = min(len(run.values) for run in groups[reference])
-    known = fewest * (1 - shares) >= FEWEST_BEYOND
-    low, high = np.minimum(low, values), np.maximum(high, values)
-    differences = [
-        [
-            Interval(float(value), *((float(one), float(other)) if sure else (-math.inf, math.inf)))
-            for value, one, other, sure in zip(*row, known, strict=True)
-        ]
-        for row in zip(values, low, high, strict=True)
-    ]
-    differences[reference] = [Interval(0.0, 0.0, 0.0) for _ in percentiles]
-    return differences
+    return Percentiles(values, drawn, known)
 
 
 @dataclass(frozen=True, slots=True)

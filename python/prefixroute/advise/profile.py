@@ -1,33 +1,35 @@
 """What a workload shares, and with whom: the facts that decide whether routing can matter, before any policy is run.
 
-Two passes. The first finds the *common head*, the longest prefix that at least half of the sessions begin with (a
-system prompt). The second serves every request from one unlimited cache and splits its hit tokens by who computed them:
+Two passes. The first finds the *heads*: what groups of sessions begin with (system prompts, tools), see
+:mod:`prefixroute.advise.heads`. The second serves every request from one unlimited cache and splits its hit tokens by who computed them:
 the common head, the request's own session, or another session.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.advise.heads import Head, Heads
 from prefixroute.policies import CacheAware
 from prefixroute.sim.stores import BlockStore
 from prefixroute.workload import Request, Workload
 
 Hashes = NDArray[np.uint64]
 
-HEAD_SESSIONS = 2_000
-"""Sessions, the first of the workload, among which the common head is sought."""
 RECENT_CONTEXTS = 16
 """Contexts of a session that its next request is compared with: sub-agents of one session take turns."""
 EARLY_SHARE = 0.5
 """A prompt that leaves its session's history before this share of what the two could have in common left it early."""
 UNLIKE = 0.2
 """Share of the prompts without anything in common that are no longer than the one before, from which they are no turns."""
+HOT = 0.1
+"""Share of the prompt tokens from which one tenant, session or head is named."""
 MIN_MATCH_TOKENS = CacheAware().min_match_tokens
 
 
@@ -49,6 +51,25 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
+class Hottest:
+    """Who has the most of the prompt tokens.
+
+    Attributes:
+        kind: ``tenant``, ``session`` or ``head``.
+        name: the key, as the log or the private trace has it; of a head, the hash of its last block.
+        requests: share of the requests.
+        tokens: share of the prompt tokens.
+        head_tokens: length of the head; 0 for a tenant or session.
+    """
+
+    kind: str
+    name: str
+    requests: float
+    tokens: float
+    head_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Facts of a workload. Ratios are of prompt tokens unless they say otherwise, and lie between 0 and 1.
 
@@ -62,13 +83,15 @@ class Profile:
         models: distinct models asked for.
         prompt_tokens: of all requests.
         span_s: seconds from the first arrival to the last.
-        head_tokens: length of the common head.
+        head_tokens: length of the longest head that at least half of the sessions begin with.
+        heads: the heads, those of the most sessions first.
+        hottest: the tenant, the session and the head with the most prompt tokens, where one has a notable share.
         floor: recompute ratio of one unlimited cache.
-        shared_head: prompt tokens hit in the common head.
+        shared_head: prompt tokens hit in a head.
         shared_session: further prompt tokens hit that the request's own session had computed.
         shared_others: further prompt tokens hit that another session had computed.
         short: share of requests shorter than one block.
-        short_hits: tokens hit beyond the common head in hits shorter than the minimum match of ``cache-aware``.
+        short_hits: tokens hit beyond the heads in hits shorter than the minimum match of ``cache-aware``.
         reported: share of requests whose log says how many tokens were cached.
         broken: where turns break near the start, if they do.
     """
@@ -83,6 +106,8 @@ class Profile:
     prompt_tokens: int
     span_s: float
     head_tokens: int
+    heads: tuple[Head, ...]
+    hottest: tuple[Hottest, ...]
     floor: float
     shared_head: float
     shared_session: float
@@ -93,48 +118,27 @@ class Profile:
     broken: Break | None
 
     @property
+    def longest_head(self) -> int:
+        """Tokens of the longest head; 0 without one."""
+        return Heads(self.heads).longest
+
+    @property
     def requests_per_s(self) -> float | None:
         """Mean rate of arrivals; None where the workload spans no time."""
         return self.requests / self.span_s if self.span_s > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
-        return asdict(self)
+        heads = [{"tokens": head.tokens, "share": head.share} for head in self.heads]
+        return {**asdict(self), "heads": heads}
 
 
 def profile(workload: Workload) -> Profile:
     """Measure a workload in two passes. Costs some microseconds a request and one context per session."""
-    head = common_head(workload)
-    tally = _Tally(workload.block_size, head)
+    tally = _Tally(workload.block_size, Heads.in_workload(workload))
     for request in workload.requests():
         tally.add(request)
     return tally.result(workload.name)
-
-
-def common_head(workload: Workload) -> Hashes:
-    """Return the blocks that at least half of the first sessions begin with; a single session has none."""
-    firsts: dict[str, Hashes] = {}
-    for number, request in enumerate(workload.requests()):
-        firsts.setdefault(request.session or f"\0{number}", request.prompt.array)
-        if len(firsts) == HEAD_SESSIONS:
-            break
-    prompts = list(firsts.values())
-    if len(prompts) < 2:  # noqa: PLR2004 - one is not common
-        return np.empty(0, np.uint64)
-    low, high = 0, max(map(len, prompts))
-    best = prompts[0][:0]
-    while low < high:  # the share that agrees falls with depth
-        depth = (low + high + 1) // 2
-        at = Counter(int(prompt[depth - 1]) for prompt in prompts if len(prompt) >= depth)
-        block, count = at.most_common(1)[0] if at else (0, 0)
-        if 2 * count >= len(prompts):
-            low = depth
-            best = next(
-                prompt[:depth] for prompt in prompts if len(prompt) >= depth and int(prompt[depth - 1]) == block
-            )
-        else:
-            high = depth - 1
-    return best
 
 
 def common_blocks(one: Hashes, other: Hashes) -> int:
@@ -152,8 +156,8 @@ def common_blocks(one: Hashes, other: Hashes) -> int:
 class _Tally:
     """The second pass."""
 
-    def __init__(self, block_size: int, head: Hashes) -> None:
-        self.size, self.head = block_size, head
+    def __init__(self, block_size: int, heads: Heads) -> None:
+        self.size, self.heads = block_size, heads
         self.store = BlockStore(None, block_size)
         self.contexts: dict[str, list[Hashes]] = {}
         self.documents: set[str] = set()
@@ -164,6 +168,7 @@ class _Tally:
         self.breaks: Counter[int] = Counter()
         self.unlike = 0
         self.lost: Counter[int] = Counter()
+        self.shares: dict[str, dict[str, list[int]]] = {"tenant": {}, "session": {}, "head": {}}
 
     def add(self, request: Request) -> None:
         """Count one request."""
@@ -180,7 +185,11 @@ class _Tally:
             self.documents.add(request.document)
         hit = self.store.serve(request)
         blocks = request.prompt.array
-        by_head = min(hit, common_blocks(blocks, self.head) * self.size)
+        head = self.heads.of(blocks)
+        by_head = 0 if head is None else min(hit, head.tokens)
+        self._share("tenant", request.tenant, request.prompt_tokens)
+        self._share("session", request.session, request.prompt_tokens)
+        self._share("head", None if head is None else f"{head.last:016x}", request.prompt_tokens)
         self.hit += hit
         self.by_head += by_head
         self.short_hits += (hit - by_head) * (hit < MIN_MATCH_TOKENS)
@@ -189,6 +198,21 @@ class _Tally:
             return
         own = self._own(request, hit)
         self.by_session += max(0, min(hit, own) - by_head)
+
+    def _share(self, kind: str, name: str | None, tokens: int) -> None:
+        if name is not None:
+            count = self.shares[kind].setdefault(name, [0, 0])
+            count[0] += 1
+            count[1] += tokens
+
+    def _hottest(self) -> Iterator[Hottest]:
+        for kind, shares in self.shares.items():
+            if len(shares) < 2:  # noqa: PLR2004 - one alone is everybody
+                continue
+            name, (requests, tokens) = max(shares.items(), key=lambda item: item[1][1])
+            if tokens >= HOT * self.prompt:
+                length = next((head.tokens for head in self.heads.found if f"{head.last:016x}" == name), 0)
+                yield Hottest(kind, name, requests / self.requests, tokens / self.prompt, length * (kind == "head"))
 
     def _own(self, request: Request, hit: int) -> int:
         """Return the tokens that the session's own history had computed, and note where the turn left it."""
@@ -223,7 +247,9 @@ class _Tally:
             models=len(self.models),
             prompt_tokens=self.prompt,
             span_s=self.last_s - self.first_s,
-            head_tokens=len(self.head) * self.size,
+            head_tokens=self.heads.common,
+            heads=self.heads.found,
+            hottest=tuple(self._hottest()),
             floor=1.0 - self.hit / prompt,
             shared_head=self.by_head / prompt,
             shared_session=self.by_session / prompt,

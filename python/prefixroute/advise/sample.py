@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.advise.bootstrap import Interval, Ratio, over_runs, ratio_intervals, sums_by_cluster
-from prefixroute.advise.percentiles import Observed, percentile_differences
+from prefixroute.advise.behind import replicas_behind
+from prefixroute.advise.bootstrap import TAILS, Interval, Ratio, drawn_ratios, student, sums_by_cluster
+from prefixroute.advise.percentiles import Observed, percentiles_of
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
 
@@ -26,7 +29,7 @@ class Sample:
     """What a run leaves for comparison: one value per request, in the order of the workload.
 
     ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
-    replica: ``usd`` x (prefill seconds of the busiest replica / mean).
+    replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up; timed only.
     """
 
     outcome: Outcome
@@ -38,6 +41,7 @@ class Sample:
     ttft_s: Floats
     usd: Floats
     usd_busiest: Floats
+    behind: int = 0
 
     def figure(self, metric: str) -> float:
         """Return the metric of this run alone."""
@@ -73,6 +77,7 @@ class Measure:
             ttft_s=ttft[order].astype(np.float64),
             usd=usd,
             usd_busiest=usd * uneven,
+            behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
         )
 
 
@@ -94,76 +99,127 @@ COLUMNS = {
 DRAWN = "usd_per_million_requests_busiest"
 """The metric that rests on which sessions meet on one replica."""
 LUCK = 0.1
-"""Share of the reference's dollars by the busiest replica that is taken as luck where there is one run only."""
+"""Share of the smaller of two dollars by the busiest replica that is taken as luck where there is one run only."""
 PERCENTILES = {"ttft_p50_s": 50.0, "ttft_p90_s": 90.0, "ttft_p99_s": 99.0}
 """Which percentile of TTFT each further metric is."""
 
 
-def differences(groups: list[list[Sample]], reference: int, *, fixed: bool) -> list[dict[str, Interval]]:
-    """Return for each group of runs, by metric, how far it is from the group ``reference``.
+METRICS = (*COLUMNS, *PERCENTILES)
+"""What policies are compared by; lower is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How far every policy is from every other, by metric, with 95 % intervals.
+
+    Attributes:
+        policies: their names, in the order of the axes.
+        ends: value, low and high of the row's policy less the column's, shape ``[metrics, policies, policies, 3]``.
+    """
+
+    policies: tuple[str, ...]
+    ends: Floats = field(repr=False)
+
+    def interval(self, policy: str, other: str, metric: str) -> Interval:
+        """Return the value of ``policy`` less that of ``other``."""
+        at, to = self.policies.index(policy), self.policies.index(other)
+        return Interval(*map(float, self.ends[METRICS.index(metric), at, to]))
+
+    @classmethod
+    def of(cls, policies: Sequence[str], groups: Sequence[Sequence[Sample]], *, fixed: bool) -> Gaps:
+        """Measure them.
+
+        Args:
+            policies: the names of the groups.
+            groups: one for each policy, with a sample for each seed.
+            fixed: every seed has the same requests. A session is then one cluster with a run for each seed; else each seed
+                draws its own requests, and the sessions of all seeds stand side by side.
+        """
+        days = int(groups[0][0].day.max(initial=-1)) + 1
+        units = ["session", "day"] if fixed and days >= FEWEST_DAYS else ["session"]
+        by_unit = [
+            np.concatenate([_ratio_gaps(groups, unit, fixed), _time_gaps(groups, unit, fixed)]) for unit in units
+        ]
+        by_run = np.stack([_run_gaps(metric, groups) for metric in METRICS])
+        ends = by_unit[0]
+        for wider in (*by_unit[1:], by_run):
+            ends[..., 1] = np.minimum(ends[..., 1], wider[..., 1])
+            ends[..., 2] = np.maximum(ends[..., 2], wider[..., 2])
+        same = np.arange(len(groups))
+        ends[:, same, same] = 0.0
+        return cls(tuple(policies), ends)
+
+
+def pairs_of(values: Floats, drawn: Floats | None, *, known: bool = True) -> Floats:
+    """Return the ends of all differences of one metric, shape ``[policies, policies, 3]``.
 
     Args:
-        groups: one for each policy, with a sample for each seed.
-        reference: the group that the others are compared with.
-        fixed: every seed has the same requests. A session is then one cluster with a run for each seed; else each seed
-            draws its own requests, and the sessions of all seeds stand side by side.
+        values: of each policy, shape ``[policies]``.
+        drawn: the same in each resample, shape ``[resamples, policies]``; None = nothing to resample.
+        known: whether the ends are defined.
     """
-    days = int(groups[reference][0].day.max(initial=-1)) + 1
-    units = ["session", "day"] if fixed and days >= FEWEST_DAYS else ["session"]
-    by_unit = []
-    for unit in units:
-        ratios = [
-            _ratio(group, groups[reference], unit, *pair, fixed=fixed) for group in groups for pair in COLUMNS.values()
+    ends = np.empty((len(values), len(values), 3))
+    ends[..., 0] = values[:, None] - values[None, :]
+    ends[..., 1], ends[..., 2] = -np.inf, np.inf
+    if drawn is not None and known:
+        for at in range(len(values)):
+            low, high = np.quantile(drawn[:, [at]] - drawn, TAILS, axis=0)
+            ends[at, :, 1] = np.minimum(low, ends[at, :, 0])
+            ends[at, :, 2] = np.maximum(high, ends[at, :, 0])
+    return ends
+
+
+def _ratio_gaps(groups: Sequence[Sequence[Sample]], unit: str, fixed: bool) -> Floats:  # noqa: FBT001 - private
+    ratios = [_ratio(group, unit, *pair, fixed=fixed) for pair in COLUMNS.values() for group in groups]
+    values, drawn = drawn_ratios(ratios, seed=0)
+    each = len(groups)
+    return np.stack(
+        [
+            pairs_of(values[first : first + each], None if drawn is None else drawn[:, first : first + each])
+            for first in range(0, len(ratios), each)
         ]
-        by_unit.append(ratio_intervals(ratios, seed=0))
-    joined = by_unit[0] if len(units) == 1 else [one | other for one, other in zip(*by_unit, strict=True)]
-    per_group = [joined[first : first + len(COLUMNS)] for first in range(0, len(joined), len(COLUMNS))]
-    percentiles = _percentiles(groups, reference, units, fixed=fixed)
-    return [
-        {
-            name: interval | _over_runs(name, group, groups[reference])
-            for name, interval in zip((*COLUMNS, *PERCENTILES), (*ratios, *times), strict=True)
-        }
-        for group, ratios, times in zip(groups, per_group, percentiles, strict=True)
-    ]
+    )
 
 
-def _over_runs(metric: str, group: list[Sample], reference: list[Sample]) -> Interval:
-    """Return the mean difference of the runs, as wide as they differ.
+def _time_gaps(groups: Sequence[Sequence[Sample]], unit: str, fixed: bool) -> Floats:  # noqa: FBT001 - private
+    observed = [[Observed(sample.ttft_s, getattr(sample, unit)) for sample in group] for group in groups]
+    found = percentiles_of(observed, tuple(PERCENTILES.values()), fixed=fixed, seed=0)
+    return np.stack(
+        [
+            pairs_of(found.values[:, at], None if found.drawn is None else found.drawn[..., at], known=known)
+            for at, known in enumerate(found.known)
+        ]
+    )
+
+
+def _run_gaps(metric: str, groups: Sequence[Sequence[Sample]]) -> Floats:
+    """Return the mean differences of the runs, as wide as they differ.
 
     Which sessions meet on the busiest replica is one draw in each run, which no resampling of sessions draws again: one
     run tells nothing of it, and :data:`LUCK` stands for it.
     """
-    values = [mine.figure(metric) - theirs.figure(metric) for mine, theirs in zip(group, reference, strict=True)]
-    if len(values) == 1 and metric == DRAWN and values[0]:
-        luck = LUCK * reference[0].figure(metric)
-        return Interval(values[0], values[0] - luck, values[0] + luck)
-    return over_runs(values)
+    figures = np.array([[sample.figure(metric) for sample in group] for group in groups])  # [policies, runs]
+    apart = figures[:, None] - figures[None, :]
+    mean, runs = apart.mean(axis=2), figures.shape[1]
+    half = student(runs) * apart.std(axis=2, ddof=1) / math.sqrt(runs) if runs > 1 else np.zeros_like(mean)
+    if runs == 1 and metric == DRAWN:
+        half = LUCK * np.minimum(figures, figures.T) * (mean != 0.0)
+    return np.stack([mean, mean - half, mean + half], axis=2)
 
 
-def _percentiles(groups: list[list[Sample]], reference: int, units: list[str], *, fixed: bool) -> list[list[Interval]]:
-    by_unit = []
-    for unit in units:
-        observed = [[Observed(sample.ttft_s, getattr(sample, unit)) for sample in group] for group in groups]
-        by_unit.append(percentile_differences(observed, reference, tuple(PERCENTILES.values()), fixed=fixed, seed=0))
-    if len(by_unit) == 1:
-        return by_unit[0]
-    return [[one | other for one, other in zip(*pair, strict=True)] for pair in zip(*by_unit, strict=True)]
-
-
-def clusters(group: list[Sample], *, fixed: bool) -> int:
+def clusters(group: Sequence[Sample], *, fixed: bool) -> int:
     """Return the number of sessions that intervals rest on."""
     counts = [int(sample.session.max(initial=-1)) + 1 for sample in group]
     return counts[0] if fixed else sum(counts)
 
 
-def _ratio(group: list[Sample], reference: list[Sample], unit: str, column: str, per: str, *, fixed: bool) -> Ratio:
+def _ratio(group: Sequence[Sample], unit: str, column: str, per: str, *, fixed: bool) -> Ratio:
     tops, below = [], []
-    for mine, theirs in zip(group, reference, strict=True):
-        number = getattr(theirs, unit)
+    for sample in group:
+        number = getattr(sample, unit)
         size = int(number.max(initial=-1)) + 1
-        tops.append(sums_by_cluster(getattr(mine, column) - getattr(theirs, column), number, size))
-        below.append(sums_by_cluster(getattr(theirs, per), number, size))
+        tops.append(sums_by_cluster(getattr(sample, column), number, size))
+        below.append(sums_by_cluster(getattr(sample, per), number, size))
     if fixed:
         return Ratio(np.stack(tops), below[0])
     return Ratio(np.concatenate(tops)[None], np.concatenate(below))

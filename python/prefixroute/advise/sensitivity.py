@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from prefixroute.advise.advice import Flip
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Row, Scenario
 
 SETTINGS = ("capacity", "price", "replicas")
 """What can be varied: each is halved and doubled; capacity is made unlimited, too."""
 FACTORS = (0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A changed figure, and what would be advised under it. ``value`` is None where it is unlimited."""
+
+    setting: str
+    value: float | None
+    policy: str
+    recompute_ratio: float
+    usd_per_million_requests_busiest: float
+    flips: bool
+
 
 Decide = Callable[[Scenario], tuple[str, Row]]
 """The advised policy, and its row, for a fleet."""

@@ -1,4 +1,4 @@
-"""How many replicas, and GPUs, a fleet needs to keep a promise on TTFT, under each policy."""
+"""How many replicas, and GPUs, a fleet needs to keep its promises, with room for a peak and a failure, under each policy."""
 
 from __future__ import annotations
 
@@ -10,75 +10,155 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from prefixroute.advise.behind import replicas_behind
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, EngineModel, Grid, Row, Run, Scenario
+from prefixroute.sim import Cell, EngineModel, Grid, RequestLog, Row, Run, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
+from prefixroute.validation import check_float, check_int
+from prefixroute.workload import Workload
 
 MOST_REPLICAS = 256
+PEAK_UTILIZATION = 0.8
+"""Share of what a fleet can carry that its busiest hour may take."""
+SPARE_REPLICAS = 1
+"""Replicas that may fail without breaking a promise."""
+TIMES = ("ttft", "tpot", "e2e")
+"""What can be promised: time to first token, per further output token, and to the last token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A promise: this percentile of TTFT is at most so many seconds."""
+    """A promise: this percentile of a time is at most so many seconds. ``time`` is one of :data:`TIMES`."""
 
     percentile: float
     seconds: float
+    time: str = "ttft"
 
     def __post_init__(self) -> None:
-        """Check both figures."""
+        """Check the figures."""
+        if self.time not in TIMES:
+            raise ConfigError(f"an SLO is about {', '.join(TIMES)}, got {self.time!r}")
         if not 0 < self.percentile < 100:  # noqa: PLR2004
             raise ConfigError(f"an SLO's percentile must be above 0 and below 100, got {self.percentile:g}")
         if not 0 < self.seconds < float("inf"):
-            raise ConfigError(f"an SLO's TTFT must be a finite number of seconds above 0, got {self.seconds:g}")
+            raise ConfigError(f"an SLO's time must be a finite number of seconds above 0, got {self.seconds:g}")
 
     @classmethod
     def parse(cls, text: str) -> Slo:
-        """Read ``ttft_p95=1.5s``, ``ttft_p99=800ms``, or ``ttft_p95=1.5``, which is seconds.
+        """Read ``ttft_p95=1.5s``, ``tpot_p99=50ms``, or ``e2e_p95=20``, which is seconds.
 
         Raises:
             ConfigError: the text has another form.
         """
-        match = re.fullmatch(r"ttft_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s|)", text.strip())
+        match = re.fullmatch(r"(ttft|tpot|e2e)_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s|)", text.strip())
         if match is None:
-            raise ConfigError(f"an SLO looks like ttft_p95=1.5s or ttft_p99=800ms, got {text!r}")
-        percentile, value, unit = match.groups()
-        return cls(float(percentile), float(value) / (1_000 if unit == "ms" else 1))
+            raise ConfigError(f"an SLO looks like ttft_p95=1.5s, tpot_p95=50ms or e2e_p99=20s, got {text!r}")
+        time, percentile, value, unit = match.groups()
+        return cls(float(percentile), float(value) / (1_000 if unit == "ms" else 1), time)
+
+    @classmethod
+    def parse_all(cls, text: str) -> tuple[Slo, ...]:
+        """Read several, separated by commas; each time and percentile once.
+
+        Raises:
+            ConfigError: one has another form, or there are two of one kind.
+        """
+        slos = tuple(cls.parse(part) for part in text.split(","))
+        if len({(slo.time, slo.percentile) for slo in slos}) < len(slos):
+            raise ConfigError(f"an SLO promises each percentile once, got {text!r}")
+        return slos
+
+    def measured(self, log: RequestLog) -> float:
+        """Return this percentile of a timed run; 0 where there is nothing to measure. TPOT counts outputs of two tokens or more."""
+        seconds = _seconds(log, self.time)
+        return float(np.percentile(seconds, self.percentile)) if len(seconds) else 0.0
 
     def __str__(self) -> str:
         """Return the form that :meth:`parse` reads."""
-        return f"ttft_p{self.percentile:g}={self.seconds:g}s"
+        return f"{self.time}_p{self.percentile:g}={self.seconds:g}s"
+
+
+def _seconds(log: RequestLog, time: str) -> np.ndarray:
+    first, finish = log.column("first_token"), log.column("finish")
+    if time == "tpot":
+        output = log.column("output")
+        several = output > 1
+        return np.asarray((finish - first)[several] / (output[several] - 1))
+    return np.asarray((first if time == "ttft" else finish) - log.column("arrival"))
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """The smallest fleet that keeps the promise under a policy; None where none up to the limit does.
+class Headroom:
+    """What a fleet must carry beyond the traffic itself.
 
-    ``ttft_s`` is the percentile in question at that size, ``ttft_one_less_s`` with one replica less (None at one),
-    ``ttft_one_s`` with a single one.
+    Args:
+        utilization: the traffic may take this share of what the fleet can carry: each replica must still keep up with arrivals 1 /
+            ``utilization`` times as fast. 1 = no reserve.
+        spare: so many replicas may fail: the others must keep the promises at the traffic's own rate.
+
+    Raises:
+        ConfigError: a share outside of (0, 1], or a negative count.
+    """
+
+    utilization: float = PEAK_UTILIZATION
+    spare: int = SPARE_REPLICAS
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        check_float("headroom's utilization", self.utilization, 0, 1, above=True)
+        check_int("headroom's spare replicas", self.spare, 0)
+
+
+NO_HEADROOM = Headroom(1.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSize:
+    """The smallest fleet that keeps the promises under a policy, with headroom; None where none up to the limit does.
+
+    Attributes:
+        policy: its name.
+        replicas: to buy.
+        gpus: of these.
+        usd_per_month: what they cost.
+        least: replicas that keep the promises at the traffic's own rate, with nothing to spare.
+        at_peak: replicas that keep up with arrivals as fast as the headroom demands.
+        decided_by: what of the two asks for the most: ``failure`` or ``peak``; ``traffic`` without headroom.
+        seconds: each promised percentile at that size (at the limit, where none does).
+        seconds_one_less: the same with one replica less than ``least``, which breaks a promise; None at one.
+        seconds_one: the same with one replica.
+        recompute_ratio: at that size.
+        busy: share of the time in which replicas have work, at that size.
+        overloaded: at the limit requests still come faster than they are served, at one replica at least.
     """
 
     policy: str
     replicas: int | None
     gpus: int | None
     usd_per_month: float | None
-    ttft_s: float | None
-    ttft_one_less_s: float | None
-    recompute_ratio: float | None
-    busy: float | None
-    ttft_one_s: float
+    least: int | None
+    at_peak: int | None
+    decided_by: str
+    seconds: tuple[float, ...]
+    seconds_one_less: tuple[float, ...] | None
+    seconds_one: tuple[float, ...]
+    recompute_ratio: float
+    busy: float
+    overloaded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Fleets by policy for one promise."""
+    """Fleets by policy for the promises."""
 
     workload: str
-    slo: Slo
-    fleets: tuple[Fleet, ...]
+    slos: tuple[Slo, ...]
+    headroom: Headroom
+    fleets: tuple[FleetSize, ...]
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
 
@@ -87,7 +167,8 @@ class Sizing:
         return {
             "schema": SCHEMA,
             "workload": self.workload,
-            "slo": str(self.slo),
+            "slo": [str(slo) for slo in self.slos],
+            "headroom": asdict(self.headroom),
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
             "fleets": [asdict(fleet) for fleet in self.fleets],
@@ -99,126 +180,179 @@ class Sizing:
 
 
 class Told(NamedTuple):
-    """What a run, or the worst of several, tells about a promise."""
+    """What a run, or the worst of several, tells about promises: percentiles in seconds, and whether all replicas keep up."""
 
-    ttft_s: float
+    seconds: tuple[float, ...]
     recompute_ratio: float
     busy: float
     is_overloaded: bool
 
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether no promise is broken. One that grows with the length of the log is no promise kept."""
+        kept_all = all(value <= slo.seconds for value, slo in zip(self.seconds, slos, strict=True))
+        return kept_all and not self.is_overloaded
+
+
+def worst(runs: Sequence[Told]) -> Told:
+    """Return the worst of several runs, figure by figure: a seed that breaks a promise breaks it."""
+    return Told(
+        tuple(max(each) for each in zip(*(run.seconds for run in runs), strict=True)),
+        max(run.recompute_ratio for run in runs),
+        max(run.busy for run in runs),
+        any(run.is_overloaded for run in runs),
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Reads a percentile of a run; an object so that other processes can have it."""
+    """Reads the promised percentiles of a run; an object so that other processes can have it."""
 
-    percentile: float
+    slos: tuple[Slo, ...]
 
     def __call__(self, run: Run) -> Told:
-        """Read it."""
-        log = run.log
-        ttft = log.column("first_token") - log.column("arrival")
-        value = float(np.percentile(ttft, self.percentile)) if len(ttft) else 0.0
-        return Told(value, run.outcome.recompute_ratio, run.outcome.busy or 0.0, Row.over([run.outcome]).is_overloaded)
+        """Read them."""
+        seconds = tuple(slo.measured(run.log) for slo in self.slos)
+        behind = replicas_behind(run.log, len(run.names)) > 0 or Row.over([run.outcome]).is_overloaded
+        return Told(seconds, run.outcome.recompute_ratio, run.outcome.busy or 0.0, behind)
 
 
 def size(
     source: Source,
-    slo: Slo,
+    slos: Slo | Sequence[Slo],
     policies: Sequence[AnyPolicy],
     *,
     scenario: Scenario | None = None,
+    headroom: Headroom | None = None,
     seeds: int | Sequence[int] = 1,
     most: int = MOST_REPLICAS,
     cost: CostModel | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Sizing:
-    """Find the smallest fleet that keeps a promise, under each policy: doubling, then bisection, in time mode.
+    """Find the smallest fleet that keeps the promises with headroom, under each policy: doubling, then bisection, timed.
 
-    A seed that breaks the promise breaks it: the worst of the seeds counts.
+    A fleet of which a replica cannot keep up keeps no promise. A seed that breaks a promise breaks it: the worst counts.
 
     Args:
         source: a workload whose arrivals are those to plan for, or a function from a seed to one.
-        slo: the promise.
+        slos: the promises; none = to keep up.
         policies: names or objects.
         scenario: everything else; without an engine it gets the cost model's.
+        headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         seeds: how many, counted from 1, or the seeds themselves.
         most: replicas beyond which no fleet is tried.
         cost: prices and seconds.
         jobs: processes over seeds.
-        progress: told about what share of the search is done, and which fleet is being tried.
+        progress: told about what share of the search is done.
 
     Raises:
         ConfigError: no policy, or a limit below one.
     """
     cost, chosen, source = cost or CostModel(), seeds_of(seeds), kept(source, sent=jobs > 1)
-    base = scenario or Scenario()
+    promises = (slos,) if isinstance(slos, Slo) else tuple(slos)
+    base, room = scenario or Scenario(), headroom or Headroom()
     if base.engine is None:
         base = replace(base, engine=EngineModel(cost))
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
-    reading = Reading(slo.percentile)
-    work = Work(progress, len(policies))
+    fast = source if room.utilization == 1 else _Faster(source, 1 / room.utilization)
+    work = Work(progress, 2 * len(policies))
     fleets = []
     for policy in policies:
         one = replace(base, policy=policy, label="")
 
-        def run(count: int, told: Progress | None, one: Scenario = one) -> Told:
-            grid = Grid(source, chosen, cost, jobs, told)
-            results = grid.run({count: Cell(replace(one, replicas=count), reading)})
-            found: Told = max(results.runs[count])
-            return found
+        def tries(traffic: Source, kept_there: tuple[Slo, ...], one: Scenario = one) -> _Tries:
+            def run(count: int, told: Progress | None) -> Told:
+                grid = Grid(traffic, chosen, cost, jobs, told)
+                return worst(grid.run({count: Cell(replace(one, replicas=count), Reading(kept_there))}).runs[count])
 
-        fleets.append(_smallest(_Tries(one.policy_name, run, work.part(1.0)), slo, most, cost))
+            return _Tries(one.policy_name, run, kept_there, most=most, progress=work.part(1.0))
+
+        own = tries(source, promises)
+        peak = own if room.utilization == 1 else tries(fast, ())
+        fleets.append(_fleet(own, peak, room, cost))
     workload = open_source(source, chosen[0])
     assumptions = (*workload.assumptions, *cost.assumptions, *assumed(base))
-    return Sizing(workload.name, slo, tuple(fleets), assumptions, workload.notes)
+    return Sizing(workload.name, promises, room, tuple(fleets), assumptions, workload.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Faster:
+    """A source with its arrivals so many times as fast. Picklable if the source is."""
+
+    source: Source
+    speed: float
+
+    def __call__(self, seed: int) -> Workload:
+        return open_source(self.source, seed).scaled(self.speed)
 
 
 class _Tries:
-    """Fleets of one policy that were tried, each once, and how far the search for the smallest is."""
+    """Fleets of one policy that were tried on one traffic, each once, and how far the search for the smallest is."""
 
-    def __init__(self, policy: str, run: Callable[[int, Progress | None], Told], progress: Progress | None) -> None:
-        self.policy = policy
-        self._run, self._progress = run, progress
+    def __init__(
+        self,
+        policy: str,
+        run: Callable[[int, Progress | None], Told],
+        slos: tuple[Slo, ...],
+        *,
+        most: int,
+        progress: Progress | None,
+    ) -> None:
+        self.policy, self.most = policy, most
+        self._run, self._slos, self._progress = run, slos, progress
         self._told: dict[int, Told] = {}
-        self._share = 0.0
 
     def at(self, count: int, *, left: int = 0) -> Told:
-        """Return what a fleet of ``count`` tells. ``left``: runs that will follow if it keeps the promise."""
+        """Return what a fleet of ``count`` tells. ``left``: runs that will follow if it keeps the promises."""
         if count not in self._told:
             self._told[count] = self._run(count, self._reporting(count, 1 + left))
         return self._told[count]
+
+    def smallest(self, least: int = 1) -> int | None:
+        """Return the smallest fleet that keeps the promises, from ``least`` on; waiting falls with replicas: bisection finds it."""
+        good = least
+        while not self.at(good, left=max(0, good.bit_length() - 2)).keeps(self._slos):
+            if good == self.most:
+                return None
+            good = min(2 * good, self.most)
+        bad = max(good // 2, least - 1)
+        while good - bad > 1:
+            middle = (good + bad) // 2
+            if self.at(middle, left=(good - bad).bit_length() - 2).keeps(self._slos):
+                good = middle
+            else:
+                bad = middle
+        return good
 
     def _reporting(self, count: int, left: int) -> Progress | None:
         progress, done = self._progress, len(self._told)
         if progress is None:
             return None
-
-        def told(share: float, _: str = "") -> None:
-            # A fleet that is too small makes the search longer: the share then waits, and does not go back.
-            self._share = max(self._share, (done + share) / (done + left))
-            progress(self._share, f"{self.policy}: trying {count} replica{'s' * (count > 1)}")
-
-        told(0.0)
-        return told
+        what = f"{self.policy}: trying {count} replica{'s' * (count > 1)}"
+        return lambda share, _: progress((done + share) / (done + left), what)
 
 
-def _smallest(tries: _Tries, slo: Slo, most: int, cost: CostModel) -> Fleet:
-    """Return the smallest fleet that keeps the promise; waiting falls with replicas, so bisection finds it."""
-    good = 1
-    while tries.at(good, left=max(0, good.bit_length() - 2)).ttft_s > slo.seconds:
-        if good == most:
-            return Fleet(tries.policy, None, None, None, tries.at(most).ttft_s, None, None, None, tries.at(1).ttft_s)
-        good = min(2 * good, most)
-    bad = good // 2
-    while good - bad > 1:
-        middle = (good + bad) // 2
-        if tries.at(middle, left=(good - bad).bit_length() - 2).ttft_s > slo.seconds:
-            bad = middle
-        else:
-            good = middle
-    found, less = tries.at(good), tries.at(good - 1).ttft_s if good > 1 else None
-    gpus, month = good * cost.tensor_parallel, cost.usd_per_month(good)
-    one = tries.at(1).ttft_s
-    return Fleet(tries.policy, good, gpus, month, found.ttft_s, less, found.recompute_ratio, found.busy, one)
+def _fleet(own: _Tries, peak: _Tries, room: Headroom, cost: CostModel) -> FleetSize:
+    """Return the smallest fleet with headroom: enough at the peak, and with so many replicas lost."""
+    least = own.smallest()
+    at_peak = None if least is None else peak.smallest(least)
+    wanted = None if least is None or at_peak is None else max(at_peak, least + room.spare)
+    replicas = wanted if wanted is not None and wanted <= own.most else None
+    told = own.at(replicas or own.most)
+    failure = least is not None and at_peak is not None and room.spare > 0 and least + room.spare >= at_peak
+    return FleetSize(
+        policy=own.policy,
+        replicas=replicas,
+        gpus=None if replicas is None else replicas * cost.tensor_parallel,
+        usd_per_month=None if replicas is None else cost.usd_per_month(replicas),
+        least=least,
+        at_peak=at_peak,
+        decided_by="failure" if failure else "peak" if room.utilization < 1 else "traffic",
+        seconds=told.seconds,
+        seconds_one_less=None if least in (None, 1) else own.at(least - 1).seconds,
+        seconds_one=own.at(1).seconds,
+        recompute_ratio=told.recompute_ratio,
+        busy=told.busy,
+        overloaded=told.is_overloaded,
+    )

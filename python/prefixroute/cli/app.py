@@ -25,12 +25,13 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="prefixroute",
     cls=Commands,
     help="Which replica should a request go to, and what would each way of deciding cost on your traffic?",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=HELP,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

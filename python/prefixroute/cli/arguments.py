@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Events, History, Perfect
 from prefixroute.sim.observe import Observation
 
+TIMES = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0}
 UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
@@ -45,6 +48,20 @@ def count(text: str, *, what: str) -> int:
     if not 1 <= value < float("inf") or value != int(value):
         raise ConfigError(f"{what} must be a whole number of at least 1 (300000, 300k, 1.5M), got {text!r}")
     return int(value)
+
+
+def seconds(text: str, *, what: str) -> float:
+    """Return a time in seconds; ``90``, ``90s``, ``5m``, ``1h`` and ``500ms`` are understood."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
+    value = float(match[1]) * TIMES[match[2]] if match else 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{what} must be a time above 0 (90, 90s, 5m, 1h), got {text!r}")
+    return value
+
+
+def times(text: str, *, what: str) -> tuple[float, ...]:
+    """Return the comma-separated times of ``text`` in seconds, each once."""
+    return tuple(dict.fromkeys(seconds(part, what=what) for part in names(text, what=what)))
 
 
 def policies(text: str | None, workload: str) -> list[str]:

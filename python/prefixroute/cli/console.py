@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
-Report = Callable[[float, str], None]
-"""Told the share of the work that is done, 0 to 1, and what is being done."""
+from prefixroute.sim.progress import Progress
 
 WIDE = 200
 """Columns for output that is not a terminal: a table in a file or a pipe must not wrap at 80."""
+FIRST_ESTIMATE = 0.02
+"""Share of the work after which the time left is estimated."""
 EVERY_S = 10.0
 """Seconds between two lines of progress where there is no terminal to draw a bar on."""
 
@@ -35,18 +37,41 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Report | None]:
+def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
     """Give a function that shows on stderr how far the work is, and about how long it still takes; None if ``quiet``."""
     console = Console(file=sys.stderr)
     if quiet:
         yield None
     elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=1.0)
-            yield lambda share, what: bar.update(task, completed=share, description=what)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        with Bar(*columns, console=console, transient=True) as bar:
+            task, left = bar.add_task("", total=1.0, left=""), TimeLeft(monotonic())
+            yield lambda share, what: bar.update(task, completed=share, description=what, left=left(share, monotonic()))
     else:
         yield Lines(note)
+
+
+class TimeLeft:
+    """About how long work still takes, as text. It only falls: an estimate that rises is not shown.
+
+    Nothing is shown before a first part of the work is done, because an estimate from less is worth nothing.
+    """
+
+    def __init__(self, begun: float) -> None:
+        """Begin at a time in seconds."""
+        self._begun, self._least = begun, float("inf")
+
+    def __call__(self, share: float, now: float) -> str:
+        """Return the time left when this share of the work is done; empty where it is not known yet."""
+        if share < FIRST_ESTIMATE:
+            return ""
+        self._least = min(self._least, (now - self._begun) * (1 - share) / share)
+        return f"about {lasting(self._least)} left"
 
 
 class Lines:
@@ -56,19 +81,27 @@ class Lines:
         """Write with ``write``, by a clock of seconds."""
         self._write, self._clock = write, clock
         self._begun = self._last = clock()
+        self._left = TimeLeft(self._begun)
 
     def __call__(self, share: float, what: str) -> None:
         """Write a line, if ten seconds have gone by since the last."""
         now = self._clock()
+        left = self._left(share, now)
         if now - self._last < EVERY_S:
             return
         self._last = now
-        gone = now - self._begun
-        left = f", about {_lasting(gone * (1 - share) / share)} left" if share > 0 else ""
-        self._write(f"{100 * share:.0f} % after {_lasting(gone)}{left}: {what}")
+        self._write(f"{100 * share:.0f} % after {lasting(now - self._begun)}{left and f', {left}'}: {what}")
 
 
-def _lasting(seconds: float) -> str:
+def deadline(seconds: float | None, clock: Callable[[], float] = monotonic) -> Callable[[], bool]:
+    """Return what says whether so many seconds have gone by since now; never, where there is no limit."""
+    if seconds is None:
+        return lambda: False
+    end = clock() + seconds
+    return lambda: clock() >= end
+
+
+def lasting(seconds: float) -> str:
     """Return a time as people say it: ``40 s``, ``3 min 20 s``, ``2 h 05 min``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -18,9 +18,13 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Source
-from prefixroute.sim.progress import Progress
+from prefixroute.sim.progress import Progress, Work
 from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, keep, read_trace
 
+LOAD_PARTS = 60
+"""Parts of a run in the chart of the load."""
+FLAG = ""
+"""Metavar of options that take no value."""
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
 """Panels of the help."""
 
@@ -72,11 +76,15 @@ Observe = Annotated[
     typer.Option(metavar="HOW", help="What tells the router of the caches: history, perfect, events, events:LOSS."),
 ]
 Timed = Annotated[
-    bool, typer.Option("--timed", help="Simulate in time: arrivals, queues, batches and decode, not only the order.")
+    bool,
+    typer.Option("--timed", metavar=FLAG, help="Simulate with a clock: arrivals, queues, batches and decode."),
 ]
 Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing.")]
 Sticky = Annotated[
-    bool, typer.Option("--sticky-front", help="What stands before several routers keeps a session on one of them.")
+    bool,
+    typer.Option(
+        "--sticky-front", metavar=FLAG, help="What stands before several routers keeps a session on one of them."
+    ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to run in.")]
 
@@ -135,14 +143,14 @@ KvBytes = Annotated[
 ChunkTokens = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Tokens of one step of the engine, in time.", show_default=f"{CHUNK_TOKENS}", rich_help_panel=MODEL
+        min=1, help="Tokens of one step of the engine, timed.", show_default=f"{CHUNK_TOKENS}", rich_help_panel=MODEL
     ),
 ]
 MaxRunning = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Requests that a replica runs at once, in time.",
+        help="Requests that a replica runs at once, timed.",
         show_default=f"{MAX_RUNNING}",
         rich_help_panel=MODEL,
     ),
@@ -172,18 +180,56 @@ SkipBadLines = Annotated[
     bool,
     typer.Option(
         "--skip-bad-lines",
+        metavar=FLAG,
         help="Leave out lines that cannot be read, up to a tenth of them; they are counted and the first named.",
         rich_help_panel=TRACE,
     ),
 ]
 
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option("--json", metavar=FLAG, help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT),
 ]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Write a self-contained page.", rich_help_panel=OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Show no progress.", rich_help_panel=OUTPUT)]
+
+
+def _budget(text: str) -> float:
+    try:
+        return arguments.seconds(text, what="--time-budget")
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+TimeBudget = Annotated[
+    float | None,
+    typer.Option(
+        parser=_budget,
+        metavar="TIME",
+        help="Begin no further run after 90s, 5m or 1h; what is left out is named. The first seed is always run.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Slos = Annotated[
+    str | None,
+    typer.Option(
+        "--slo",
+        metavar="TIME_pNN=SECONDS,...",
+        help="Promises: ttft_p95=1.5s, tpot_p95=50ms (per further token), e2e_p99=20s (to the last token).",
+    ),
+]
+Spare = Annotated[
+    int, typer.Option(min=0, help="Replicas that may fail: the others keep the promises at the traffic's own rate.")
+]
+PeakUtilization = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of what the fleet can carry that the traffic may take: it keeps up with arrivals 1/SHARE times as fast.",
+    ),
+]
 PngFile = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write a picture.", rich_help_panel=OUTPUT)]
 
 
@@ -231,6 +277,17 @@ class Reading:
             block_size=self.block_size,
             skip_bad_lines=self.skip_bad_lines,
         )
+
+
+def parts(name: str, told: Progress | None) -> tuple[Progress | None, Progress | None]:
+    """Return what shows the progress of reading the workload that ``name`` names, and of the runs after it, in one bar.
+
+    Reading is taken to be a fifth of the work: rather too little, so that the time left falls faster than it says.
+    """
+    if Spec.parse(name).is_made:
+        return None, told
+    work = Work(told, 5.0)
+    return work.part(1.0), work.part(4.0)
 
 
 def name_bad_lines(workload: Workload) -> None:
@@ -309,6 +366,13 @@ class PricedHardware(Hardware):
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """How routers learn what caches hold."""
+
+    observe: Observe = None
+
+
+@dataclass(frozen=True, slots=True)
 class Simulated:
     """What is simulated of a fleet."""
 
@@ -327,18 +391,24 @@ class Front:
 NO_FRONT = Front()
 
 
-def scenario(hardware: Hardware, simulated: Simulated, front: Front = NO_FRONT, **given: Any) -> Scenario:
-    """Return what is simulated. Of ``given``, settings that are None were not given, and are the default."""
+def scenario(
+    hardware: Hardware, simulated: Simulated, front: Front = NO_FRONT, *, timed: bool | None = False, **given: Any
+) -> Scenario:
+    """Return what is simulated. Of ``given``, settings that are None were not given, and are the default.
+
+    ``timed``: with an engine though the options do not ask for one; None = it may get one later, and then has these settings.
+    """
+    clocked = simulated.timed or timed is not False
     chosen = {name: value for name, value in given.items() if value is not None}
     if simulated.observe is not None:
         chosen["observe"] = arguments.observation(simulated.observe)
     if hardware.capacity is not None:
         chosen |= hardware.settings
     batching = hardware.batching
-    if batching and not simulated.timed:
-        raise ConfigError("--chunk-tokens and --max-running speak of a run in time: give --timed too")
+    if batching and not clocked:
+        raise ConfigError("--chunk-tokens and --max-running speak of a timed simulation: give --timed too")
     return Scenario(
-        engine=EngineModel(hardware.cost, **batching) if simulated.timed else None,
+        engine=EngineModel(hardware.cost, **batching) if clocked else None,
         routers=front.routers,
         front="sticky" if front.sticky else "round-robin",
         given=frozenset({*chosen, *batching}),

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from prefixroute.cli.console import say
 from prefixroute.cli.output import Output
-from prefixroute.cli.table import show_assumptions
+from prefixroute.cli.table import show_assumed, show_notes
 from prefixroute.report.sheet import Section, Sheet
 
 
@@ -21,7 +21,8 @@ def show_sheet(sheet: Sheet, out: Console) -> None:
         for line in section.lines:
             say(f"  {line}", out)
         say("", out)
-    show_assumptions(sheet.assumptions, sheet.notes, out)
+    show_assumed(sheet.assumptions, out)
+    show_notes(sheet.notes, out)
 
 
 def write_sheet(sheet: Sheet, output: Output) -> None:

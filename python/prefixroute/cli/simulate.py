@@ -1,4 +1,4 @@
-"""``prefixroute simulate``: every policy on every fleet, in order of arrival, without a clock."""
+"""``prefixroute simulate``: every policy on every fleet; untimed, or with a clock."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
-from prefixroute.cli.table import ORDERED_NOTE, show
+from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.report import Study
 from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
@@ -21,9 +22,6 @@ EXAMPLE = (
     "Example: prefixroute simulate chat --replicas 4,8 --policies round-robin,session,cache-aware --report report.html"
 )
 
-
-LOAD_PARTS = 60
-"""Parts of a run in the chart of the load."""
 ENTRIES_NOTE = (
     "Cache `entries` is the seed article's model. It stores the shared system prompt once per conversation and so "
     "overstates pressure at 1 to 4 replicas; `--cache blocks` stores it once, as engines do."
@@ -38,8 +36,11 @@ def command(  # noqa: PLR0917
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
     cache: options.CacheKind = None,
-    infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
+    infinite: Annotated[
+        bool, typer.Option("--infinite", metavar=options.FLAG, help="Run each policy with unlimited caches too.")
+    ] = False,
     jobs: options.Jobs = 1,
+    time_budget: options.TimeBudget = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
     png: options.PngFile = None,
@@ -51,11 +52,12 @@ def command(  # noqa: PLR0917
     reading: options.Reading,
 ) -> None:
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
-    output = Output(report, png)
+    output, time_is_up = Output(report, png), console.deadline(time_budget)
     chosen = arguments.policies(policies, workload)
     scenario = options.scenario(hardware, simulated, front, cache=cache)
     with console.progress(quiet=quiet) as told:
-        opened = reading.source(workload, told)
+        read, run = options.parts(workload, told)
+        opened = reading.source(workload, read)
         found = sweep(
             opened,
             policies=chosen,
@@ -65,23 +67,37 @@ def command(  # noqa: PLR0917
             cost=hardware.cost,
             infinite=infinite,
             jobs=jobs,
-            progress=told,
-            load_parts=LOAD_PARTS if output else 0,
+            progress=run,
+            time_is_up=time_is_up,
+            load_parts=options.LOAD_PARTS if output else 0,
         )
     found = replace(found, notes=(*found.notes, *_notes(timed=simulated.timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)
     if as_json:
         sys.stdout.write(found.to_json())
     else:
-        show(study, console.stdout())
+        show_study(study, console.stdout())
     if output:
         from prefixroute.report.charts import charts
         from prefixroute.report.page import page
 
         trace = measure(open_source(opened, seed))
-        said = remarks(study.assumptions, study.notes)
+        said = [*study.summary(), *remarks(study.assumptions, study.notes)]
         output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study), said)
 
 
+def show_study(study: Study, out: Console) -> None:
+    """Print the table of a study with its floor, notes and verdict."""
+    seeds = study.rows[0]["seeds"]
+    title = f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
+    show_assumed(study.assumptions, out)
+    show(study.table(title), out)
+    show_notes(study.notes, out)
+    following = (
+        f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   (what to do, on your own log: TRACE)"
+    )
+    show_end(study.summary(), following, out)
+
+
 def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:
-    return (*(() if timed else (ORDERED_NOTE,)), *((ENTRIES_NOTE,) if entries else ()))
+    return (*(() if timed else (UNTIMED_NOTE,)), *((ENTRIES_NOTE,) if entries else ()))

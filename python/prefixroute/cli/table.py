@@ -1,4 +1,4 @@
-"""A study on the terminal: the table, the floor, and what was assumed."""
+"""Tables on a terminal, and what stands around them: what was assumed above, notes below, the verdict and the next command last."""
 
 from __future__ import annotations
 
@@ -6,63 +6,78 @@ from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from prefixroute.cli.console import say
 from prefixroute.costmodel import Assumption
-from prefixroute.report.study import Study
-from prefixroute.report.table import Column, columns, floor_line, remarks
+from prefixroute.report.table import Table, assumed_line
 
-ORDERED_NOTE = "Requests are served one after another, without a clock: TTFT is prefill time alone, without queueing."
-DISPENSABLE = ("p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms", "unlimited %", "busy %")
+UNTIMED_NOTE = (
+    "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
+)
+DISPENSABLE = (
+    "p90 difference", "p50 difference", "mean difference", "p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms",
+    "unlimited %", "busy %", "$ busiest", "p99 difference", "difference, $", "difference, points",
+)  # fmt: skip
 """Columns that a narrow terminal does without, the first first."""
 
 
-def show(study: Study, console: Console) -> None:
-    """Print the table of ``study`` with its floor, assumptions and notes."""
-    table, left_out = _fitting(study, console)
-    console.print(table)
-    if study.floor is not None:
-        say(f"  {floor_line(study.floor, study.assumptions)}\n", console)
+def show(table: Table, console: Console) -> None:
+    """Print a table, without the columns for which the console is too narrow; a line says which."""
+    shown, left_out = _fitting(table, console)
+    console.print(shown)
+    if table.footer:
+        say(f"  {table.footer}", console)
     if left_out:
         say(f"  The terminal is too narrow for {', '.join(left_out)}.", console)
-    show_assumptions(study.assumptions, study.notes, console)
 
 
-def show_assumptions(assumptions: Sequence[Assumption], notes: Iterable[str], console: Console) -> None:
-    """Print the figures that nobody gave, and the notes."""
-    for line in remarks(assumptions, notes):
+def show_assumed(assumptions: Sequence[Assumption], console: Console) -> None:
+    """Print in a line what nobody gave, if there is anything."""
+    line = assumed_line(assumptions)
+    if line:
         say(f"  {line}", console)
 
 
-def _fitting(study: Study, console: Console) -> tuple[Table, list[str]]:
+def show_notes(notes: Iterable[str], console: Console) -> None:
+    """Print notes, a line each."""
+    for note in notes:
+        say(f"  Note: {note}", console)
+
+
+def show_end(verdict: Iterable[str], following: str, console: Console) -> None:
+    """Print the verdict, and the command to type next."""
+    say("", console)
+    for line in verdict:
+        say(f"  {line}", console)
+    say(f"  Next: {following}", console)
+
+
+def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
     """Return the widest table that fits the console, and the titles of the columns left out for it."""
-    shown, left_out = list(columns(study.rows)), []
-    table = _table(study, shown)
+    drawn, left_out = _drawn(table), list[str]()
     unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's
     for title in DISPENSABLE:
-        if console.measure(table, options=unbound).maximum <= console.width:
+        if console.measure(drawn, options=unbound).maximum <= console.width:
             break
-        if any(column.title == title for column in shown):
-            shown = [column for column in shown if column.title != title]
+        if any(head.title == title for head in table.heads):
             left_out.append(title)
-            table = _table(study, shown)
-    return table, left_out
+            drawn = _drawn(table.without(left_out))
+    return drawn, left_out
 
 
-def _table(study: Study, shown: Sequence[Column]) -> Table:
-    seeds = study.rows[0]["seeds"]
-    title = f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in shown:
+def _drawn(table: Table) -> RichTable:
+    title = table.title or None
+    drawn = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for head in table.heads:
         # One word a line: the heads must not be what makes the table wide.
-        head = column.title.replace(" requests", "\nrequests").replace(" ms", "\nms").replace(" %", "\n%")
-        mark = "\nASSUMED" if column.assumed(study.assumptions) else ""
-        table.add_column(head + mark, justify="left" if column.text else "right", no_wrap=True)
-    last = study.rows[0]["replicas"]
-    for row in study.rows:
-        if row["replicas"] != last:
-            table.add_section()
-            last = row["replicas"]
-        table.add_row(*(column.cell(row) for column in shown))
-    return table
+        words = head.title
+        for unit in (" requests", " ms", " %", " difference", " reserve", " one less"):
+            words = words.replace(unit, f"\n{unit.strip()}")
+        mark = "\nASSUMED" if head.assumed else ""
+        drawn.add_column(words + mark, justify="left" if head.text else "right", no_wrap=head.title != "verdict")
+    for at, row in enumerate(table.rows):
+        if at in table.sections:
+            drawn.add_section()
+        drawn.add_row(*row)
+    return drawn

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from prefixroute.cli import console, options
 from prefixroute.cli.output import Output
-from prefixroute.cli.table import show_assumptions
+from prefixroute.cli.table import show_assumed, show_notes
 from prefixroute.report.table import facts, remarks
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
@@ -57,7 +57,8 @@ def _show(found: TraceStatistics, opened: Workload) -> None:
     out.print(_table(("", ""), facts(found)))
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
-    show_assumptions(opened.assumptions, opened.notes, out)
+    show_assumed(opened.assumptions, out)
+    show_notes(opened.notes, out)
 
 
 def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:

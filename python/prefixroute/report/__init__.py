@@ -1,7 +1,14 @@
-"""What a study found, as a page (HTML, works offline), a picture (PNG) and JSON. Drawing needs the extra ``report``."""
+"""What a study found, in sentences, tables, pages (HTML, works offline), pictures (PNG) and JSON.
+
+Numbers come from :mod:`prefixroute.sim` and :mod:`prefixroute.advise`; every word and column is made here, once. Drawing needs the
+extra ``report``.
+"""
 
 from __future__ import annotations
 
+from prefixroute.report.answer import Answer, advice_dict, answer
+from prefixroute.report.sentences import finding as finding_text
 from prefixroute.report.study import Study
+from prefixroute.report.text import advice_text
 
-__all__ = ["Study"]
+__all__ = ["Answer", "Study", "advice_dict", "advice_text", "answer", "finding_text"]

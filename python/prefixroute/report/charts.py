@@ -22,13 +22,14 @@ LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
 LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
 
 
-def charts(study: Study, *, busiest: bool = False) -> dict[str, Chart]:
-    """Return the charts by title. ``busiest``: dollars are those of prefill bought for every replica as for the busiest."""
-    title, dollars = ("Prefill cost, busiest replica", "_busiest") if busiest else ("Prefill cost", "")
+def charts(study: Study) -> dict[str, Chart]:
+    """Return the charts by title, the one that decides first. Dollars are those of prefill bought for the busiest replica."""
     most = max(study.replicas)
     drawn = {
+        "Prefill cost, bought for the busiest replica": _measure(
+            study, "usd_per_million_requests_busiest", "$ per million requests", 1.0
+        ),
         "Prompt tokens computed again": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
-        title: _measure(study, f"usd_per_million_requests{dollars}", "$ per million requests", 1.0),
         "Skew": _measure(study, "skew", SKEW, 1.0),
     }
     if study.ttft_s:
@@ -46,9 +47,10 @@ def _measure(study: Study, field: str, title: str, factor: float) -> Chart:
     bound = {"recompute_ratio": study.floor, "skew": 1.0}.get(field)
     name = "even" if field == "skew" else f"floor {factor * (bound or 0.0):.3g} %"
     limits = [] if bound is None else [{"value": factor * bound, "name": name}]
-    draw = _bars if len(study.replicas) == 1 else _lines
-    named = "" if draw is _lines or bound is None else f" (dashed: {name})"
-    return draw(study, alt.InlineData(values=rows), alt.InlineData(values=limits), title + named)
+    data, bounds = alt.InlineData(values=rows), alt.InlineData(values=limits)
+    if len(study.replicas) > 1:
+        return _lines(study, data, bounds, title)
+    return bars(study.policies, data, bounds, title if bound is None else f"{title} (dashed: {name})")
 
 
 def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
@@ -60,7 +62,7 @@ def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: st
     )
     height = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, domain=False, ticks=False))
     base = alt.Chart(rows).encode(
-        x=alt.X("replicas:O", title="replicas", axis=alt.Axis(labelAngle=0)), y=height, color=_colour(study)
+        x=alt.X("replicas:O", title="replicas", axis=alt.Axis(labelAngle=0)), y=height, color=_colour(study.policies)
     )
     marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study))
     limit = alt.Chart(limits).encode(y=height)
@@ -73,15 +75,14 @@ def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: st
     )
 
 
-def _bars(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+def bars(policies: list[str], rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+    """Draw a bar for each policy, with its value, and the limits as dashed lines."""
     width = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=6))
-    base = alt.Chart(rows).encode(
-        x=width, y=alt.Y("policy:N", title=None, sort=study.policies, axis=alt.Axis(ticks=False))
-    )
+    base = alt.Chart(rows).encode(x=width, y=alt.Y("policy:N", title=None, sort=policies, axis=alt.Axis(ticks=False)))
     value = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("value:Q", format=".3~r"))
     limit = alt.Chart(limits).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=width)
-    bars = base.mark_bar(height=BAR - 10).encode(color=_colour(study))
-    return alt.layer(bars, limit, value).properties(width=WIDTH, height=alt.Step(BAR))
+    marks = base.mark_bar(height=BAR - 10).encode(color=_colour(policies))
+    return alt.layer(marks, limit, value).properties(width=WIDTH, height=alt.Step(BAR))
 
 
 def _ttft(study: Study, replicas: int) -> Chart:
@@ -96,7 +97,7 @@ def _ttft(study: Study, replicas: int) -> Chart:
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X("ms:Q", title="milliseconds", scale=alt.Scale(type="log", nice=False), axis=LOGARITHMIC),
         y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
-        color=_colour(study),
+        color=_colour(study.policies),
     )
     lines = base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study), order="share:Q")
     marks = (
@@ -122,7 +123,7 @@ def _load(study: Study, replicas: int) -> Chart:
     )
     up = alt.Axis(domain=False, ticks=False, tickCount=3, format="~s")
     height = alt.Y("most:Q", title=None, axis=up)
-    colours = _colour(study, legend=None)  # the other charts have one, and not of a pale band
+    colours = _colour(study.policies, legend=None)  # the other charts have one, and not of a pale band
     base = alt.Chart().encode(x=across, color=colours).properties(width=WIDTH, height=STRIP)
     band = base.mark_area(opacity=0.35).encode(y=height, y2="least:Q")
     line = base.mark_line(strokeWidth=1.5).encode(y=alt.Y("mean:Q", title=None, axis=up))
@@ -134,9 +135,9 @@ def _load(study: Study, replicas: int) -> Chart:
     return drawn
 
 
-def _colour(study: Study, legend: alt.Legend | None = LEGEND) -> alt.Color:
-    scale = alt.Scale(domain=study.policies, range=[colour(i) for i in range(len(study.policies))])
-    return alt.Color("policy:N", scale=scale, sort=study.policies, legend=legend)
+def _colour(policies: list[str], legend: alt.Legend | None = LEGEND) -> alt.Color:
+    scale = alt.Scale(domain=policies, range=[colour(i) for i in range(len(policies))])
+    return alt.Color("policy:N", scale=scale, sort=policies, legend=legend)
 
 
 def _shape(study: Study) -> alt.Shape:

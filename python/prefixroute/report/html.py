@@ -8,7 +8,7 @@ from string import Template
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report.palette import colour, glyph
-from prefixroute.report.table import figure
+from prefixroute.report.table import Table, figure
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --faint: #d8dee4; --paper: #ffffff; --card: #f6f8fa; }
@@ -101,6 +101,11 @@ def ordered(items: Iterable[str]) -> str:
     return f"<ol>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ol>"
 
 
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of plain text."""
+    return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
+
+
 def legend(policies: Sequence[str]) -> str:
     """Return the sign and colour of each policy, in the order of the charts."""
     signs = (
@@ -116,16 +121,52 @@ def figures(drawings: Mapping[str, str]) -> str:
     return f'<div class="charts">{"".join(framed)}</div>'
 
 
-def table(head: str, rows: Iterable[str]) -> str:
-    """Return a table of rows that are HTML already; it scrolls where it is too wide."""
+def table(shown: Table) -> str:
+    """Return a table; it scrolls where it is too wide, and can be reached by the keyboard to do so."""
+    parts = [paragraph(shown.title, soft=True)] if shown.title else []
+    if shown.assumed:
+        parts.append(f'<p class="soft">{ASSUMED} every figure rests on defaults, listed below</p>')
+    heads = "".join(
+        f'<th scope="col" class="{_side(head.text)}">{escape(head.title)}{f" {ASSUMED}" if head.assumed else ""}</th>'
+        for head in shown.heads
+    )
+    rows = []
+    for at, row in enumerate(shown.rows):
+        cells = (
+            f'<td class="{_side(head.text)}">{inline(text)}</td>' for head, text in zip(shown.heads, row, strict=True)
+        )
+        rows.append(
+            f'<tr class="first">{"".join(cells)}</tr>' if at in shown.sections else f"<tr>{''.join(cells)}</tr>"
+        )
+    if shown.footer:
+        rows.append(
+            f'<tr class="floor first"><td class="text" colspan="{len(shown.heads)}">{escape(shown.footer)}</td></tr>'
+        )
+    return "".join(parts) + grid(f"<tr>{heads}</tr>", rows, shown.title or "figures")
+
+
+def _side(text: bool) -> str:  # noqa: FBT001 - private
+    return "text" if text else "number"
+
+
+def grid(head: str, rows: Iterable[str], label: str) -> str:
+    """Return a table of rows that are HTML already, under a label for readers who do not see it."""
     top = f"<thead>{head}</thead>" if head else ""
-    return f'<div class="wide"><table>{top}<tbody>{"".join(rows)}</tbody></table></div>'
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">'
+        f"<table>{top}<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def cell(text: str, *, text_like: bool = False, prose: bool = False) -> str:
     """Return a table cell: numbers to the right, text to the left, prose over several lines."""
-    side = "text prose soft" if prose else "text" if text_like else "number"
+    side = "text prose soft" if prose else _side(text_like)
     return f'<td class="{side}">{inline(text)}</td>'
+
+
+def code(text: str) -> str:
+    """Return a line to copy."""
+    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
 
 
 def assumptions(items: Iterable[Assumption]) -> str:
@@ -135,4 +176,4 @@ def assumptions(items: Iterable[Assumption]) -> str:
         f'<td class="text">{ASSUMED if item.assumed else ""}</td>{cell(item.source, prose=True)}</tr>'
         for item in items
     )
-    return table("", rows)
+    return grid("", rows, "assumptions")

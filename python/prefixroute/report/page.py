@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from prefixroute.report import html
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import Column, columns, floor_line
 from prefixroute.report.traces import trace_charts
 from prefixroute.workload import TraceStatistics
 
@@ -22,29 +20,13 @@ def page(study: Study, trace: TraceStatistics | None = None) -> str:
         html.legend(study.policies),
         html.figures(drawings),
         html.heading("Every run"),
-        html.table(f"<tr>{''.join(_head(column, study) for column in columns(study.rows))}</tr>", _rows(study)),
+        html.table(study.table("")),
         *_workload(trace, study),
         html.heading("What this rests on"),
         html.assumptions(study.assumptions),
         *(html.paragraph(note, soft=True) for note in study.notes),
     ]
     return html.document(f"{study.workload}: what each routing policy costs", parts)
-
-
-def _head(column: Column, study: Study) -> str:
-    mark = f" {html.ASSUMED}" if column.assumed(study.assumptions) else ""
-    return f'<th class="{"text" if column.text else "number"}">{escape(column.title)}{mark}</th>'
-
-
-def _rows(study: Study) -> Iterator[str]:
-    shown, before = columns(study.rows), study.rows[0]["replicas"]
-    for row in study.rows:
-        cells = "".join(html.cell(column.cell(row), text_like=column.text) for column in shown)
-        yield f'<tr class="{"" if row["replicas"] == before else "first"}">{cells}</tr>'
-        before = row["replicas"]
-    if study.floor is not None:
-        line = escape(floor_line(study.floor, study.assumptions))
-        yield f'<tr class="floor first"><td class="text" colspan="{len(shown)}">{line}</td></tr>'
 
 
 def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:

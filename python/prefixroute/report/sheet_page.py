@@ -42,7 +42,7 @@ def _section(section: Section) -> Iterator[str]:
             "<tr>" + "".join(_cell(section, row, column) for column in range(len(row))) + "</tr>"
             for row in section.rows
         )
-        yield html.table(f"<tr>{heads}</tr>", rows)
+        yield html.grid(f"<tr>{heads}</tr>", rows, section.title)
 
 
 def _head(section: Section, column: int) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefixroute.costmodel import Assumption
-from prefixroute.report.table import usd
+from prefixroute.report.figures import usd
+from prefixroute.report.table import Table, floor_line, simulated
 from prefixroute.sim import Row, Sweep
 from prefixroute.sim.metrics import LoadCurve
 
@@ -66,6 +67,11 @@ class Study:
         """The recompute ratio of one cache of unlimited size, full blocks only; None where no row knows it."""
         floors = [row["floor"] for row in self.rows if row["floor"] is not None]
         return sum(floors) / len(floors) if floors else None
+
+    def table(self, title: str) -> Table:
+        """Return the table of all rows, with the floor below."""
+        footer = "" if self.floor is None else floor_line(self.floor, self.assumptions)
+        return simulated(title, self.rows, self.assumptions, footer)
 
     def summary(self) -> list[str]:
         """Return what the rows say at the largest number of replicas, in two sentences or less."""

@@ -1,70 +1,253 @@
-"""The columns of a study's table, shared by terminal and page: title, format, and the figures a column rests on."""
+"""Tables: their columns, each defined once, and the figures that a column rests on. Terminal, text and page draw the same table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from prefixroute.advise import Comparison, FleetSize, Sizing
+from prefixroute.advise.backtest import Band
+from prefixroute.advise.compare import Losses
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
+from prefixroute.report.figures import gap, percent, usd
+from prefixroute.report.times import Unit, unit_of
+from prefixroute.report.verdicts import judgement
 from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(Generic[R]):
     """One column: its title, how a row's cell reads, and the names of the assumptions that its figures rest on."""
 
     title: str
-    cell: Callable[[Row], str]
+    cell: Callable[[R], str]
     rests_on: frozenset[str] = frozenset()
     text: bool = False
 
-    def assumed(self, assumptions: Sequence[Assumption]) -> bool:
-        """Return whether a default stands behind these figures."""
-        return on_defaults(self.rests_on, assumptions)
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a column; ``assumed`` where it is marked."""
+
+    title: str
+    text: bool
+    assumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as text.
+
+    Attributes:
+        title: a line above it.
+        heads: of the columns.
+        rows: cells, as many in each as there are heads.
+        sections: rows that begin a section, counted from 0.
+        assumed: every figure rests on a default: one line above the table says so, and no column is marked.
+        footer: a line below the rows; empty = none.
+    """
+
+    title: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[str, ...], ...]
+    sections: frozenset[int] = frozenset()
+    assumed: bool = False
+    footer: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Sequence[Column[R]],
+        rows: Sequence[R],
+        assumptions: Sequence[Assumption] = (),
+        *,
+        sections: Iterable[int] = (),
+        footer: str = "",
+    ) -> Table:
+        """Fill the columns with rows. Columns are marked ASSUMED only where some of those that rest on figures are not."""
+        marks = [bool(column.rests_on) and on_defaults(column.rests_on, assumptions) for column in columns]
+        resting = [mark for column, mark in zip(columns, marks, strict=True) if column.rests_on]
+        alike = bool(resting) and all(resting)
+        heads = tuple(
+            Head(column.title, column.text, mark and not alike) for column, mark in zip(columns, marks, strict=True)
+        )
+        cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
+        return cls(title, heads, cells, frozenset(sections), alike, footer)
+
+    def without(self, titles: Iterable[str]) -> Table:
+        """Return the table without the columns of these titles."""
+        gone = set(titles)
+        kept = [at for at, head in enumerate(self.heads) if head.title not in gone]
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return Table(self.title, tuple(self.heads[at] for at in kept), rows, self.sections, self.assumed, self.footer)
 
 
 def _milliseconds(field: str) -> Callable[[Row], str]:
     return lambda row: f"{1e3 * row[field]:,.1f}"
 
 
-COLUMNS = (
+def _share(field: str) -> Callable[[Row], str]:
+    return lambda row: f"{100 * row[field]:.2f}"
+
+
+SIMULATED: tuple[Column[Row], ...] = (
     Column("replicas", lambda row: str(row["replicas"])),
     Column("policy", lambda row: str(row["policy"]), text=True),
-    Column("recomputed %", lambda row: f"{100 * row['recompute_ratio']:.2f}", SHARES),
-    Column("spread", lambda row: f"{100 * row['recompute_ratio_spread']:.2f}", SHARES),
+    Column("recomputed %", _share("recompute_ratio"), SHARES),
+    Column("unlimited %", _share("recompute_ratio_infinite"), RUN),
+    Column("spread", _share("recompute_ratio_spread"), SHARES),
     Column("skew", lambda row: f"{row['skew']:.3f}", SHARES),
     Column("$ / 1M requests", lambda row: usd(row["usd_per_million_requests"]), MONEY),
+    Column("$ busiest", lambda row: usd(row["usd_per_million_requests_busiest"]), MONEY),
     Column("TTFT mean ms", _milliseconds("ttft_mean_s"), SECONDS),
     Column("p50 ms", _milliseconds("ttft_p50_s"), SECONDS),
     Column("p90 ms", _milliseconds("ttft_p90_s"), SECONDS),
     Column("p99 ms", _milliseconds("ttft_p99_s"), SECONDS),
-)
-
-UNLIMITED = Column("unlimited %", lambda row: f"{100 * row['recompute_ratio_infinite']:.2f}", RUN)
-"""The same policy with caches that never evict."""
-
-CLOCKED = (
     Column("queue mean ms", _milliseconds("queue_mean_s"), SECONDS),
     Column("busy %", lambda row: f"{100 * row['busy']:.1f}", SECONDS),
     Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}", SECONDS),
 )
-"""What only a run in time can tell."""
+"""Columns of ``simulate``; those whose field no row has are left out."""
+OPTIONAL = {
+    "unlimited %": "recompute_ratio_infinite",
+    "$ busiest": "usd_per_million_requests_busiest",
+    "queue mean ms": "queue_mean_s",
+    "busy %": "busy",
+    "requests / s": "requests_per_s",
+}
+"""Fields that only some runs have, by the columns that show them."""
 
 
-def columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    """Return the columns that these rows can fill."""
-    found = list(COLUMNS)
-    if "recompute_ratio_infinite" in rows[0]:
-        found.insert(3, UNLIMITED)
-    return (*found, *CLOCKED) if "busy" in rows[0] else tuple(found)
+def simulated(title: str, rows: Sequence[Row], assumptions: Sequence[Assumption], footer: str = "") -> Table:
+    """Return the table of ``simulate``: a row for each policy and fleet, and a section for each fleet."""
+    columns = [column for column in SIMULATED if all(OPTIONAL.get(column.title, "policy") in row for row in rows)]
+    sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]
+    return Table.of(title, columns, rows, assumptions, sections=sections, footer=footer)
 
 
-def usd(amount: float) -> str:
-    """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
-    return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
+def compared(found: Comparison, title: str) -> Table:
+    """Return the table of a comparison: shares, dollars and skew of each policy, and its verdict."""
+    columns: list[Column[str]] = [
+        Column("policy", str, text=True),
+        Column("recomputed %", lambda policy: f"{100 * found.row(policy).recompute_ratio:.2f}", SHARES),
+        Column("unlimited %", lambda policy: _unlimited(found, policy), RUN),
+        Column("difference, points", lambda policy: gap(found.difference(policy).recompute_ratio, 100), SHARES),
+        Column("$ / 1M", lambda policy: usd(found.row(policy).usd_per_million_requests), MONEY),
+        Column("$ busiest", lambda policy: usd(found.row(policy).usd_per_million_requests_busiest), MONEY),
+        Column("difference, $", lambda policy: gap(found.difference(policy).usd_per_million_requests_busiest), MONEY),
+        Column("skew", lambda policy: f"{found.row(policy).skew:.2f}", SHARES),
+        Column("verdict", lambda policy: judgement(found, policy), text=True),
+    ]
+    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
+
+
+def _unlimited(found: Comparison, policy: str) -> str:
+    infinite = found.row(policy).recompute_ratio_infinite
+    return "" if infinite is None else f"{100 * infinite:.2f}"
+
+
+TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
+"""What is shown of the time to first token."""
+
+
+def times(found: Comparison) -> Table:
+    """Return the table of times to first token, each with its difference from the reference."""
+    units = {field: unit_of(getattr(row, field) for row in found.rows) for field in TIMES.values()}
+
+    def value(field: str, unit: Unit) -> Callable[[str], str]:
+        return lambda policy: unit.figure(getattr(found.row(policy), field))
+
+    def apart(field: str, unit: Unit) -> Callable[[str], str]:
+        return lambda policy: gap(getattr(found.difference(policy), field), unit.per_second)
+
+    columns: list[Column[str]] = [Column("policy", str, text=True)]
+    for name, field in TIMES.items():
+        unit = units[field]
+        columns.append(Column(f"{name}, {unit.name}", value(field, unit), SECONDS))
+        columns.append(Column(f"{name} difference", apart(field, unit), SECONDS))
+    title = f"time to first token, and how much more than {found.reference}"
+    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
+
+
+def losses(found: Comparison) -> Table | None:
+    """Return the table of where each policy's recomputed tokens come from; None without runs of unlimited caches."""
+    split = {row.policy: Losses.of(row) for row in found.rows}
+    known = {policy: one for policy, one in split.items() if one is not None}
+    if not known:
+        return None
+    columns: list[Column[str]] = [
+        Column("policy", str, text=True),
+        Column("first sight %", lambda policy: f"{100 * known[policy].first_sight:.2f}", RUN),
+        Column("elsewhere %", lambda policy: f"{100 * known[policy].elsewhere:.2f}", RUN),
+        Column("evicted %", lambda policy: f"{100 * known[policy].evicted:.2f}", SHARES),
+        Column("routing $ / 1M", lambda policy: _dollars(found, known[policy], policy, "elsewhere"), MONEY),
+        Column("capacity $ / 1M", lambda policy: _dollars(found, known[policy], policy, "evicted"), MONEY),
+    ]
+    title = "where the recomputed prompt tokens come from"
+    footer = "first sight: new to every replica; elsewhere: another replica held it, or the router did not know; evicted: held and lost"
+    return Table.of(title, columns, list(known), found.assumptions, footer=footer)
+
+
+def _dollars(found: Comparison, split: Losses, policy: str, name: str) -> str:
+    return usd(split.to_dict(found.row(policy))[name]["usd_per_million_requests"])
+
+
+def sizes(found: Sizing, most: int) -> Table:
+    """Return the table of ``size``: the fleet to buy under each policy, and what decides."""
+    columns: list[Column[FleetSize]] = [
+        Column("policy", lambda fleet: fleet.policy, text=True),
+        Column(
+            "replicas", lambda fleet: f"more than {most}" if fleet.replicas is None else str(fleet.replicas), SECONDS
+        ),
+        Column("without reserve", lambda fleet: "" if fleet.least is None else str(fleet.least), SECONDS),
+        Column("decided by", lambda fleet: "" if fleet.replicas is None else fleet.decided_by, text=True),
+        Column("GPUs", lambda fleet: "" if fleet.gpus is None else str(fleet.gpus), SECONDS),
+        Column("$ / month", lambda fleet: "" if fleet.usd_per_month is None else usd(fleet.usd_per_month), MONEY),
+    ]
+    for at, slo in enumerate(found.slos):
+        unit = unit_of(fleet.seconds[at] for fleet in found.fleets)
+        name = f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}"
+        columns.append(Column(name, _promised(at, unit), SECONDS))
+        columns.append(Column(f"{slo.time.upper()} with one less", _one_less_time(at, unit), SECONDS))
+    columns += [
+        Column("recomputed %", lambda fleet: f"{100 * fleet.recompute_ratio:.1f}", SHARES),
+        Column("busy %", lambda fleet: f"{100 * fleet.busy:.0f}", SECONDS),
+    ]
+    promised = " and ".join(map(str, found.slos)) or "replicas that keep up"
+    title = f"{found.workload}: the smallest fleet with {promised}, {reserve(found)}"
+    return Table.of(title, columns, found.fleets, found.assumptions)
+
+
+def _promised(at: int, unit: Unit) -> Callable[[FleetSize], str]:
+    return lambda fleet: unit.figure(fleet.seconds[at]) + (" and growing" if fleet.overloaded else "")
+
+
+def _one_less_time(at: int, unit: Unit) -> Callable[[FleetSize], str]:
+    return lambda fleet: "" if fleet.seconds_one_less is None else unit.figure(fleet.seconds_one_less[at])
+
+
+def reserve(found: Sizing) -> str:
+    """Return what a fleet must carry beyond the traffic, as words."""
+    room = found.headroom
+    peak = "" if room.utilization == 1 else f"peak utilization {room.utilization:g}"
+    spare = "" if not room.spare else f"{room.spare} spare replica{'s' * (room.spare > 1)}"
+    return " and ".join(filter(None, (peak, spare))) or "no reserve"
+
+
+def bands(found: Sequence[Band]) -> Table:
+    """Return the table of a backtest: hits reported and simulated, by prompt length."""
+    columns: list[Column[Band]] = [
+        Column("prompt tokens", lambda band: f"{band.shortest:,} to {band.longest:,}"),
+        Column("requests", lambda band: f"{band.requests:,}"),
+        Column("reported hits %", lambda band: f"{100 * band.reported:.1f}"),
+        Column("simulated hits %", lambda band: f"{100 * band.simulated:.1f}"),
+    ]
+    return Table.of("", columns, found)
 
 
 def floor_line(floor: float, assumptions: Iterable[Assumption]) -> str:
@@ -81,10 +264,15 @@ def figure(value: float | str) -> str:
     return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004
 
 
+def assumed_line(assumptions: Sequence[Assumption]) -> str:
+    """Return the figures that nobody gave, in a line; empty where all were given."""
+    figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in shown(assumptions))
+    return f"ASSUMED {figures}" if figures else ""
+
+
 def remarks(assumptions: Sequence[Assumption], notes: Iterable[str]) -> list[str]:
     """Return the figures that nobody gave, in a line, and the notes, a line each."""
-    figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in shown(assumptions))
-    return [f"ASSUMED {figures}"] * bool(figures) + [f"Note: {note}" for note in notes]
+    return [line for line in (assumed_line(assumptions),) if line] + [f"Note: {note}" for note in notes]
 
 
 def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
@@ -102,7 +290,7 @@ def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
         lengths("prompt_lengths", "prompt tokens"),
         lengths("output_lengths", "output tokens"),
         (f"blocks of {trace.block_size} tokens, distinct", f"{trace.blocks:,}, {trace.unique_blocks:,}"),
-        ("blocks used once", f"{100 * trace.blocks_used_once:.1f} %"),
+        ("blocks used once", percent(trace.blocks_used_once)),
         ("floor of recompute, by tokens", f"{100 * trace.floor:.2f} %"),
         ("ideal hit ratio, mean over requests", f"{100 * trace.ideal_hit_ratio_by_request:.2f} %"),
         ("ideal hit ratio, last half", f"{100 * trace.ideal_hit_ratio_of_last_half:.2f} %"),

@@ -49,7 +49,7 @@ def trace_page(trace: TraceStatistics, notes: tuple[str, ...] = ()) -> str:
         ),
         html.figures(drawings),
         html.heading("In numbers"),
-        html.table("", rows),
+        html.grid("", rows, "in numbers"),
         *(html.paragraph(note, soft=True) for note in notes),
     ]
     return html.document(f"{trace.name}: what it shares", parts)

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from prefixroute.advise.idle import count_idle, reason
-from prefixroute.advise.times import duration, unit_of
+from prefixroute.advise.idle import Reason, count_idle, reason
 from prefixroute.policies import CacheAware
+from prefixroute.report.times import duration, unit_of
 from prefixroute.sim import Scenario, simulate
 from prefixroute.workload import chat
 
@@ -41,13 +41,7 @@ def test_replicas_are_idle_that_get_less_than_a_tenth_of_their_share() -> None:
 
 
 def test_the_reason_is_a_head_above_the_minimum_match() -> None:
-    assert "minimum match of 1,024 tokens is no more than the 1,152 tokens" in reason(
-        Scenario(policy="cache-aware"), 1_152
-    )
+    assert reason(Scenario(policy="cache-aware"), 1_152) == Reason("minimum-match", 1_024, 1_152)
     above = Scenario(policy=CacheAware(min_match_tokens=1_168))
-    assert (
-        reason(above, 1_152)
-        == reason(Scenario(policy="session"), 1_152)
-        == reason(Scenario(policy="cache-aware"), 0)
-        == ""
-    )
+    for scenario, head in ((above, 1_152), (Scenario(policy="session"), 1_152), (Scenario(policy="cache-aware"), 0)):
+        assert reason(scenario, head) is None

@@ -1,0 +1,31 @@
+"""Whether replicas keep up: waiting that grows for as long as requests come is no answer time to promise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefixroute.sim import RequestLog
+
+WAITED = 1 / 20
+"""Share of the span of the arrivals that requests of an overloaded replica wait, in the mean."""
+SERVED = 0.95
+"""Share of the rate of its arrivals that an overloaded replica serves at most."""
+
+
+def replicas_behind(log: RequestLog, replicas: int) -> int:
+    """Return how many of the replicas of a timed run are sent requests faster than they serve them.
+
+    A replica is behind where its requests wait for more than :data:`WAITED` of the span in which requests come, and where it needs
+    so much longer than that span to serve them that its rate is below :data:`SERVED` of theirs. One such replica is enough to
+    make the answer times of its requests grow with the length of the log, however idle the others are.
+    """
+    arrival, replica = log.column("arrival"), log.column("replica").astype(np.int64)
+    span = float(arrival.max() - arrival.min()) if len(log) else 0.0
+    if not span:
+        return 0
+    served = np.bincount(replica, minlength=replicas)
+    waited = np.bincount(replica, log.column("start") - arrival, replicas) / np.maximum(served, 1)
+    last = np.full(replicas, arrival.min(), np.float64)
+    np.maximum.at(last, replica, log.column("finish"))
+    slow = (last - arrival.min()) * SERVED > span
+    return int(((waited > WAITED * span) & slow & (served > 0)).sum())

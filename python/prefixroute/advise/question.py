@@ -1,0 +1,86 @@
+"""What advice is sought for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from prefixroute.advise import sensitivity
+from prefixroute.advise.choice import IN_USE, OBJECTIVES
+from prefixroute.advise.size import Headroom, Slo
+from prefixroute.errors import ConfigError
+from prefixroute.sim import Scenario
+from prefixroute.sim.grid import seeds_of
+from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.validation import check_float
+
+OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
+"""Other routers, by their presets, that are compared in every advice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What advice is sought for.
+
+    Args:
+        scenario: the fleet and all that is simulated of it; its policy is not used. An engine makes it timed.
+        timed: simulate with a clock; None = where the workload spans time. Untimed runs have a choice of their own, which is
+            then tried in timed runs.
+        current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
+        policies: further policies and presets to compare, beside :data:`OTHERS`; an empty sequence = not even these.
+        objective: what decides, one of :data:`~prefixroute.advise.choice.OBJECTIVES`.
+        slos: promises that the fleet has to keep; none = today's answer times.
+        headroom: what the fleet has to carry beyond the traffic.
+        lifetimes: seconds that an API keeps a prefix after its last use; given where the model is behind one: nothing is routed.
+        vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
+        seeds: runs of each policy, counted from 1, or the seeds themselves.
+
+    Raises:
+        ConfigError: no seed, an unknown objective, a lifetime of 0, or something to vary that cannot be.
+    """
+
+    scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
+    timed: bool | None = None
+    current: AnyPolicy | None = None
+    policies: Sequence[AnyPolicy] | None = None
+    objective: str = "balanced"
+    slos: tuple[Slo, ...] = ()
+    headroom: Headroom = Headroom()  # noqa: RUF009 - frozen
+    lifetimes: tuple[float, ...] = ()
+    vary: Sequence[str] = ()
+    seeds: int | Sequence[int] = 3
+
+    def __post_init__(self) -> None:
+        """Check what is varied and weighed, and the seeds."""
+        sensitivity.check(self.vary)
+        seeds_of(self.seeds)
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
+        for seconds in self.lifetimes:
+            check_float("a lifetime", seconds, 0, above=True)
+
+    @property
+    def runs(self) -> int:
+        """How many runs each policy gets."""
+        return len(seeds_of(self.seeds))
+
+    @property
+    def variants(self) -> int:
+        """How many fleets the figures to vary make."""
+        return sum(1 for setting in self.vary for _ in sensitivity.variants(setting, self.scenario))
+
+    @property
+    def named(self) -> str | None:
+        """Name of the policy in use, as rows have it; None where nobody said."""
+        return None if self.current is None else replace(self.scenario, policy=self.current, label="").policy_name
+
+    @property
+    def in_use(self) -> str:
+        """Name of the policy in use, or of what is taken to be."""
+        return self.named or IN_USE
+
+    @property
+    def further(self) -> list[AnyPolicy]:
+        """Policies to compare beside the advisor's own."""
+        others = () if self.policies is not None and not self.policies else OTHERS
+        return [*([] if self.current is None else [self.current]), *others, *(self.policies or ())]

@@ -1,0 +1,390 @@
+"""Advice in sentences: the headline, what comes first, why, what to expect. One answer for text, page and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from prefixroute.advise import NO_ROUTER, Advice, Backtest, FleetNeed, Flip, Nearest, Remedy, Saving, Sizing
+from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, ROUND_ROBIN, prefill_skew
+from prefixroute.advise.finding import Finding
+from prefixroute.advise.findings import NOTABLE
+from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
+from prefixroute.report.figures import percent, usd
+from prefixroute.report.sentences import finding, step
+from prefixroute.report.times import duration
+
+BUSIEST = "busiest replica"
+"""The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
+RATE = frozenset({"sessions_per_hour", "requests_per_day"})
+"""Assumptions that the rate of requests rests on, and with it dollars a month."""
+BEHIND = MONEY | RATE | {"replicas", CURRENT, "bytes_per_token"}
+"""Assumptions that the figures of an advice rest on."""
+TOLD_IN_THE_OPENING = frozenset({"fleet-size"})
+"""Findings that the opening says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The sentences of an advice.
+
+    Attributes:
+        headline: what to do, in a line.
+        agreement: how far the simulation can be believed: its hits beside those that the log reports.
+        opening: what comes before routing, why this policy, what it saves.
+        deploy: the line to paste; empty without a router.
+        expectation: what to expect, and what that rests on.
+        steps: questions of the decision tree with their answers.
+        findings: severity and text of what else was found.
+        sensitivity: what would change the advice.
+    """
+
+    headline: str
+    agreement: tuple[str, ...]
+    opening: tuple[str, ...]
+    deploy: str
+    expectation: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+    findings: tuple[tuple[str, str], ...]
+    sensitivity: tuple[str, ...]
+
+
+def answer(advice: Advice) -> Answer:
+    """Return an advice in sentences."""
+    return Answer(
+        headline=headline(advice),
+        agreement=() if advice.backtest is None else backtest_lines(advice.backtest),
+        opening=tuple(_opening(advice)),
+        deploy="" if advice.deployment is None else advice.deployment.python,
+        expectation=tuple(_expectation(advice)),
+        steps=tuple(step(one) for one in advice.steps),
+        findings=tuple((one.severity, finding(one)) for one in remaining(advice)),
+        sensitivity=tuple(_flip(one) for one in advice.sensitivity),
+    )
+
+
+def remaining(advice: Advice) -> tuple[Finding, ...]:
+    """Return the findings that the opening does not say."""
+    return tuple(one for one in advice.findings if one.kind not in TOLD_IN_THE_OPENING)
+
+
+def advice_dict(advice: Advice) -> dict[str, Any]:
+    """Return the object of ``advise --json``: the numbers, and the sentences beside them."""
+    said, document = answer(advice), advice.to_dict()
+    document["advice"] = {"verdict": said.headline, "said": [*said.opening, *said.expectation], **document["advice"]}
+    for one, (question, text) in zip(document["steps"], said.steps, strict=True):
+        one |= {"question": question, "answer": text}
+    for one, found in zip(document["findings"], advice.findings, strict=True):
+        one["text"] = finding(found)
+    return document
+
+
+def fleet(advice: Advice) -> str:
+    """Return the fleet advised on: ``8 replicas``."""
+    return replicas(advice.replicas)
+
+
+def replicas(count: int) -> str:
+    """Return a number of replicas with its noun."""
+    return f"{count} replica{'s' * (count != 1)}"
+
+
+def headline(advice: Advice) -> str:
+    """Return what to do, in a line. What comes first comes first."""
+    if advice.lifetimes:
+        return "nothing to route: the model is behind an API"
+    chosen = "no router" if advice.policy == NO_ROUTER else _named(advice)
+    if advice.remedy is not None:
+        then = advice.remedy.policy or advice.policy
+        now = "" if then == advice.policy else f"; until then {chosen}"
+        return f"fix the prompt first, then {chosen if not now else then}{now}"
+    kept = f"keep {chosen}" if advice.policy == advice.in_use else chosen
+    need = advice.need
+    if need is None:
+        return kept
+    if need.then.is_overloaded:
+        return f"{kept}; but {replicas(need.replicas)} cannot keep up"
+    if need.is_smaller:
+        return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough, {_reserve(need)} included"
+    return kept
+
+
+def _named(advice: Advice) -> str:
+    parameters = {} if advice.deployment is None else advice.deployment.parameters
+    given = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    name = advice.policy.partition(":")[0] if given else advice.policy
+    return name + (f" ({given})" if given else "")
+
+
+def _reserve(need: FleetNeed) -> str:
+    room = need.headroom
+    parts = [f"{room.spare} spare"] * bool(room.spare)
+    parts += [f"a reserve of {100 * (1 / room.utilization - 1):.0f} %"] * (room.utilization < 1)
+    return " and ".join(parts) or "nothing spare"
+
+
+def _opening(advice: Advice) -> Iterator[str]:
+    """Yield what is said first."""
+    if advice.lifetimes:
+        yield from _api(advice)
+        return
+    if advice.remedy is not None:
+        yield _remedy(advice.remedy, _rate(advice))
+    if advice.need is not None:
+        yield _need(advice.need)
+    yield because(advice)
+    if advice.saving is not None:
+        yield _saving(advice.saving, _rate(advice))
+    nearest = margin(advice)
+    if nearest:
+        yield nearest
+
+
+def _api(advice: Advice) -> Iterator[str]:
+    kept = "; ".join(f"{percent(one.recompute_ratio)} if kept for {duration(one.seconds)}" for one in advice.lifetimes)
+    floor = advice.row.floor or 0.0
+    yield f"Prompt tokens that are computed again, by how long the API keeps a prefix after its last use: {kept}; {percent(floor)} if for ever."
+    yield (
+        "Send one of the calls that share a prefix first, so that its cache entry exists, and the others in parallel after it. "
+        "`prefixroute plan` orders them."
+    )
+
+
+def because(advice: Advice) -> str:
+    """Return the reason in a sentence: what is chosen beside what is in use."""
+    row, chosen, compared = advice.row, advice.row.policy, advice.comparison
+    if row.replicas == 1:
+        return "One replica has nothing to route: its own prefix cache reuses what there is to reuse."
+    if chosen in LOAD_ONLY:
+        best = min(compared.rows, key=lambda other: other.recompute_ratio)
+        if row.recompute_ratio - best.recompute_ratio > NOTABLE:
+            return (
+                f"{best.policy} would recompute {percent(best.recompute_ratio)} of the prompt tokens instead of "
+                f"{percent(row.recompute_ratio)}, but {_but(advice, best.policy)}."
+            )
+        return "No prefix-aware routing is needed: what it would add is within the noise, or too little to matter."
+    other = compared.row(ROUND_ROBIN if chosen == advice.in_use else advice.in_use)
+    than = "round robin" if other.policy == ROUND_ROBIN else other.policy
+    why = (
+        "It shares prefill out better"
+        if prefill_skew(row) < prefill_skew(other)
+        else "It does not rest on the order of requests"
+    )
+    if chosen == advice.in_use:
+        why = "What is in use is good"
+    elif row.recompute_ratio < other.recompute_ratio:
+        why = "It saves prefill"
+    return (
+        f"{why}: {percent(row.recompute_ratio)} of the prompt tokens are computed again, {than} recomputes "
+        f"{percent(other.recompute_ratio)}. Mean time to first token: {duration(row.ttft_mean_s)} instead of "
+        f"{duration(other.ttft_mean_s)}. The busiest replica has {prefill_skew(row):.2f} times the mean of the prefill time "
+        f"({than}: {prefill_skew(other):.2f})."
+    )
+
+
+def _but(advice: Advice, policy: str) -> str:
+    """Return why a policy that recomputes less is not taken."""
+    compared, chosen = advice.comparison, advice.row.policy
+    if compared.is_overloaded(policy) and not compared.is_overloaded(chosen):
+        return "its busiest replica cannot keep up"
+    if compared.gap(policy, chosen, METRIC).low > 0:
+        return "costs more at its busiest replica"
+    if compared.gap(policy, chosen, "ttft_mean_s").low > 0:
+        return "answers later"
+    return "the difference is within the noise"
+
+
+def margin(advice: Advice) -> str:
+    """Return how far the next policies are, in dollars of prefill with capacity bought for the busiest replica."""
+    compared, chosen = advice.comparison, advice.row.policy
+    own = advice.row.usd_per_million_requests_busiest
+    gaps = {row.policy: compared.gap(row.policy, chosen, METRIC) for row in compared.rows if row.policy != chosen}
+    alike = [name for name, gap in gaps.items() if not gap.excludes_zero and abs(gap.value) <= 0.1 * own]
+    lines = []
+    if alike:
+        lines.append(f"By cost, {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} within the noise of {chosen}.")
+    cheaper = [name for name, gap in gaps.items() if gap.high < 0 and gap.value < -MATERIAL * own]
+    if cheaper:
+        told = ", ".join(f"{name} (${usd(-gaps[name].value)} less)" for name in cheaper)
+        lines.append(f"Cheaper per million requests, beyond the noise: {told}; see below why not.")
+    worse = [name for name, gap in gaps.items() if gap.low > 0]
+    if worse:
+        near = min(worse, key=lambda name: gaps[name].value)
+        gap = gaps[near]
+        lines.append(
+            f"The next that costs more, {near}: ${usd(gap.value)} per million requests (95 % interval {usd(gap.low)} to {usd(gap.high)})."
+        )
+    return " ".join(lines)
+
+
+def _remedy(remedy: Remedy, rate: str) -> str:
+    saved = ""
+    if remedy.usd_per_million_requests is not None:
+        month = "" if remedy.usd_per_month is None else f", ${remedy.usd_per_month:,.0f} a month at {rate}"
+        saved = (
+            f", which saves ${usd(remedy.usd_per_million_requests)} of prefill per million requests{month} ({BUSIEST})"
+        )
+    routed = "" if remedy.policy is None else f" with {remedy.policy}"
+    return (
+        f"Fix the prompt first (see [fix first] below): {percent(remedy.recompute_ratio)} of the prompt tokens computed again "
+        f"become {percent(remedy.recompute_ratio_fixed)}{routed}{saved}. No routing can do that."
+    )
+
+
+def _saving(saving: Saving, rate: str) -> str:
+    month = saving.usd_per_month
+    monthly = "" if month is None else f", ${abs(month):,.0f} a month at {rate}"
+    less = f"{100 * abs(saving.share):.0f} % {'more' if saving.share < 0 else 'less'}"
+    return (
+        f"Against {saving.against}: {less} prefill capacity, ${usd(abs(saving.usd_per_million_requests))} per million "
+        f"requests{monthly} ({BUSIEST})."
+    )
+
+
+def _need(need: FleetNeed) -> str:
+    """Return how many replicas are needed, and why."""
+    parts = [_today(need), _enough(need), _spare(need), _routing(need), _looked_at(need)]
+    return " ".join(filter(None, parts))
+
+
+def _today(need: FleetNeed) -> str:
+    if need.then.is_overloaded:
+        return (
+            f"{replicas(need.replicas)} cannot keep up with {need.policy}: requests come faster than they are served."
+        )
+    if need.now.is_overloaded:
+        return (
+            f"With {need.today}, requests come faster than they are served, so its times are no promise; with {need.policy} the "
+            "fleet keeps up."
+        )
+    return ""
+
+
+def _enough(need: FleetNeed) -> str:
+    size, slowest = need.size, _times(need)
+    if size.replicas is None:
+        return f"Up to {4 * need.replicas} replicas do not keep the promise."
+    if need.is_smaller:
+        return f"{size.replicas} of the {replicas(need.replicas)} are enough: with {need.policy}, {slowest}."
+    if size.replicas == need.replicas:
+        return f"All {need.replicas} replicas are needed: with {need.policy}, {slowest}."
+    return f"{replicas(size.replicas)} are needed: with {need.policy}, {slowest}."
+
+
+def _times(need: FleetNeed) -> str:
+    """Return the times on the fleet that is enough, beside today's."""
+    told = [
+        f"{slo.time.upper()} p{slo.percentile:g} is {duration(there)}"
+        + ("" if need.now.is_overloaded else f" (today, {need.today} on {need.replicas}: {duration(now)})")
+        for slo, there, now in zip(need.asked, need.there.seconds, need.now.seconds, strict=True)
+        if there > 0
+    ]
+    return ", ".join(told) or "they keep up"
+
+
+def _spare(need: FleetNeed) -> str:
+    size, room = need.size, need.headroom
+    if size.replicas is None or size.least is None:
+        return ""
+    bare = f"{size.least} would do with nothing spare"
+    peak = f", {size.at_peak} with arrivals {1 / room.utilization:.3g} times as fast" if room.utilization < 1 else ""
+    failure = f"; {room.spare} may fail" if room.spare else ""
+    return f"That includes a reserve ({bare}{peak}{failure})." if room.spare or room.utilization < 1 else ""
+
+
+def _routing(need: FleetNeed) -> str:
+    """Return whether routing is why fewer replicas would do; nothing where they would not."""
+    if need.alike is None:
+        return ""
+    why = "does too: routing is not the reason" if need.alike else "does not: routing is the reason"
+    return f"{need.today} on as few {why}."
+
+
+def _looked_at(need: FleetNeed) -> str:
+    part = need.part
+    saved = f"That is ${need.saved_usd_per_month:,.0f} a month less. " if need.saved_usd_per_month else ""
+    basis = (
+        "the whole trace"
+        if part.whole
+        else f"the busiest {part.requests:,} requests ({part.times_mean:.2f} times the mean rate of tokens)"
+    )
+    return f"{saved}Timed simulation of {basis}; see `prefixroute size` for another promise."
+
+
+def _expectation(advice: Advice) -> Iterator[str]:
+    """Yield what to expect of the advised policy, and what that rests on."""
+    row = advice.row
+    waiting = "prefill alone" if row.queue_mean_s is None else "waiting included"
+    if not advice.lifetimes:
+        yield (
+            f"Expected: {percent(row.recompute_ratio)} of prompt tokens computed again (no routing can go below "
+            f"{percent(row.floor or 0)}), TTFT {duration(row.ttft_p50_s)} median and {duration(row.ttft_p99_s)} p99 "
+            f"({waiting}), ${usd(row.usd_per_million_requests_busiest)} of prefill per million requests ({BUSIEST}, "
+            f"with {prefill_skew(row):.2f} x the mean of prefill time)."
+        )
+    names = [item.name for item in defaults(BEHIND | TIMED if advice.need else BEHIND, advice.comparison.assumptions)]
+    if names:
+        yield f"ASSUMED behind these figures: {', '.join(names)}."
+
+
+def _rate(advice: Advice) -> str:
+    invented = ", ".join(item.name for item in defaults(RATE, advice.comparison.assumptions))
+    return f"an assumed rate (ASSUMED {invented})" if invented else "the workload's rate"
+
+
+def _flip(flip: Flip) -> str:
+    value = "unlimited" if flip.value is None else f"{flip.value:,.6g}"
+    units = {"capacity": " tokens a replica", "price": " $ per GPU and hour"}
+    changed = f"{flip.setting} {value}{'' if flip.value is None else units.get(flip.setting, '')}"
+    advised = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
+    return (
+        f"{changed}: {advised}, {percent(flip.recompute_ratio)} recomputed, ${usd(flip.usd_per_million_requests_busiest)} per "
+        "million requests"
+    )
+
+
+AGREEMENT = {
+    "agrees": "agrees with the log",
+    "roughly": "agrees with the log roughly",
+    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
+}
+
+
+def backtest_lines(tested: Backtest) -> tuple[str, ...]:
+    """Return a backtest in sentences."""
+    share = 100 * tested.compared / tested.requests
+    guessed = [item.name for item in tested.assumptions if item.assumed and item.name in ("policy", "replicas")]
+    marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
+    first = (
+        f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: {percent(tested.reported)} of "
+        f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
+        f"The simulation {AGREEMENT[tested.verdict]}."
+    )
+    return (first,) if tested.nearest is None else (first, _nearest(tested.nearest))
+
+
+def _nearest(nearest: Nearest) -> str:
+    hits = f"{percent(nearest.simulated)}, requests differ by {nearest.mean_error_tokens:,.0f} tokens in the mean"
+    found = f"Nearest of those tried: {nearest.policy} with {_capacity(nearest.capacity_tokens)} a replica, {hits}."
+    if nearest.edge is not None:
+        more = "fewer" if nearest.edge == "smallest" else "more"
+        return f"{found} Even the {nearest.edge} capacity does not explain the log: it reports {more} hits than that."
+    if nearest.told_apart:
+        return found
+    up = "up" if nearest.high is None else f"to {_capacity(nearest.high)}"
+    return f"{found} The log does not tell the capacity: from {_capacity(nearest.low)} {up} the hits are the same."
+
+
+def _capacity(tokens: int | None) -> str:
+    return "unlimited caches" if tokens is None else f"{tokens:,} tokens"
+
+
+def sized(found: Sizing) -> str:
+    """Return what a sizing says, in a line."""
+    enough = [one for one in found.fleets if one.replicas is not None]
+    if not enough:
+        return f"{found.workload}: no fleet that was tried keeps the promise"
+    best = min(enough, key=lambda one: (one.replicas or 0, found.fleets.index(one)))
+    promised = " and ".join(map(str, found.slos)) or "requests served as fast as they come"
+    return f"{found.workload}: {best.replicas} replicas with {best.policy} for {promised}"

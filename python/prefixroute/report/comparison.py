@@ -1,0 +1,76 @@
+"""Pages and pictures of a comparison and of a sizing."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from prefixroute.advise import Comparison, Sizing
+from prefixroute.report import html
+from prefixroute.report.answer import sized
+from prefixroute.report.charts import bars, charts
+from prefixroute.report.drawing import Chart, svg
+from prefixroute.report.study import Study
+from prefixroute.report.table import compared, floor_line, losses, remarks, sizes, times
+from prefixroute.report.verdicts import verdict
+
+
+def comparison_page(found: Comparison) -> str:
+    """Return the page of a comparison. Equal comparisons give equal bytes."""
+    study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
+    drawings = {title: svg(chart) for title, chart in charts(study).items()}
+    deciding, *others = drawings
+    split = losses(found)
+    floor = found.rows[0].floor
+    parts = [
+        html.paragraph(verdict(found)),
+        html.legend(study.policies),
+        html.figures({deciding: drawings[deciding]}),
+        html.heading("Compared"),
+        html.table(compared(found, f"differences from {found.reference}, intervals over {found.clusters:,} sessions")),
+        *([] if floor is None else [html.paragraph(floor_line(floor, found.assumptions), soft=True)]),
+        html.table(times(found)),
+        *([] if split is None else [html.table(split)]),
+        html.figures({title: drawings[title] for title in others}),
+        html.heading("What this rests on"),
+        html.assumptions(found.assumptions),
+        *(html.paragraph(note, soft=True) for note in found.notes),
+    ]
+    return html.document(_compared(found), parts)
+
+
+def comparison_picture(found: Comparison) -> tuple[str, dict[str, Chart], list[str]]:
+    """Return the title, the charts and the remarks of a picture."""
+    study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
+    return _compared(found), charts(study), [verdict(found), *remarks(found.assumptions, found.notes)]
+
+
+def _compared(found: Comparison) -> str:
+    best = found.winner or f"{', '.join(found.leaders[:3])} within the noise"
+    return f"{found.workload} on {found.rows[0].replicas} replicas: {best}"
+
+
+def sizing_page(found: Sizing, most: int) -> str:
+    """Return the page of a sizing. Equal sizings give equal bytes."""
+    table = sizes(found, most)
+    parts = [
+        html.figures({title: svg(chart) for title, chart in sizing_charts(found).items()}),
+        html.table(table),
+        html.heading("What this rests on"),
+        html.assumptions(found.assumptions),
+        *(html.paragraph(note, soft=True) for note in found.notes),
+    ]
+    return html.document(sized(found), parts)
+
+
+def sizing_picture(found: Sizing) -> tuple[str, dict[str, Chart], list[str]]:
+    """Return the title, the charts and the remarks of a picture."""
+    return sized(found), sizing_charts(found), remarks(found.assumptions, found.notes)
+
+
+def sizing_charts(found: Sizing) -> dict[str, Chart]:
+    """Return the chart of the replicas to buy, where any number was enough."""
+    rows = [{"policy": one.policy, "value": one.replicas} for one in found.fleets if one.replicas is not None]
+    if not rows:
+        return {}
+    policies = [one.policy for one in found.fleets]
+    return {"Replicas to buy": bars(policies, alt.InlineData(values=rows), alt.InlineData(values=[]), "replicas")}

@@ -1,0 +1,32 @@
+"""Figures as people read them: shares, dollars, and differences with their intervals."""
+
+from __future__ import annotations
+
+import math
+
+from prefixroute.advise import Interval
+
+
+def percent(share: float) -> str:
+    """Return a share as text: ``12.3 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def usd(amount: float) -> str:
+    """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
+    return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
+
+
+def gap(interval: Interval, factor: float = 1.0) -> str:
+    """Return ``+1.23 [+1.10, +1.36]`` in a unit ``factor`` times as small; empty where there is no difference.
+
+    Three digits matter: large numbers have no decimals.
+    """
+    if interval.value == interval.low == interval.high == 0:
+        return ""
+    value, low, high = (factor * end for end in (interval.value, interval.low, interval.high))
+    known = math.isfinite(low) and math.isfinite(high)
+    largest = max(abs(value), abs(low), abs(high)) if known else abs(value)
+    digits = 0 if largest >= 100 else 1 if largest >= 10 else 2  # noqa: PLR2004
+    ends = f"[{low:+,.{digits}f}, {high:+,.{digits}f}]" if known else "(interval not known)"
+    return f"{value:+,.{digits}f} {ends}"

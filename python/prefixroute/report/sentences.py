@@ -1,0 +1,369 @@
+"""Findings and steps as sentences: one function for each kind, whatever shows them. The numbers are those of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prefixroute.advise import Finding, Step
+from prefixroute.report.figures import percent, usd
+from prefixroute.report.times import duration
+
+Evidence = Any
+"""A mapping of one kind of finding; each function below knows the names that its kind has."""
+
+SHORT = {
+    "recompute_ratio": "recomputed tokens",
+    "ttft_mean_s": "mean time to first token",
+    "usd_per_million_requests_busiest": "dollars",
+}
+"""What is judged, in a word."""
+
+
+def finding(found: Finding) -> str:
+    """Return a finding as sentences."""
+    return FINDINGS[found.kind](found.evidence)
+
+
+def step(taken: Step) -> tuple[str, str]:
+    """Return the question of a step and its answer."""
+    question, answer = STEPS[taken.kind]
+    return question, answer(taken.evidence)
+
+
+def _broken_prefix(found: Evidence) -> str:
+    return (
+        f"{100 * found['share']:.0f} % of the turns after a session's first differ from their own history after "
+        f"{found['tokens']:,} tokens, within the next {found['block_size']}. Look for a date, an id or a shuffled list there, and "
+        f"move it to the end. The floor would fall from {percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed. "
+        "Routing cannot correct this."
+    )
+
+
+def _volatile_head(found: Evidence) -> str:
+    article = "an" if found["what"][0] in "aeiou" else "a"
+    return (
+        f"{100 * found['share']:.0f} % of the prompts have {article} {found['what']} that changes, about {found['tokens']:,} tokens "
+        "after their start. Nothing behind it is shared. With a constant in its place the floor falls from "
+        f"{percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed: move it to the end. Routing cannot correct this."
+    )
+
+
+def _several_models(found: Evidence) -> str:
+    return (
+        f"Requests ask for {found['models']} models. All are priced as one here, and every replica is taken to serve them all. "
+        "Where each model has replicas of its own, split the trace and ask for each."
+    )
+
+
+def _shorter_than_a_block(found: Evidence) -> str:
+    return (
+        f"{100 * found['share']:.0f} % of the prompts are shorter than one block of {found['block_size']} tokens: nothing of them "
+        "is ever cached."
+    )
+
+
+def _large_blocks(found: Evidence) -> str:
+    return (
+        f"A block has {found['block_size']:,} tokens: that is the smallest prefix that a cache reuses. Shorter heads in common "
+        "save nothing."
+    )
+
+
+def _head_shorter_than_a_block(found: Evidence) -> str:
+    return (
+        f"Prompts begin with about {found['head_tokens']:,} tokens in common, {100 * found['share']:.0f} % of them, which is less "
+        f"than one block of {found['block_size']}: engines cache whole blocks, so nothing of it is shared, whatever the routing."
+    )
+
+
+def _hottest(found: Evidence) -> str:
+    who = (
+        f"The hottest head ({found['head_tokens']:,} tokens, hash {found['name'][:8]})"
+        if found["who"] == "head"
+        else f"The hottest {found['who']}, {found['name']},"
+    )
+    return (
+        f"{who} has {percent(found['requests'])} of the requests and {percent(found['tokens'])} of the prompt tokens."
+    )
+
+
+def _session_key(found: Evidence) -> str:
+    if found["inferred"]:
+        return (
+            "Requests carry no session key, or hardly any do: sessions were inferred from prompts that extend earlier ones. The "
+            "session policy needs a key in the request (a header, a user or conversation id)."
+        )
+    return f"{100 * found['keyless']:.0f} % of the requests have no session key and are routed by load alone."
+
+
+def _capacity(found: Evidence) -> str:
+    return (
+        f"A cache of {found['capacity_tokens']:,} tokens a replica is too small for this traffic: caches that never evict would "
+        f"recompute {percent(found['recompute_ratio_infinite'])} instead of {percent(found['recompute_ratio'])}. More memory, more "
+        "replicas or a CPU tier gain what routing cannot."
+    )
+
+
+def _overload(found: Evidence) -> str:
+    return (
+        f"{100 * found['waiting']:.0f} % of the time to first token is waiting for one of the {found['replicas']} replicas: the "
+        "fleet has no reserve at this rate. See `prefixroute size`."
+    )
+
+
+def _skew(found: Evidence) -> str:
+    return (
+        f"The busiest replica has {found['prefill_skew']:.2f} times the mean of the prefill time, and {found['skew']:.2f} times the "
+        "mean of the requests: capacity must be bought for it."
+    )
+
+
+def _behind(found: Evidence) -> str:
+    return (
+        f"{found['policy']} sends requests to {found['behind']} of {found['replicas']} replicas faster than they serve them. Waiting "
+        f"there grows with the length of the log: p99 of {duration(found['ttft_p99_s'])} is no bound."
+    )
+
+
+def _losses(found: Evidence) -> str:
+    parts = (("first_sight", "new to every replica"), ("elsewhere", "held by another replica"), ("evicted", "evicted"))
+    said = ", ".join(
+        f"{percent(found[f'{name}_share'])} {words} (${usd(found[f'{name}_usd_per_million_requests'])})"
+        for name, words in parts
+    )
+    return f"Prompt tokens that {found['policy']} computes, and dollars per million requests: {said}."
+
+
+def _not_kept(found: Evidence) -> str:
+    if found["why"] == "overloaded":
+        return (
+            f"{found['policy']}, which is in use, cannot keep up: requests come faster than it serves them, so its times are no "
+            "promise."
+        )
+    better = " and ".join(SHORT[metric] for metric in found["metrics"].split(","))
+    return f"{found['policy']}, which is in use, is worse than {found['by']} in {better}, and better in nothing, beyond the noise."
+
+
+def _tradeoff(found: Evidence) -> str:
+    said = {
+        "recompute_ratio": (percent(found["recompute_ratio"]), percent(found["recompute_ratio_chosen"]), "recomputed"),
+        "ttft_mean_s": (duration(found["ttft_mean_s"]), duration(found["ttft_mean_s_chosen"]), "mean TTFT"),
+        "usd_per_million_requests_busiest": (
+            f"${usd(found['usd_per_million_requests_busiest'])}",
+            f"${usd(found['usd_per_million_requests_busiest_chosen'])}",
+            "per million requests",
+        ),
+    }
+
+    def listed(metrics: str) -> str:
+        figures = (said[metric] for metric in metrics.split(","))
+        return " and ".join(f"{unit} {own} instead of {other}" for own, other, unit in figures)
+
+    return (
+        f"{found['policy']} is better than {found['chosen']} in one respect ({listed(found['better'])}) and worse in another "
+        f"({listed(found['worse'])})."
+    )
+
+
+def _objectives(found: Evidence) -> str:
+    other = [f"`--objective {name}` takes {found[name]}" for name in ("cost", "ttft", "balanced") if name in found]
+    return f"Objectives disagree. {found['objective']} takes {found['policy']}; {', '.join(other)}."
+
+
+def _minimum_match(found: Evidence) -> str:
+    told = [
+        f"{what} {after} instead of {before}"
+        for what, before, after in (
+            ("recomputes", percent(found["recompute_ratio_default"]), percent(found["recompute_ratio"])),
+            ("has a request skew of", f"{found['skew_default']:.2f}", f"{found['skew']:.2f}"),
+            ("has a mean TTFT of", duration(found["ttft_mean_s_default"]), duration(found["ttft_mean_s"])),
+        )
+        if before != after
+    ]
+    heads = (
+        f"{found['heads']} groups of prompts share heads of up to"
+        if found["heads"] > 1
+        else "Most prompts share a head of"
+    )
+    why = (
+        f"{heads} {found['head_tokens']:,} tokens, so a match of {found['default_tokens']:,} says nothing"
+        if found["head_tokens"] >= found["default_tokens"]
+        else f"{100 * found['short_hits']:.0f} % of prompt tokens lie in shared prefixes below {found['default_tokens']:,} tokens"
+    )
+    if found["taken"]:
+        verdict = ": use it"
+    elif not found["advised"]:
+        verdict = ""
+    elif found["better"]:
+        verdict = ": it is cheaper, but not better by the objective"
+    else:
+        verdict = ": it is no better beyond the noise, keep the default"
+    return (
+        f"{why}. With a minimum match of {found['min_match_tokens']:,} tokens cache-aware "
+        f"{' and '.join(told) or 'gives the same'}{verdict}."
+    )
+
+
+def _coincidence(found: Evidence) -> str:
+    return (
+        f"Round robin recomputes {percent(found['round_robin'])} and least-loaded, which knows as little, "
+        f"{percent(found['least_loaded'])}: sessions come in an order that happens to fit the number of replicas. Another number "
+        "of replicas, or one request more, would end that."
+    )
+
+
+def _noise(found: Evidence) -> str:
+    return (
+        f"{found['sessions']:,} sessions do not tell any of the policies apart: either nothing is shared that routing could use, or "
+        "the trace is too short."
+    )
+
+
+def _idle_replicas(found: Evidence) -> str:
+    return idle(found["policy"], found["idle"], found["replicas"], found.get("why"), found)
+
+
+def idle(policy: str, count: int, replicas: int, why: str | None, figures: Any) -> str:
+    """Return that a policy leaves replicas idle, and why where it is known (``tokens`` and ``head_tokens`` are in ``figures``)."""
+    shared = "the {head_tokens:,} tokens that most prompts begin with"
+    reasons = {
+        "minimum-match": f": its minimum match of {{tokens:,}} tokens is within {shared}, so that any prompt follows the first",
+        "hashed-head": f": it hashes {{tokens:,}} tokens, which is within {shared}",
+    }
+    because = reasons[why].format(tokens=figures["tokens"], head_tokens=figures["head_tokens"]) if why else ""
+    return f"{policy} leaves {count} of {replicas} replicas nearly idle{because}."
+
+
+def _another_policy(found: Evidence) -> str:
+    better = " and ".join(SHORT[metric] for metric in found["metrics"].split(","))
+    gap = found["usd_per_million_requests"]
+    return (
+        f"{found['policy']}, another router's rule, is better than {found['chosen']} in {better} and worse in nothing, beyond the "
+        f"noise: {percent(found['recompute_ratio'])} recomputed, ${usd(abs(gap))} {'less' if gap < 0 else 'more'} per million requests."
+    )
+
+
+def _backtest(found: Evidence) -> str:
+    return (
+        f"The simulation does not explain the log: {percent(found['simulated'])} of prompt tokens hit instead of "
+        f"{percent(found['reported'])}. The rest is only as good as policy, replicas and capacity are those of the log."
+    )
+
+
+def _several_routers(found: Evidence) -> str:
+    small = "small" if found["told_apart"] else "within the noise"
+    needed = (
+        "The front must be sticky, too"
+        if found["needed"]
+        else f"The front need not be sticky: the difference is {small}"
+    )
+    return (
+        f"{found['routers']} routers that share nothing recompute {percent(found['round_robin'])} behind a round-robin front and "
+        f"{percent(found['sticky'])} behind one that keeps a session on one router. {needed}."
+    )
+
+
+def _clock(found: Evidence) -> str:
+    part = "all" if found["whole"] else "the busiest"
+    return (
+        f"Timed runs on {part} {found['requests']:,} requests advise {found['timed']} instead. Untimed, {found['policy']} balances "
+        f"`{found['load']}` (skew {found['skew']:.2f}, {percent(found['recompute_ratio'])} recomputed). Timed, it balances "
+        f"`{found['load_timed']}`, as a Router does, and has skew {found['skew_timed']:.2f} with "
+        f"{percent(found['recompute_ratio_timed'])} recomputed and a mean TTFT of {duration(found['ttft_mean_s_timed'])}; "
+        f"{found['timed']} has {found['skew_instead']:.2f}, {percent(found['recompute_ratio_instead'])} and "
+        f"{duration(found['ttft_mean_s_instead'])}. Trust the timed runs."
+    )
+
+
+def _fleet_size(found: Evidence) -> str:
+    if found["overloaded"]:
+        return "The fleet cannot keep up under the advised policy."
+    return f"{found['replicas']} replicas are enough." if found["smaller"] else "The fleet is needed as it is."
+
+
+FINDINGS: dict[str, Callable[[Evidence], str]] = {
+    "another-policy": _another_policy,
+    "backtest": _backtest,
+    "behind": _behind,
+    "broken-prefix": _broken_prefix,
+    "capacity": _capacity,
+    "clock": _clock,
+    "coincidence": _coincidence,
+    "fleet-size": _fleet_size,
+    "head-shorter-than-a-block": _head_shorter_than_a_block,
+    "hottest": _hottest,
+    "idle-replicas": _idle_replicas,
+    "large-blocks": _large_blocks,
+    "losses": _losses,
+    "minimum-match": _minimum_match,
+    "noise": _noise,
+    "not-kept": _not_kept,
+    "objectives": _objectives,
+    "overload": _overload,
+    "session-key": _session_key,
+    "several-models": _several_models,
+    "several-routers": _several_routers,
+    "shorter-than-a-block": _shorter_than_a_block,
+    "skew": _skew,
+    "tradeoff": _tradeoff,
+    "volatile-head": _volatile_head,
+}
+"""The sentences of each kind of finding."""
+
+
+def _own_replicas(found: Evidence) -> str:
+    return (
+        f"Your own, {found['replicas']}. Behind an API (`--lifetimes`) nothing can be routed: send one of the calls that share a "
+        "prefix first, so that its cache entry exists, and the others in parallel after it."
+    )
+
+
+def _two_or_more(found: Evidence) -> str:
+    if found["replicas"] == 1:
+        return "No: one. The engine's own prefix cache is all there is, and it needs no router."
+    return f"Yes, {found['replicas']}."
+
+
+def _system_prompt(found: Evidence) -> str:
+    answer = "Yes, or routing cannot use the rest" if found["alone"] else "No"
+    measured = "" if found["policy"] == "round-robin" else f"{found['policy']} {percent(found['chosen'])}, "
+    heads = f"{found['heads']} heads of up to" if found["heads"] > 1 else "a head of"
+    return (
+        f"{answer}. Of the prompt tokens {percent(found['shared_head'])} lie in {heads} {found['head_tokens']:,} tokens; beyond that "
+        f"{percent(found['shared_session'])} are shared with the own session and {percent(found['shared_others'])} with others. "
+        f"Round robin recomputes {percent(found['round_robin'])}, {measured}the floor is {percent(found['floor'])}."
+    )
+
+
+def _conversations(found: Evidence) -> str:
+    measured = (
+        f"cache-aware recomputes {percent(found['cache_aware'])} at a request skew of {found['cache_aware_skew']:.2f}"
+    )
+    if found["session"] is None:
+        return f"Not known: requests carry no session key. Measured: {measured}."
+    but = "." if found["apart"] == found["by_session"] else ", but"
+    keyed = f"session recomputes {percent(found['session'])} at a request skew of {found['session_skew']:.2f}"
+    return f"{'Yes' if found['apart'] else 'No'}{but} {keyed}, {measured}."
+
+
+def _shared_prefixes(found: Evidence) -> str:
+    measured = (
+        f"{found['policy']} recomputes {percent(found['recompute_ratio'])} at a request skew of {found['skew']:.2f}"
+    )
+    if found["across_sessions"]:
+        return f"Yes: prefixes are shared across sessions. {measured}."
+    return (
+        "No, but keeping each conversation on one replica needs more capacity at the busiest, or requests carry no key. "
+        f"{measured}."
+    )
+
+
+STEPS: dict[str, tuple[str, Callable[[Evidence], str]]] = {
+    "own-replicas": ("An API, or your own replicas?", _own_replicas),
+    "two-or-more": ("Two replicas or more?", _two_or_more),
+    "system-prompt": ("Is a system prompt the only shared prefix?", _system_prompt),
+    "conversations": ("Do prefixes split only by conversation?", _conversations),
+    "shared-prefixes": ("Documents, agents or few-shot trees?", _shared_prefixes),
+}
+"""The question of each step of the decision tree, and its answer."""

@@ -1,0 +1,55 @@
+"""Verdicts in words: of a policy beside the reference, of a winner, of what decides."""
+
+from __future__ import annotations
+
+from prefixroute.advise import Comparison
+from prefixroute.advise.choice import MATERIAL
+from prefixroute.advise.idle import Idle
+
+METRICS = {
+    "recompute_ratio": "the share of prompt tokens computed again",
+    "ttft_mean_s": "the mean time to first token",
+    "ttft_p50_s": "the median time to first token",
+    "ttft_p90_s": "the p90 of time to first token",
+    "ttft_p99_s": "the p99 of time to first token",
+    "usd_per_million_requests": "dollars of prefill",
+    "usd_per_million_requests_busiest": "dollars of prefill, bought for the busiest replica",
+}
+"""What decides, in words."""
+
+
+def judgement(found: Comparison, policy: str) -> str:
+    """Return how a policy stands to the reference by what decides, and what else must be said of it in the same breath."""
+    verdict = found.difference(policy).verdict
+    value, own = (getattr(found.row(name), found.metric) for name in (policy, found.reference))
+    small = abs(value - own) <= MATERIAL * own
+    words = {
+        "reference": "reference",
+        "tie": "within the noise",
+        "worse": f"worse, by less than {100 * MATERIAL:.0f} %" if small else "worse",
+        "better": f"better, by less than {100 * MATERIAL:.0f} %" if small else "better",
+    }
+    lowest = min(getattr(row, found.metric) for row in found.rows)
+    said = "lowest" if verdict == "reference" and own == lowest else words[verdict]
+    remarks = [remark(one) for one in found.idle if one.policy == policy]
+    if found.is_overloaded(policy):
+        count, every = found.behind.get(policy, 0), found.row(policy).replicas
+        remarks.append(f"{count} of {every} replicas cannot keep up" if count else "cannot keep up")
+    joint = ", " if verdict == "worse" else ", but "
+    return said + joint * bool(remarks) + ", ".join(remarks)
+
+
+def remark(idle: Idle) -> str:
+    """Return that a policy leaves replicas idle, in a few words."""
+    return f"{idle.idle} of {idle.replicas} replicas nearly idle"
+
+
+def verdict(found: Comparison) -> str:
+    """Return what a comparison says, in a sentence."""
+    if len(found.rows) == 1:
+        return f"{found.reference} stands alone: name a second policy to compare it with."
+    if found.winner:
+        said = judgement(found, found.winner).replace("lowest", "best", 1)
+    else:
+        said = f"no winner: {', '.join(found.leaders)} are within the noise"
+    return f"By {METRICS[found.metric]}, {f'{found.winner} is {said}' if found.winner else said}."
