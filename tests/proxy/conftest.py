@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from examples.proxy.fake_engine import Behaviour
 from loopback import Engine, Proxy, Scripted
+
+from prefixroute.testing import Behaviour
 
 
 @pytest.fixture

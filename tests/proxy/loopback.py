@@ -55,7 +55,7 @@ class Engine:
 
     def start(self) -> None:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.behaviour.items()]
-        command = [sys.executable, "-m", "examples.proxy.fake_engine", f"--port={self.port}", *flags]
+        command = [sys.executable, "-m", "prefixroute.testing", f"--port={self.port}", *flags]
         self.process = subprocess.Popen(command, cwd=ROOT)
 
     def wait(self) -> Self:

@@ -42,3 +42,20 @@ def test_the_past_and_never_are_refused(at: float) -> None:
     queue.run()
     with pytest.raises(ValueError, match="an event must lie in"):
         queue.schedule(at, lambda: None)
+
+
+def test_time_can_be_let_pass_up_to_a_moment() -> None:
+    queue, ran = EventQueue(), []
+    for at in (1.0, 2.0, 4.0):
+        queue.schedule(at, ran.append, at)
+    queue.schedule(2.0, queue.schedule, 2.5, ran.append, 2.5)
+    assert queue.next_at == 1.0
+    queue.run_until(3.0)
+    assert (ran, queue.now, queue.next_at) == ([1.0, 2.0, 2.5], 3.0, 4.0)
+    queue.run_until(1.0)
+    assert queue.now == 3.0
+    queue.run()
+    assert queue.next_at is None
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            queue.run_until(wrong)

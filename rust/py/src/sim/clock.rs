@@ -41,6 +41,21 @@ impl EventQueue {
     pub fn time(&self) -> f64 {
         self.lock().now()
     }
+
+    fn run_while<F>(&self, py: Python<'_>, mut next: F) -> PyResult<()>
+    where
+        F: FnMut(&mut core::EventQueue<Action>) -> Option<Action>,
+    {
+        loop {
+            let Some(action) = next(&mut self.lock()) else { return Ok(()) };
+            match action {
+                Action::Step(engine, version) => ReplicaEngine::end(engine.bind(py), version)?,
+                Action::Call(function, arguments) => {
+                    function.call1(py, arguments)?;
+                }
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -81,17 +96,26 @@ impl EventQueue {
         self.put(at, Action::Call(action, arguments))
     }
 
+    /// Second at which the next event falls due; None if none is pending.
+    #[getter]
+    fn next_at(&self) -> Option<f64> {
+        self.lock().next_at()
+    }
+
     /// Run events until none is left. An event may schedule others; one that raises ends the run.
     fn run(&self, py: Python<'_>) -> PyResult<()> {
-        loop {
-            let Some(action) = self.lock().pop() else { return Ok(()) };
-            match action {
-                Action::Step(engine, version) => ReplicaEngine::end(engine.bind(py), version)?,
-                Action::Call(function, arguments) => {
-                    function.call1(py, arguments)?;
-                }
-            }
+        self.run_while(py, core::EventQueue::pop)
+    }
+
+    /// Run the events that fall due by second `at`, and those that they schedule by then; `at` is then the present.
+    ///
+    /// Raises:
+    ///     ValueError: `at` is not a finite number.
+    fn run_until(&self, py: Python<'_>, at: f64) -> PyResult<()> {
+        if !at.is_finite() {
+            return Err(PyValueError::new_err(format!("a time must be a finite number of seconds, got {at}")));
         }
+        self.run_while(py, |queue| queue.pop_until(at))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

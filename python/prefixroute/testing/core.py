@@ -1,0 +1,214 @@
+"""One engine without a network: the simulator's own, with real tokens in and KV events out, in whatever time it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefixroute.hashing import hash_blocks
+from prefixroute.sim.clock import EventQueue
+from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
+from prefixroute.sim.stores import BlockStore
+from prefixroute.testing.kv_events import EventEncoder
+from prefixroute.types import Namespace
+from prefixroute.workload import Request
+from prefixroute.workload.request import cached_tokens
+
+NO_NAMESPACE = Namespace()
+
+
+@dataclass(slots=True)
+class PlainCost:
+    """Prices steps by two numbers, which may change while the engine runs.
+
+    Attributes:
+        prefill_s_per_1k: seconds for 1,000 uncached prompt tokens.
+        decode_s: seconds for a step that decodes.
+        overhead_s: seconds added to each prefill.
+    """
+
+    prefill_s_per_1k: float = 0.1
+    decode_s: float = 0.01
+    overhead_s: float = 0.0
+
+    def step_seconds(
+        self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
+    ) -> float:
+        """Return the seconds of a step, see :class:`prefixroute.sim.engine.StepCost`."""
+        del decode_context_tokens
+        return sum(new for new, _ in prefill) * self.prefill_s_per_1k / 1000 + (self.decode_s if decodes else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One request, as tokens.
+
+    Attributes:
+        prompt: token ids, at least one.
+        context: token ids of prompt and answer; begins with all full blocks of the prompt.
+        output_tokens: tokens of the answer.
+        namespace: adapter and salt.
+        first_token: called when the first token is out.
+        finished: called when the last is.
+    """
+
+    prompt: list[int]
+    context: list[int]
+    output_tokens: int
+    namespace: Namespace = NO_NAMESPACE
+    first_token: Callable[[], None] = field(default=lambda: None)
+    finished: Callable[[], None] = field(default=lambda: None)
+
+
+class EngineJob(Job):
+    """A request inside the engine; its client may have left."""
+
+    __slots__ = ("asked", "ended", "left")
+
+    def __init__(self, number: int, request: Request, asked: EngineRequest, arrival: float) -> None:
+        """Begin waiting."""
+        super().__init__(number, request, None, arrival)  # type: ignore[arg-type]  # no router has a ticket for it
+        self.asked, self.left, self.ended = asked, False, False
+
+
+class EngineCore:
+    """The simulator's engine and cache, driven by :meth:`advance`. Not thread-safe.
+
+    A client that leaves frees nothing at once: its request is computed to its end, unless nobody else is served.
+
+    Args:
+        model: how steps are built and what they cost.
+        capacity_tokens: size of the KV cache; ``None`` = unlimited.
+        block_size: tokens in a block.
+        publish: called with each KV-event batch, in order.
+        encoder: writes those batches; by default in vLLM's format.
+    """
+
+    def __init__(
+        self,
+        model: EngineModel,
+        *,
+        capacity_tokens: int | None,
+        block_size: int,
+        publish: Callable[[bytes], Any] | None = None,
+        encoder: EventEncoder | None = None,
+    ) -> None:
+        self.model, self.block_size = model, block_size
+        self.requests = self.prompt_tokens = self.hit_tokens = 0
+        self._publish = publish
+        self._encoder = encoder or (EventEncoder(block_size) if publish is not None else None)
+        self._queue = EventQueue()
+        self._store = BlockStore(capacity_tokens, block_size, record_events=self._encoder is not None)
+        self._engine = ReplicaEngine(model, self._store, self._queue, self)
+        self._jobs: set[EngineJob] = set()
+
+    @property
+    def now(self) -> float:
+        """The engine's time in seconds."""
+        return self._queue.now
+
+    @property
+    def next_at(self) -> float | None:
+        """When something happens next, unless a request comes first."""
+        return self._queue.next_at
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return self._engine.waiting
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch whose clients are still there."""
+        return sum(not job.left for job in self._jobs) - self.waiting
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens in the cache."""
+        return self._store.held_tokens
+
+    @property
+    def kv_use(self) -> float:
+        """Share of the cache that running requests pin."""
+        capacity = self._store.cache.capacity_tokens
+        return self._store.cache.pinned_tokens / capacity if capacity else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step that only decodes, as the batch is now."""
+        decodes = max(1, self._engine.running)
+        return self.model.cost.step_seconds(decodes=decodes, decode_context_tokens=self._store.cache.pinned_tokens)
+
+    def hit(self, prompt: list[int], namespace: Namespace = NO_NAMESPACE) -> int:
+        """Return the leading tokens of a prompt that need no prefill now."""
+        return self._store.cache.hit(hash_blocks(prompt, self.block_size, namespace))
+
+    def advance(self, to: float) -> None:
+        """Let time pass."""
+        self._queue.run_until(to)
+
+    def submit(self, asked: EngineRequest) -> EngineJob:
+        """Take a request, now."""
+        prompt = hash_blocks(asked.prompt, self.block_size, asked.namespace)
+        kept = asked.context[: cached_tokens(len(asked.prompt), asked.output_tokens)]
+        context = hash_blocks(kept, self.block_size, asked.namespace)
+        request = Request(self.now, prompt, context, len(asked.prompt), asked.output_tokens)
+        job = EngineJob(self.requests, request, asked, self.now)
+        self.requests += 1
+        if self._encoder is not None:
+            self._encoder.learn(context, asked.context, asked.namespace)
+        self._jobs.add(job)
+        self._engine.submit(job)
+        self._tell()
+        return job
+
+    def leave(self, job: EngineJob) -> None:
+        """Note that a request's client has gone."""
+        job.left = True
+        if job.ended or any(not other.left for other in self._jobs):
+            return
+        for stopped in self._engine.stop():
+            if stopped.handle is not None:
+                self._store.cache.abort(stopped.handle)
+            self._end(stopped)
+        self._tell()
+
+    def reset(self) -> bool:
+        """Empty the cache, if nothing is running; return whether it was."""
+        if self._jobs:
+            return False
+        self._store.cache.clear()
+        self._store.cache.take_events()
+        if self._encoder is not None and self._publish is not None:
+            self._publish(self._encoder.cleared())
+        return True
+
+    def first_token(self, job: EngineJob) -> None:
+        """Hear from the engine that prefill is done."""
+        self.prompt_tokens += job.request.prompt_tokens
+        self.hit_tokens += job.hit
+        self._tell()
+        if not job.left:
+            job.asked.first_token()
+
+    def finished(self, job: EngineJob) -> None:
+        """Hear from the engine that the last token is out; its blocks are in the cache."""
+        self._tell()
+        self._end(job)
+        if not job.left:
+            job.asked.finished()
+
+    def _end(self, job: EngineJob) -> None:
+        job.ended = True
+        self._jobs.discard(job)
+        if self._encoder is not None:
+            self._encoder.forget(job.request.context)
+
+    def _tell(self) -> None:
+        """Publish what the cache has done since."""
+        if self._encoder is None or self._publish is None:
+            return
+        batch = self._encoder.encode(self._store.cache.take_events())
+        if batch is not None:
+            self._publish(batch)
