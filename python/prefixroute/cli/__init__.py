@@ -1,7 +1,7 @@
 """The ``prefixroute`` command. Needs the extra ``cli``; importing this module does not.
 
-Results go to stdout, progress and notes to stderr. Exit 0 = answered, 2 = the user's mistake (one line says which),
-130 = interrupted.
+Results go to stdout, progress and notes to stderr. Exit 0 = answered, 1 = ``lint`` found something, 2 = the user's
+mistake (one line says which), 130 = interrupted.
 """
 
 from __future__ import annotations

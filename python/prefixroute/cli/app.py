@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from prefixroute.cli import advise, bench, compare, convert, fit, plan, policies, simulate, trace
+from prefixroute.cli import advise, bench, compare, convert, fit, lint, plan, policies, simulate, trace
 from prefixroute.errors import ConfigError
 
 
@@ -42,6 +42,7 @@ app.command("backtest", epilog=advise.BACKTEST_EXAMPLE)(advise.backtest_command)
 app.command("size", epilog=advise.SIZE_EXAMPLE)(advise.size_command)
 app.command("trace", epilog=trace.EXAMPLE)(trace.command)
 app.command("convert", epilog=convert.EXAMPLE)(convert.command)
+app.command("lint", epilog=lint.EXAMPLE)(lint.command)
 app.add_typer(plan.app, name="plan", cls=Commands)
 app.command("fit", epilog=fit.EXAMPLE)(fit.command)
 app.command("bench", epilog=bench.EXAMPLE)(bench.command)

@@ -104,8 +104,8 @@ class Traffic:
 
     @property
     def best(self) -> Reuse:
-        """What costs least: a lifetime, or no cache."""
-        return min((*self.kept.values(), self.uncached), key=lambda reuse: reuse.usd)
+        """What costs least: a lifetime, or no cache, also where a lifetime costs the same."""
+        return min((self.uncached, *self.kept.values()), key=lambda reuse: reuse.usd)
 
     def ratio(self, reuse: Reuse) -> float:
         """Return the share of prompt tokens read from the cache."""

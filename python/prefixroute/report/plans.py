@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prefixroute.advise.own_or_api import OwnOrApi
 from prefixroute.costmodel import HOURS_PER_MONTH
+from prefixroute.lint import LintReport
 from prefixroute.plan.breakpoints import Placement
 from prefixroute.plan.burst import BatchOrder, Burst
 from prefixroute.plan.lifetimes import LifetimePlan
@@ -283,3 +284,27 @@ def offer_section(found: OwnOrApi) -> Section:
     )
     title = f"{found.workload}: {found.requests_per_month:,.0f} requests a month, replicas with {found.promise}"
     return Section(title, heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({1, 2}))
+
+
+def lint_section(found: LintReport) -> Section:
+    """Return the findings of a log and its settings."""
+    bodies = (
+        f", {found.bodies:,} request bodies"
+        if found.bodies
+        else "; it holds no request bodies: prompts are not checked"
+    )
+    lines = [f"{found.requests:,} requests{bodies}."]
+    if not found.findings:
+        lines.append("Nothing found.")
+    rows = tuple(
+        (
+            f"{one.rule.level} {one.rule.name}",
+            "" if one.usd_per_month is None else usd(one.usd_per_month),
+            f"{one.message}.",
+            one.remedy,
+        )
+        for one in found.findings
+    )
+    bars = tuple((one.rule.name, one.usd_per_month) for one in found.findings if one.usd_per_month)
+    heads = ("finding", assumed("$ / month", found.assumptions), "evidence", "how to mend it")
+    return Section(f"{found.log}", heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({2, 3}))

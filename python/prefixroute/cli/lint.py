@@ -1,0 +1,104 @@
+"""``prefixroute lint``: what in a log and its settings stands in the way of prefix caches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prefixroute.cli import console, options
+from prefixroute.cli.output import Output
+from prefixroute.cli.sheet import show_sheet, write_sheet
+from prefixroute.errors import ConfigError
+from prefixroute.lint import LEVELS, Settings, lint, read_entries
+from prefixroute.providers.tables import find_model, read_provider
+from prefixroute.report.plans import lint_section
+from prefixroute.report.sarif import sarif
+from prefixroute.report.sheet import Sheet
+from prefixroute.sim.grid import open_source
+from prefixroute.sim.sweep import SCHEMA
+
+EXAMPLE = "Example: prefixroute lint gateway.jsonl --config engine.yaml --fail-on error"
+FOUND = 1
+"""Exit code where something was found."""
+
+
+class FailOn(StrEnum):
+    """The least level of a finding at which the command fails."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class PricedMachine(options.Machine):
+    """A replica of one's own, how fast it is and what it costs."""
+
+    utilization: options.Utilization = None
+    price: options.Price = None
+
+
+@options.grouped
+def command(  # noqa: PLR0917
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A gateway log, or any trace.")],
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings of engines, router and API: .toml, .yaml.")
+    ] = None,
+    api_model: Annotated[
+        str | None, typer.Option("--api-model", metavar="NAME", help="Model, if an API serves the log.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.")
+    ] = None,
+    fail_on: Annotated[FailOn, typer.Option(help="Level from which on the exit code is 1.")] = FailOn.WARNING,
+    sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
+    as_json: options.AsJson = False,
+    report: options.ReportFile = None,
+    png: options.PngFile = None,
+    quiet: options.Quiet = False,
+    *,
+    machine: PricedMachine,
+    reading: options.Reading,
+) -> None:
+    """Check a log and settings: volatile heads, short prefixes, order of tools, lifetimes, caches, seeds, routers, keys."""
+    output = Output(report, png)
+    if sarif_file is not None and not sarif_file.absolute().parent.is_dir():
+        raise ConfigError(f"--sarif must be a file in an existing folder, got {str(sarif_file)!r}")
+    settings = Settings() if config is None else Settings.read(config)
+    own = () if prices is None else (read_provider(prices),)
+    named = api_model or (None if settings.api is None else settings.api.model)
+    with console.progress(quiet=quiet) as told:
+        workload = open_source(reading.source(log, told), 1)
+    path = Path(log.partition(",")[0])
+    entries = read_entries(path, reading.options.fields) if path.is_file() else []
+    found = lint(
+        workload,
+        entries=entries,
+        settings=settings,
+        model=None if named is None else find_model(named, own),
+        cost=machine.cost,
+    )
+    if sarif_file is not None:
+        from prefixroute import __version__
+
+        text = json.dumps(sarif(found, str(path), __version__), indent=2, allow_nan=False) + "\n"
+        sarif_file.write_text(text, encoding="utf-8")
+        console.note(f"SARIF: {sarif_file}")
+    sheet = Sheet(
+        f"{found.log}: what stands in the way of its caches", (lint_section(found),), found.assumptions, found.notes
+    )
+    if as_json:
+        sys.stdout.write(json.dumps({"schema": SCHEMA, **found.to_dict()}, indent=2, allow_nan=False) + "\n")
+    else:
+        show_sheet(sheet, console.stdout())
+    write_sheet(sheet, output)
+    worst = found.worst()
+    if fail_on is not FailOn.NEVER and worst is not None and LEVELS.index(worst) >= LEVELS.index(fail_on.value):
+        raise typer.Exit(FOUND)

@@ -1,0 +1,123 @@
+"""Checks of a log and its settings: what stands in the way of prefix caches, what it costs, how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.lint import caches, fleet, prompts
+from prefixroute.lint.case import Case
+from prefixroute.lint.log import Entry, read_entries
+from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, Finding, Rule
+from prefixroute.lint.settings import ApiSettings, EngineSettings, RouterSettings, Settings
+from prefixroute.plan.burst import figures_assumed
+from prefixroute.providers import Model
+from prefixroute.workload import Workload
+
+CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+    prompts.volatile_head,
+    prompts.prefix_too_short,
+    prompts.reordered,
+    caches.lifetime,
+    caches.cache_off,
+    caches.cache_too_small,
+    caches.reuse_not_reached,
+    fleet.hash_seeds,
+    fleet.routers,
+    fleet.keys,
+    fleet.workspaces,
+    fleet.binding,
+)
+"""Every check, in the order in which what they find should be mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """What was found.
+
+    Attributes:
+        log: the log's name.
+        findings: the gravest first, then the most expensive.
+        requests: of the log.
+        bodies: request bodies that could be looked at.
+        assumptions: figures behind the dollars.
+        notes: of the log.
+    """
+
+    log: str
+    findings: tuple[Finding, ...]
+    requests: int
+    bodies: int
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...]
+
+    def worst(self) -> str | None:
+        """Return the gravest level of a finding, or None if there is none."""
+        return max((one.rule.level for one in self.findings), key=LEVELS.index, default=None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields of a JSON object."""
+        return {
+            "log": self.log,
+            "requests": self.requests,
+            "bodies": self.bodies,
+            "worst": self.worst(),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def lint(
+    workload: Workload,
+    *,
+    entries: Sequence[Entry] = (),
+    settings: Settings | None = None,
+    model: Model | None = None,
+    cost: CostModel | None = None,
+) -> LintReport:
+    """Run every check.
+
+    Args:
+        workload: the log.
+        entries: its request bodies, see :func:`read_entries`; without them prompts are not checked.
+        settings: of engines, router and API.
+        model: the model of an API; without it, engines of one's own are taken to serve the log.
+        cost: prices of one's own engines.
+
+    Raises:
+        TraceError: a bad line, or no request.
+        ConfigError: settings name a lifetime that the model has not.
+    """
+    case = Case(workload, entries, settings or Settings(), model, cost or CostModel())
+    findings = [finding for check in CHECKS for finding in check(case)]
+    findings.sort(key=lambda one: (-LEVELS.index(one.rule.level), -(one.usd_per_month or 0.0)))
+    figures = case.cost.assumptions if model is None else figures_assumed(model)
+    return LintReport(
+        workload.name,
+        tuple(findings),
+        case.statistics.requests,
+        len(entries),
+        (*workload.assumptions, *figures),
+        workload.notes,
+    )
+
+
+__all__ = [
+    "CHECKS",
+    "ERROR",
+    "LEVELS",
+    "NOTE",
+    "RULES",
+    "WARNING",
+    "ApiSettings",
+    "Case",
+    "EngineSettings",
+    "Entry",
+    "Finding",
+    "LintReport",
+    "RouterSettings",
+    "Rule",
+    "Settings",
+    "lint",
+    "read_entries",
+]

@@ -1,0 +1,100 @@
+"""Request bodies of a log, with what else its rows say of caching: the reader of traces keeps none of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prefixroute.errors import PrefixRouteError, TraceError
+from prefixroute.plan.prompts import Prompt
+from prefixroute.workload import FieldMap
+from prefixroute.workload.readers.fields import DEFAULT_PATHS, Finder, seconds_of, unit_of
+from prefixroute.workload.readers.lines import read_rows
+from prefixroute.workload.readers.reading import Reading
+
+MOST_ROWS = 20_000
+"""Rows whose bodies are looked at; what is wrong with prompts shows in the first."""
+_BODIES = ("", "request.", "body.", "request.body.")
+_ROUTING = {
+    "key": tuple(f"{body}prompt_cache_key" for body in _BODIES),
+    "workspace": ("workspace", "workspace_id", "project", "project_id", "organization", "metadata.workspace"),
+    "cache_control": tuple(f"{body}cache_control" for body in _BODIES),
+}
+
+
+class Entry(NamedTuple):
+    """One row: its line, time in seconds, blocks of its prompt, and who sent it how. None is not said."""
+
+    line: int
+    time_s: float | None
+    prompt: Prompt
+    marked: bool
+    session: str | None
+    model: str | None
+    key: str | None
+    workspace: str | None
+
+
+def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int = MOST_ROWS) -> list[Entry]:
+    """Return the first rows of a log that have messages; none of a file that is no log of requests.
+
+    Args:
+        path: the log, JSON lines, plain or gzip.
+        fields: where it has what; the usual places unless given.
+        most: rows that are read.
+    """
+    layout = FieldMap() if fields is None else fields
+    finder = Finder({**DEFAULT_PATHS, **layout.paths, **_ROUTING})
+    entries: list[Entry] = []
+    try:
+        for number, row in enumerate(read_rows(Path(path), Reading(skip_bad_lines=True))):
+            if number >= most:
+                break
+            finder.take(row.fields)
+            entry = _entry(finder, row.line, layout)
+            if entry is not None:
+                entries.append(entry)
+    except TraceError:
+        # The reader of traces has read the file before and says what is wrong with it; what came before counts.
+        return entries
+    return entries
+
+
+def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:
+    messages = finder.find("messages")
+    if not isinstance(messages, (list, str)):
+        return None
+    body = {"messages": messages, "tools": finder.find("tools"), "system": finder.find("system")}
+    try:
+        prompt = Prompt.of(body)
+    except PrefixRouteError:
+        return None
+    texts = {name: finder.find(name) for name in ("session", "model", "key", "workspace")}
+    named = {name: value if isinstance(value, str) else None for name, value in texts.items()}
+    top = isinstance(finder.find("cache_control"), Mapping)
+    return Entry(
+        line,
+        _time(finder, layout),
+        prompt,
+        top or any(block.marked for block in prompt.blocks),
+        named["session"],
+        named["model"],
+        named["key"],
+        named["workspace"],
+    )
+
+
+def _time(finder: Finder, layout: FieldMap) -> float | None:
+    value: Any = finder.find("time")
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return seconds_of(float(value), layout.time_unit or unit_of(finder.path_of("time")))
+    return None

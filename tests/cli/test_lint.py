@@ -1,0 +1,79 @@
+"""``prefixroute lint``: exit codes for CI, JSON, SARIF, page, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prefixroute = Callable[..., Any]
+RULES = "The rules of the house. " * 400
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {
+            "timestamp": 1_790_000_000 + 2 * n,
+            "request": {"system": f"Now: 10:{n:02}. {RULES}", "messages": [{"role": "user", "content": f"{n}?"}]},
+        }
+        for n in range(50)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_finding_fails_and_says_what_it_costs(prefixroute: Prefixroute, log: Path) -> None:
+    said = prefixroute("lint", log, "--api-model", "claude-sonnet-5-5", "--quiet")
+    assert said.code == 1
+    assert "error volatile-head" in said.out
+    assert "$" in said.out
+
+
+@pytest.mark.parametrize(("level", "code"), [("note", 1), ("warning", 1), ("error", 1), ("never", 0)])
+def test_the_exit_code_follows_the_level(prefixroute: Prefixroute, log: Path, level: str, code: int) -> None:
+    assert prefixroute("lint", log, "--fail-on", level, "--quiet").code == code
+
+
+def test_a_warning_is_no_error(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
+    config = tmp_path / "engine.toml"
+    config.write_text("[engine]\nblock_size = 512\n[router]\nblock_size = 16\n")
+    for level, code in (("warning", 1), ("error", 0)):
+        said = prefixroute("lint", trace, "--config", config, "--fail-on", level, "--json", "--quiet")
+        assert said.code == code
+        assert [one["rule"] for one in json.loads(said.out)["findings"]] == ["block-size-differs"]
+
+
+def test_nothing_found_is_exit_0(prefixroute: Prefixroute, trace: Path) -> None:
+    said = prefixroute("lint", trace, "--quiet")
+    assert said.code == 0
+    assert "Nothing found." in said.out
+
+
+def test_json_sarif_and_page(prefixroute: Prefixroute, log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="the extra `report` is not installed")
+    written, page = tmp_path / "lint.sarif", tmp_path / "lint.html"
+    said = prefixroute("lint", log, "--json", "--sarif", written, "--report", page, "--quiet")
+    told, sarif = json.loads(said.out), json.loads(written.read_text())
+    assert [one["id"] for one in told["findings"]] == [one["ruleId"] for one in sarif["runs"][0]["results"]]
+    assert "volatile-head" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--config", "none.toml"), "cannot read settings"),
+        (("--api-model", "claud"), "no prices for the model"),
+        (("--sarif", "/nowhere/at/all.sarif"), "existing folder"),
+        (("--fail-on", "sometimes"), "sometimes"),
+    ],
+)
+def test_mistakes_in_one_line(prefixroute: Prefixroute, log: Path, arguments: tuple[str, ...], told: str) -> None:
+    said = prefixroute("lint", log, "--quiet", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert prefixroute("lint", "nowhere.jsonl").code == 2

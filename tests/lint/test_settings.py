@@ -1,0 +1,97 @@
+"""Settings files: an engine's own configuration, several in sections, and what is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prefixroute import ConfigError
+from prefixroute.lint import ApiSettings, EngineSettings, RouterSettings, Settings
+
+SECTIONS = Settings(
+    (EngineSettings("a", False, 16, 16_000, "0", "sha256"), EngineSettings("engine 1", None, 32, None, None, None)),
+    RouterSettings(4, sticky=True, capacity_tokens=300_000, binding_s=600.0),
+    ApiSettings("claude-sonnet-5-5", "1h", 300.0, 3),
+)
+TOML = """
+[[engines]]
+name = "a"
+enable-prefix-caching = false
+block-size = 16
+num-gpu-blocks = 1000
+prefix-caching-hash-algo = "sha256"
+env = { PYTHONHASHSEED = 0 }
+
+[[engines]]
+page_size = 32
+
+[router]
+processes = 4
+sticky = true
+capacity_tokens = 300000
+binding_s = 600.0
+
+[api]
+model = "claude-sonnet-5-5"
+lifetime = "1h"
+binding_s = 300.0
+targets = 3
+"""
+YAML = """
+engines:
+  - {name: a, enable-prefix-caching: false, block-size: 16, num-gpu-blocks: 1000,
+     prefix-caching-hash-algo: sha256, env: {PYTHONHASHSEED: 0}}
+  - page_size: 32
+router: {processes: 4, sticky: true, capacity_tokens: 300000, binding_s: 600.0}
+api: {model: claude-sonnet-5-5, lifetime: 1h, binding_s: 300.0, targets: 3}
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("s.toml", TOML), ("s.yaml", YAML), ("s.yml", YAML)])
+def test_both_forms_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert Settings.read(path) == SECTIONS
+
+
+def test_an_engines_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.yaml"
+    path.write_text("model: Qwen/Qwen3-8B\nno-enable-prefix-caching: true\nblock-size: 16\nmax-num-seqs: 256\n")
+    assert Settings.read(path).engines == (EngineSettings("engine", False, 16),)
+    path.write_text("disable-radix-cache: true\nmax-total-tokens: 300000\n")
+    assert Settings.read(path).engines == (EngineSettings("engine", False, None, 300_000),)
+    path.write_text("{}")
+    assert Settings.read(path) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("s.ini", "", ".toml, .yaml or .yml"),
+        ("s.toml", "x = ", "no TOML"),
+        ("s.yaml", "a: [", "no YAML"),
+        ("s.yaml", "- 1", "must be a table"),
+        ("s.yaml", "1: 2", "must be a table"),
+        ("s.yaml", "block-size: many", "block_size of engine must be an int"),
+        ("s.yaml", "enable-prefix-caching: 'no'", "must be true or false"),
+        ("s.yaml", "router: {sticki: true}", "router has unknown keys sticki"),
+        ("s.yaml", "router: {processes: 0}", "processes of router must be at least 1"),
+        ("s.yaml", "router: {sticky: 1}", "sticky of router must be true or false"),
+        ("s.yaml", "router: 3", "router must be a table"),
+        ("s.yaml", "engines: [3]", "engine 0 must be a table"),
+        ("s.yaml", "api: {binding_s: .nan}", "binding_s of api"),
+        ("s.yaml", "api: {model: 3}", "model of api must be text"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, name: str, text: str, told: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=told) as raised:
+        Settings.read(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read settings"):
+        Settings.read(tmp_path / "none.toml")
