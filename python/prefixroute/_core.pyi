@@ -30,6 +30,8 @@ __all__ = [
     "EventQueue",
     "ReplicaEngine",
     "StepPrices",
+    "Applied",
+    "FeedStats",
     "IndexStats",
     "Insertion",
     "Removed",
@@ -40,6 +42,7 @@ __all__ = [
     "MAX_NAME_BYTES",
     "MAX_BLOCK_SIZE",
     "MAX_BLOCKS",
+    "MAX_PAYLOAD_BYTES",
     "BYTES_PER_TOKEN",
     "PROVISIONAL_S",
 ]
@@ -50,6 +53,7 @@ MAX_REPLICAS: int
 MAX_NAME_BYTES: int
 MAX_BLOCK_SIZE: int
 MAX_BLOCKS: int
+MAX_PAYLOAD_BYTES: int
 BYTES_PER_TOKEN: int
 PROVISIONAL_S: float
 
@@ -78,7 +82,6 @@ _TokenIds: TypeAlias = Sequence[SupportsIndex] | NDArray[np.integer[Any]] | _Buf
 _Prompt: TypeAlias = _TokenIds | str | bytes | bytearray | BlockHashes
 _Hashes: TypeAlias = Iterable[SupportsIndex | bytes] | NDArray[np.integer[Any]]
 _Offsets: TypeAlias = Iterable[SupportsIndex] | NDArray[np.integer[Any]]
-_Medium: TypeAlias = Literal["GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"]
 
 @final
 class BlockHashes:
@@ -154,6 +157,15 @@ class PrefixIndex:
     def touch(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> int: ...
     def pin(self, name: str, hashes: BlockHashes) -> int: ...
     def unpin(self, name: str, hashes: BlockHashes) -> None: ...
+    def apply(
+        self,
+        name: str,
+        payload: bytes,
+        *,
+        sequence: int | None = None,
+        namespace: _Namespace | None = None,
+        now: float = 0.0,
+    ) -> Applied: ...
     def apply_stored(
         self,
         name: str,
@@ -162,7 +174,12 @@ class PrefixIndex:
         parent: int | bytes | None = None,
         token_ids: _TokenIds,
         namespace: _Namespace | None = None,
-        medium: _Medium | None = None,
+        medium: str | None = None,
+        ownership: str | None = None,
+        block_size: int | None = None,
+        group: int = 0,
+        kind: str | None = None,
+        sliding_window: int | None = None,
         now: float = 0.0,
     ) -> Stored: ...
     def apply_stored_hashes(
@@ -171,15 +188,24 @@ class PrefixIndex:
         block_hashes: _Hashes,
         *,
         parent: int | bytes | None = None,
-        medium: _Medium | None = None,
+        medium: str | None = None,
         now: float = 0.0,
     ) -> Stored: ...
     def expect_events(self, name: str) -> None: ...
-    def apply_removed(self, name: str, block_hashes: _Hashes, *, medium: _Medium | None = None) -> Removed: ...
+    def apply_removed(
+        self,
+        name: str,
+        block_hashes: _Hashes,
+        *,
+        medium: str | None = None,
+        ownership: str | None = None,
+        group: int = 0,
+    ) -> Removed: ...
     def apply_cleared(self, name: str) -> None: ...
     def expire(self, now: float) -> int: ...
     def unmatched_event_blocks(self) -> list[int]: ...
     def held_tokens(self) -> list[int]: ...
+    def feed_stats(self, name: str) -> FeedStats: ...
     def stats(self) -> IndexStats: ...
     def to_bytes(self) -> bytes: ...
     @staticmethod
@@ -209,7 +235,16 @@ class Insertion:
 @final
 class Stored:
     def __new__(
-        cls, stored: int, confirmed: int, copies: int, orphaned: int, adopted: int, dropped: int, reused: int
+        cls,
+        stored: int,
+        confirmed: int,
+        copies: int,
+        orphaned: int,
+        adopted: int,
+        dropped: int,
+        reused: int,
+        unindexed: int,
+        placeless: int,
     ) -> Stored: ...
     @property
     def stored(self) -> int: ...
@@ -225,6 +260,10 @@ class Stored:
     def dropped(self) -> int: ...
     @property
     def reused(self) -> int: ...
+    @property
+    def unindexed(self) -> int: ...
+    @property
+    def placeless(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
@@ -241,6 +280,73 @@ class Removed:
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
     def to_dict(self) -> dict[str, int]: ...
+
+@final
+class FeedStats:
+    def __new__(
+        cls,
+        batches: int,
+        events: int,
+        refused: int,
+        unrecognized: int,
+        unindexed: int,
+        placeless: int,
+        unknown_media: int,
+        missed: int,
+        restarts: int,
+        stale: int,
+    ) -> FeedStats: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def unrecognized(self) -> int: ...
+    @property
+    def unindexed(self) -> int: ...
+    @property
+    def placeless(self) -> int: ...
+    @property
+    def unknown_media(self) -> int: ...
+    @property
+    def missed(self) -> int: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def stale(self) -> int: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
+    def to_dict(self) -> dict[str, int]: ...
+
+@final
+class Applied:
+    @property
+    def timestamp(self) -> float: ...
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def stored(self) -> Stored: ...
+    @property
+    def removed(self) -> Removed: ...
+    @property
+    def cleared(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def unrecognized(self) -> int: ...
+    @property
+    def reasons(self) -> list[str]: ...
+    @property
+    def missed(self) -> int: ...
+    @property
+    def restarted(self) -> bool: ...
+    @property
+    def stale(self) -> bool: ...
 
 @final
 class IndexStats:

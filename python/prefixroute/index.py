@@ -6,6 +6,6 @@ what its calls give back; :func:`capped_hits` reads an array of matches.
 
 from __future__ import annotations
 
-from prefixroute._core import IndexStats, Insertion, PrefixIndex, Removed, Stored, capped_hits
+from prefixroute._core import Applied, FeedStats, IndexStats, Insertion, PrefixIndex, Removed, Stored, capped_hits
 
-__all__ = ["IndexStats", "Insertion", "PrefixIndex", "Removed", "Stored", "capped_hits"]
+__all__ = ["Applied", "FeedStats", "IndexStats", "Insertion", "PrefixIndex", "Removed", "Stored", "capped_hits"]

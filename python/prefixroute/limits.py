@@ -5,12 +5,21 @@ Attributes:
     MAX_BLOCKS: blocks of a prompt or of a store event.
     MAX_BLOCK_SIZE: tokens of a block; the least is 1.
     MAX_NAME_BYTES: bytes of a replica's name in UTF-8.
+    MAX_PAYLOAD_BYTES: bytes of a batch of events.
     MAX_REPLICAS: replicas at once.
     PROVISIONAL_S: seconds that belief lasts by default at a replica that sends events, unless they confirm it.
 """
 
 from __future__ import annotations
 
-from prefixroute._core import BYTES_PER_TOKEN, MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_NAME_BYTES, MAX_REPLICAS, PROVISIONAL_S
+from prefixroute._core import (
+    BYTES_PER_TOKEN,
+    MAX_BLOCK_SIZE,
+    MAX_BLOCKS,
+    MAX_NAME_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_REPLICAS,
+    PROVISIONAL_S,
+)
 
-__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_REPLICAS", "PROVISIONAL_S"]
+__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_PAYLOAD_BYTES", "MAX_REPLICAS", "PROVISIONAL_S"]

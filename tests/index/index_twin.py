@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 BLOCK = 3
 
+TIERS = {"GPU": 0, "CPU": 1}
+"""Every other medium is the slowest tier."""
+
 Path = tuple[int, ...]
 
 
@@ -156,7 +159,9 @@ class Twin:
         self.clock = max(self.clock, now)
         replica.fed = True
         blocks = prefixes(parent + more)[len(parent) :]
-        done = Counter(stored=0, confirmed=0, copies=0, orphaned=0, adopted=0, dropped=0, reused=0)
+        done = Counter(
+            stored=0, confirmed=0, copies=0, orphaned=0, adopted=0, dropped=0, reused=0, unindexed=0, placeless=0
+        )
         for block in blocks:
             if block in replica.belief:
                 del replica.belief[block]
@@ -184,7 +189,7 @@ class Twin:
             replica = self.replicas.get(name or "")
             for block in prefixes(path[: replica.held(path)]) if replica else []:
                 copies = replica.truth.get(block, Counter(GPU=1)) if replica else Counter()
-                row[next(i for i, medium in enumerate(("GPU", "CPU", "DISK")) if copies[medium])] += BLOCK
+                row[min(TIERS.get(medium, 2) for medium in +copies)] += BLOCK
             rows.append(row)
         return rows
 

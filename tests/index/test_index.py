@@ -123,7 +123,7 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
         ),
         (lambda i: i.match([1, -1]), TokensError, "position 1"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids, got 15"),
-        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="TAPE"), EventError, 'got "TAPE"'),
+        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], kind="wide"), EventError, 'got "wide"'),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="\ud800"), ConfigError, "valid Unicode"),
         (lambda i: i.apply_stored("a", [2**64], token_ids=PROMPT[:16]), ConfigError, "64 bits"),
         (lambda i: i.apply_stored("a", [True], token_ids=PROMPT[:16]), ConfigError, "an int or bytes, got bool"),
@@ -395,7 +395,7 @@ def test_a_match_never_passes_the_first_difference(block_size: int) -> None:
     shared = list(range(6144))
     index.insert("a", [*shared, *[1] * 2048])
     assert index.match([*shared, *[2] * 2048]).tolist() == [6144]
-    with pytest.raises(EventError, match=f"1 blocks of {block_size} tokens have {block_size} token ids, got 1536"):
+    with pytest.raises(EventError, match=f"1 block of {block_size} tokens have {block_size} token ids, got 1536"):
         index.apply_stored("a", [1], token_ids=shared[:1536])
 
 

@@ -19,8 +19,14 @@ NAMES = st.sampled_from(["a", "b", "c", "d"])
 STEPS = st.lists(st.sampled_from([1, 1, 1, 1, 2, 3]), max_size=10).map(tuple)
 SPAN = st.none() | st.sampled_from([1.0, 2.0, 5.0])
 CAPACITY = st.none() | st.integers(0, 12)
-MEDIA = st.sampled_from(["GPU", "GPU", "CPU", "DISK"])
-EVENT_MEDIA = {"GPU": ["GPU", None], "CPU": ["CPU", "CPU_PINNED"], "DISK": ["DISK", "STORAGE", "EXTERNAL"]}
+MEDIA = st.sampled_from(["GPU", "GPU", "CPU", "DISK", "EXTERNAL", "TAPE"])
+EVENT_MEDIA = {
+    "GPU": ["GPU", "gpu", None],
+    "CPU": ["CPU", "cpu", "CPU_PINNED"],
+    "DISK": ["DISK", "STORAGE"],
+    "EXTERNAL": ["EXTERNAL"],
+    "TAPE": ["tape"],
+}
 
 
 def engine_hash(path: Path) -> int:

@@ -39,6 +39,8 @@ pub(crate) struct Engine {
     pub(crate) unmatched: Unmatched,
     /// Runs of the path being worked on, kept for its memory.
     pub(crate) path: Vec<RunId>,
+    /// Replicas with sliding-window groups, which bound what is usable.
+    pub(crate) windowed: Vec<Slot>,
     pub(crate) key: u64,
 }
 
@@ -60,6 +62,7 @@ impl Engine {
             counters: Stats::default(),
             unmatched: Unmatched::default(),
             path: Vec::new(),
+            windowed: Vec::new(),
             key,
         }
     }
@@ -72,6 +75,8 @@ impl Engine {
         }
         self.clear(slot);
         self.set_fed(slot, false);
+        self.replicas[slot.index()].feed = None;
+        self.windowed.retain(|&windowed| windowed != slot);
         self.unmatched.open(slot);
         let replica = &mut self.replicas[slot.index()];
         replica.capacity = capacity.or(self.config.capacity_blocks);
@@ -86,7 +91,11 @@ impl Engine {
             }
         }
         self.orphans.clear(slot);
-        self.replicas[slot.index()].own_names.clear();
+        let replica = &mut self.replicas[slot.index()];
+        replica.own_names.clear();
+        if let Some(feed) = &mut replica.feed {
+            feed.forget();
+        }
         if self.tree.live() == 0 {
             self.release_memory();
         }
@@ -131,10 +140,36 @@ impl Engine {
         let mut walk = Walk::new(&self.tree, &self.chunks);
         walk.feed(hashes, |slot, blocks| settle(out, slot, blocks, size));
         self.end_walk(walk, out);
+        if !self.windowed.is_empty() {
+            self.bound_by_windows(hashes, out);
+        }
+    }
+
+    /// Of what replicas with sliding-window groups hold, what those groups leave usable.
+    #[cold]
+    fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
+        let size = self.config.block_size;
+        for &slot in &self.windowed {
+            let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
+            let mut blocks = *tokens as usize / size;
+            loop {
+                let usable = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min();
+                match usable {
+                    Some(usable) if usable < blocks => blocks = usable,
+                    _ => break,
+                }
+            }
+            *tokens = (*tokens).min((blocks as u32).saturating_mul(size as u32));
+        }
     }
 
     /// The same for a prompt that is hashed as the walk goes, a few blocks ahead.
     pub(crate) fn match_chain(&self, chain: &mut TokenChain<'_>, out: &mut [u32]) {
+        if !self.windowed.is_empty() {
+            let mut hashes = Vec::new();
+            chain.append(&mut hashes);
+            return self.match_blocks(&hashes, out);
+        }
         let size = self.config.block_size as u32;
         let mut walk = Walk::new(&self.tree, &self.chunks);
         let mut ahead = [BlockHash(0); HASH_AHEAD];
@@ -151,12 +186,15 @@ impl Engine {
     pub(crate) fn match_media(&self, hashes: &[BlockHash]) -> Vec<[u32; 3]> {
         let size = self.config.block_size as u32;
         let mut tokens = vec![[0_u32; 3]; self.replicas.len()];
+        let mut usable = vec![0; self.replicas.len()];
+        self.match_blocks(hashes, &mut usable);
         let mut walk = Walk::new(&self.tree, &self.chunks);
-        for &block in hashes {
+        for (at, &block) in hashes.iter().enumerate() {
             if !walk.feed(&[block], |_, _| ()) {
                 break;
             }
-            for slot in walk.holders() {
+            let held = (at as u32).saturating_mul(size);
+            for slot in walk.holders().filter(|slot| usable[slot.index()] > held) {
                 let tokens = &mut tokens[slot.index()][self.best_medium(walk.run(), slot).index()];
                 *tokens = tokens.saturating_add(size);
             }

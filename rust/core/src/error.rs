@@ -13,6 +13,8 @@ pub const MAX_BLOCK_SIZE: usize = 65_536;
 
 /// Blocks of a prompt, or of a store event.
 pub const MAX_PROMPT_BLOCKS: usize = 1 << 22;
+/// Bytes of a batch of events.
+pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
 /// Runs of the tree.
 pub const MAX_RUNS: usize = 1 << 26;
 
@@ -54,6 +56,19 @@ pub enum Error {
         /// Block contents in the event.
         contents: usize,
     },
+    /// The bytes are no batch of events.
+    Payload(&'static str),
+    /// The batch of events has too many bytes.
+    PayloadBytes(usize),
+    /// A store event has so many token ids for so many blocks.
+    EventTokens {
+        /// Token ids in the event.
+        tokens: usize,
+        /// Blocks that it names.
+        blocks: usize,
+        /// Tokens of one of them.
+        block_size: usize,
+    },
     /// Extra keys must stand in the order of their token positions.
     ExtraKeyOrder {
         /// Position of the key that stands too late.
@@ -91,6 +106,14 @@ impl fmt::Display for Error {
             Error::UnknownSlot(slot) => write!(f, "no replica in slot {}", slot.0),
             Error::EventLengths { hashes, contents } => {
                 write!(f, "a store event needs one content per hash, got {hashes} hashes and {contents} contents")
+            }
+            Error::Payload(why) => write!(f, "not a batch of events: {why}"),
+            Error::PayloadBytes(given) => {
+                write!(f, "a batch of events has at most {MAX_PAYLOAD_BYTES} bytes, got {given}")
+            }
+            Error::EventTokens { tokens, blocks, block_size } => {
+                let (all, block) = (blocks * block_size, if *blocks == 1 { "block" } else { "blocks" });
+                write!(f, "{blocks} {block} of {block_size} tokens have {all} token ids, got {tokens}")
             }
             Error::ExtraKeyOrder { position } => {
                 write!(f, "extra keys must be in order of token position, position {position} comes too late")

@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
-use crate::hash::{ExtraKey, TokenChain};
+use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, contents, read};
+use crate::hash::{ExtraKey, NamespaceSpec, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::lock::Shared;
-use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
+use crate::outcome::{Applied, Contents, FeedStats, Inserted, Removed, Stats, Stored, StoredEvent};
 use crate::registry::Registry;
 use crate::snapshot;
 
@@ -168,7 +169,103 @@ impl Index {
         if event.engine.len() != event.contents.len() {
             return Err(Error::EventLengths { hashes: event.engine.len(), contents: event.contents.len() });
         }
-        self.grow(slot, event.engine.len(), |engine| engine.stored(slot, event, now))
+        self.grow(slot, event.engine.len(), |engine| {
+            let counting = !engine.replicas[slot.index()].reuse_reports;
+            engine.stored(slot, event, now, counting)
+        })
+    }
+
+    /// Truth from a store event of any shape: of any attention group, in blocks of any size, with or without content.
+    pub fn store(&self, slot: Slot, event: &StoreEvent<'_>, now: f64) -> Result<Stored> {
+        check_time(now)?;
+        let contents = self.contents_of(event)?;
+        self.grow(slot, self.blocks_of(event), |engine| engine.store_event(slot, event, &contents, now))
+    }
+
+    /// The same from a replica whose engine hashes prompts as this index does: its hashes say what the blocks hold.
+    pub fn store_hashes(
+        &self,
+        slot: Slot,
+        blocks: &[BlockHash],
+        parent: Option<EngineHash>,
+        residence: Residence,
+        now: f64,
+    ) -> Result<Stored> {
+        check_time(now)?;
+        let names: Vec<EngineHash> = blocks.iter().map(|block| EngineHash(block.0)).collect();
+        self.grow(slot, blocks.len(), |engine| {
+            engine.set_fed(slot, true);
+            engine.store_blocks(slot, &names, parent, Contents::Prefixes(blocks), 0, residence, now)
+        })
+    }
+
+    /// Content hashes of an event's blocks, made before the lock is taken. None where they are no whole blocks of the index.
+    fn contents_of(&self, event: &StoreEvent<'_>) -> Result<Vec<u64>> {
+        let &StoreEvent { names, tokens, keys, block_size, .. } = event;
+        let fits = tokens.len() == names.len() * block_size;
+        // Only groups of full attention name every block of their tokens.
+        let indexed = event.group.index == 0 || event.group.kind == Some(GroupKind::Full);
+        if !tokens.is_empty()
+            && !fits
+            && indexed
+            && !matches!(event.group.kind, Some(GroupKind::Sliding(_) | GroupKind::Other))
+        {
+            return Err(Error::EventTokens { tokens: tokens.len(), blocks: names.len(), block_size });
+        }
+        let whole = block_size > 0 && block_size % self.config.block_size == 0;
+        Ok(if fits && whole { contents(tokens, keys, self.config.block_size) } else { Vec::new() })
+    }
+
+    fn blocks_of(&self, event: &StoreEvent<'_>) -> usize {
+        event.names.len().max(event.tokens.len() / self.config.block_size)
+    }
+
+    /// Truth from a removal event of any shape: one copy less of each of these blocks at that residence.
+    pub fn remove(&self, slot: Slot, names: &[EngineHash], residence: Residence, group: u32) -> Result<Removed> {
+        self.live(slot, |engine| engine.remove_event(slot, names, residence, group))
+    }
+
+    /// Applies an engine's batch of events, `MessagePack` as `vLLM` and `SGLang` send it. Bytes that are no batch are an error
+    /// and change nothing; an event that is malformed costs itself alone.
+    ///
+    /// `base` is the namespace where events are silent: they name no model. With `sequence`, the batch's number, gaps are
+    /// counted, a batch that came before does nothing, and number 0 after others means that the engine began again: what it
+    /// held is forgotten first.
+    pub fn apply(
+        &self,
+        slot: Slot,
+        payload: &[u8],
+        base: &NamespaceSpec<'_>,
+        sequence: Option<u64>,
+        now: f64,
+    ) -> Result<Applied> {
+        check_time(now)?;
+        let batch = read(payload)?;
+        let actions: Vec<Prepared<'_>> = batch.events.iter().map(|event| self.prepare(event.action(base))).collect();
+        self.live(slot, |engine| engine.apply_batch(slot, &batch, &actions, sequence, now))
+    }
+
+    /// Hashes what an event stores, before the lock is taken.
+    fn prepare<'a>(&self, action: Action<'a>) -> Prepared<'a> {
+        let Action::Store(store) = &action else { return Prepared { action, contents: Vec::new() } };
+        let blocks = self.blocks_of(&store.event());
+        let contents = if blocks > MAX_PROMPT_BLOCKS {
+            Err(Error::TooManyBlocks(blocks))
+        } else {
+            self.contents_of(&store.event())
+        };
+        match contents {
+            Ok(contents) => Prepared { action, contents },
+            Err(why) => Prepared { action: Action::Refuse(format!("BlockStored: {why}")), contents: Vec::new() },
+        }
+    }
+
+    /// Counters of a replica's event feed.
+    pub fn feed_stats(&self, slot: Slot) -> Result<FeedStats> {
+        self.state.read(|state| {
+            state.registry.check(slot)?;
+            Ok(state.engine.feed(slot).map_or_else(FeedStats::default, |feed| feed.counters))
+        })
     }
 
     /// The replica sends events, though none has come yet: what is inserted there is provisional.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use crate::arena::{Hold, Place, Record};
 use crate::engine::Engine;
+use crate::events::Feed;
 use crate::ids::{BlockHash, EngineHash, Slot};
 use crate::radix::RunId;
 
@@ -47,6 +48,8 @@ pub(crate) struct Replica {
     pub known: u64,
     /// Names that disagree with the shared ones: valid while the replica knows the block at that place.
     pub own_names: HashMap<EngineHash, (Place, BlockHash)>,
+    /// What its events have said beyond that; none of a replica that has sent none.
+    pub feed: Option<Box<Feed>>,
     ends: [(RunId, RunId); 3],
 }
 
@@ -58,6 +61,7 @@ impl Default for Replica {
             believed: 0,
             known: 0,
             own_names: HashMap::new(),
+            feed: None,
             ends: [(RunId::NONE, RunId::NONE); 3],
         }
     }
@@ -66,13 +70,17 @@ impl Default for Replica {
 impl Replica {
     /// Holds nothing any more; what was said of the replica itself stays.
     pub(crate) fn forget(&mut self) {
-        let (capacity, reuse_reports) = (self.capacity, self.reuse_reports);
-        *self = Replica { capacity, reuse_reports, ..Replica::default() };
+        let (capacity, reuse_reports, mut feed) = (self.capacity, self.reuse_reports, self.feed.take());
+        if let Some(feed) = &mut feed {
+            feed.forget();
+        }
+        *self = Replica { capacity, reuse_reports, feed, ..Replica::default() };
     }
 
     pub(crate) fn own_bytes(&self) -> usize {
         // A slot of the map is the pair and one byte of tag, seven of eight filled at most.
         self.own_names.capacity() * (size_of::<(EngineHash, (Place, BlockHash))>() + 1) * 8 / 7
+            + self.feed.as_deref().map_or(0, Feed::bytes)
     }
 }
 

@@ -110,6 +110,10 @@ pub struct Stored {
     pub dropped: usize,
     /// Blocks that a replica which reports reuse said again.
     pub reused: usize,
+    /// Blocks of attention groups that the index does not follow.
+    pub unindexed: usize,
+    /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
+    pub placeless: usize,
 }
 
 /// What a removal event did.
@@ -119,6 +123,60 @@ pub struct Removed {
     pub removed: usize,
     /// Names that no copy of this replica has.
     pub unknown: usize,
+}
+
+/// What a batch of events did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    /// When the engine sent it, in seconds on its clock.
+    pub timestamp: f64,
+    /// The data-parallel rank that sent it, if it says so.
+    pub rank: Option<i64>,
+    /// Events of the batch.
+    pub events: usize,
+    /// What its stores did, in blocks.
+    pub stored: Stored,
+    /// What its removals did.
+    pub removed: Removed,
+    /// Clear events.
+    pub cleared: usize,
+    /// Events that are malformed, each of which cost itself alone.
+    pub refused: usize,
+    /// Events of types that this version does not know.
+    pub unrecognized: usize,
+    /// Why events were refused or not recognized: the first few.
+    pub reasons: Vec<String>,
+    /// Batches missing before this one, by its sequence number.
+    pub missed: u64,
+    /// The engine began again: what it held before is forgotten.
+    pub restarted: bool,
+    /// A batch that was applied before: nothing was done.
+    pub stale: bool,
+}
+
+/// Counters of a replica's event feed since it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedStats {
+    /// Batches applied.
+    pub batches: u64,
+    /// Events in them.
+    pub events: u64,
+    /// Events that were malformed.
+    pub refused: u64,
+    /// Events of unknown types.
+    pub unrecognized: u64,
+    /// Blocks of attention groups that the index does not follow.
+    pub unindexed: u64,
+    /// Blocks that nobody could place.
+    pub placeless: u64,
+    /// Events on media of unknown names, which count as the slowest tier.
+    pub unknown_media: u64,
+    /// Batches that never came, by their sequence numbers.
+    pub missed: u64,
+    /// Times that the engine began again.
+    pub restarts: u64,
+    /// Batches that came again.
+    pub stale: u64,
 }
 
 /// State and counters of an index.

@@ -50,7 +50,9 @@ fn raise(class: &'static PyOnceLock<Py<PyType>>, name: &str, message: String) ->
 pub fn of_core(error: Error) -> PyErr {
     match error {
         Error::UnknownSlot(_) => unknown_replica(error.to_string()),
-        Error::EventLengths { .. } => event(error.to_string()),
+        Error::EventLengths { .. } | Error::EventTokens { .. } | Error::Payload(_) | Error::PayloadBytes(_) => {
+            event(error.to_string())
+        }
         _ => config(error.to_string()),
     }
 }

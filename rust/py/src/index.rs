@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use prefixroute_core::hash::hash_tokens;
 use prefixroute_core::{
-    BlockHash, Config, Contents, EngineHash, Index, Medium, PROVISIONAL_S, Result as CoreResult, Slot, StoredEvent,
+    BlockHash, Config, EngineHash, Index, Medium, PROVISIONAL_S, Residence, Result as CoreResult, Slot, StoreEvent,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,17 +14,19 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::batch::{names_of, ragged};
 use crate::errors;
-use crate::event::{contents, engine_hashes, medium_of};
+use crate::event::{engine_hashes, group_of};
 use crate::hashes::{BlockHashes, detached_if_long, hash_prompt, hash_value, hash_values};
-use crate::namespace::Namespace;
+use crate::namespace::{Base, Namespace};
 use crate::out::{not_an_out_array, out_array, out_matrix};
-use crate::outcomes::{IndexStats, Insertion, Removed, Stored};
+use crate::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
 use crate::sizes;
 use crate::text::Text;
 use crate::tokens::{Prompt, token_ids};
 
 /// A block of an event costs as much as hashing so many tokens.
 const EVENT_COST: usize = 128;
+/// A byte of a batch of events costs as much as hashing so many tokens.
+const PAYLOAD_COST: usize = 4;
 
 /// Which replica holds how much of a prompt's prefix.
 ///
@@ -439,9 +441,66 @@ impl PrefixIndex {
         self.at(&name, |slot| self.index.unpin(slot, hashes.get().blocks()))
     }
 
-    /// An engine stored these blocks: its own hashes, one after the other behind parent, with their token ids. No medium
-    /// means GPU.
-    #[pyo3(signature = (name, block_hashes, *, parent=None, token_ids, namespace=None, medium=None, now=0.0))]
+    /// Apply an engine's batch of KV events, as vLLM and SGLang send it: one call from bytes to index.
+    ///
+    /// Events are maps or arrays; hashes are ints of either sign or bytes; unknown fields and types are passed over. The group
+    /// of full or MLA attention is followed in blocks of any size, and sliding-window groups bound what `match` gives.
+    /// An event that is malformed costs itself alone.
+    ///
+    /// Args:
+    ///     name: the replica (one data-parallel rank).
+    ///     payload: the MessagePack bytes, 64 MiB at most.
+    ///     sequence: the batch's number. Gaps are counted, a batch that came before does nothing, and number 0 after others
+    ///         means that the engine began again: what it held is forgotten first. None: no numbers are compared.
+    ///     namespace: where events are silent; they name the adapter and the salt, never the model.
+    ///     now: seconds on the caller's clock.
+    ///
+    /// Returns:
+    ///     What was done, with counts of blocks and events, and why events were refused.
+    ///
+    /// Raises:
+    ///     EventError: the bytes are no batch of events; nothing was applied.
+    ///     UnknownReplicaError: no replica has that name.
+    #[pyo3(signature = (name, payload, *, sequence=None, namespace=None, now=0.0))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        name: Text<'_>,
+        payload: &[u8],
+        sequence: Option<u64>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = sizes::seconds)] now: f64,
+    ) -> PyResult<Applied> {
+        let base = Base::read(namespace)?;
+        let work = || self.at(&name, |slot| self.index.apply(slot, payload, &base.spec(), sequence, now));
+        detached_if_long(py, payload.len() * PAYLOAD_COST, work).and_then(|done| Applied::of(py, done))
+    }
+
+    /// An engine stored these blocks, one after the other behind parent. Every store is a further copy, unless the replica
+    /// was added with `reuse_reports`.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     block_hashes: the engine's own, ints of either sign or bytes.
+    ///     parent: the engine's hash of the block before; None: the first block starts a prompt.
+    ///     token_ids: of all blocks. None at all: the blocks of these hashes are on that medium too, whatever they hold.
+    ///     namespace: model, adapter, salt and extra keys, whose positions count from the first of these tokens.
+    ///     medium: an engine's word in any case, such as "GPU", "cpu" or "STORAGE"; None: GPU. An unknown word counts as the
+    ///         slowest tier.
+    ///     ownership: who owns the copy on that medium; its removal has to say the same.
+    ///     block_size: tokens of one of these blocks; None: as in the index. Blocks of other sizes are regrouped.
+    ///     group: number of the attention group. A hash is a key within its group.
+    ///     kind: its kind, as engines write it ("full_attention", "sliding_window", ...).
+    ///     sliding_window: its window in tokens.
+    ///     now: seconds on the caller's clock.
+    ///
+    /// Raises:
+    ///     EventError: the token ids are not those of so many blocks, or the kind is unknown.
+    ///     UnknownReplicaError: no replica has that name.
+    #[pyo3(signature = (
+        name, block_hashes, *, parent=None, token_ids, namespace=None, medium=None, ownership=None, block_size=None,
+        group=0, kind=None, sliding_window=None, now=0.0
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the fields of an engine's event")]
     fn apply_stored(
         &self,
@@ -452,21 +511,28 @@ impl PrefixIndex {
         token_ids: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
         medium: Option<Text<'_>>,
+        ownership: Option<Text<'_>>,
+        #[pyo3(from_py_with = sizes::optional_block_size)] block_size: Option<usize>,
+        #[pyo3(from_py_with = sizes::group)] group: u32,
+        kind: Option<Text<'_>>,
+        #[pyo3(from_py_with = sizes::optional_group)] sliding_window: Option<u32>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Stored> {
         let names = hash_values(block_hashes)?;
         let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
-        let namespace = Namespace::read(namespace)?;
-        let contents = contents(self.block_size(), &crate::tokens::token_ids(token_ids)?, names.len(), &namespace)?;
-        let event = StoredEvent {
-            engine: engine_hashes(&names),
+        let (namespace, tokens) = (Namespace::read(namespace)?, crate::tokens::token_ids(token_ids)?);
+        let event = StoreEvent {
+            names: engine_hashes(&names),
             parent,
-            contents: Contents::Blocks(&contents),
+            tokens: &tokens,
+            keys: &namespace.extra(),
+            block_size: block_size.unwrap_or(self.block_size()),
             seed: namespace.seed,
-            medium: medium_of(medium.as_deref())?,
+            residence: residence(medium.as_deref(), ownership.as_deref()),
+            group: group_of(group, kind.as_deref(), sliding_window)?,
         };
-        let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
-        detached_if_long(py, contents.len() * EVENT_COST, work).map(Stored::from)
+        let work = || self.at(&name, |slot| self.index.store(slot, &event, now));
+        detached_if_long(py, names.len() * EVENT_COST, work).map(Stored::from)
     }
 
     /// The same where the engine's hashes are those of this index: chained, as `BlockHashes` has them. No token ids are
@@ -482,14 +548,11 @@ impl PrefixIndex {
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Stored> {
         let blocks = hash_values(block_hashes)?;
-        let event = StoredEvent {
-            engine: engine_hashes(&blocks),
-            parent: parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash),
-            contents: Contents::Prefixes(self::block_hashes(&blocks)),
-            seed: 0,
-            medium: medium_of(medium.as_deref())?,
+        let parent = parent.map(|parent| hash_value(parent, 0)).transpose()?.map(EngineHash);
+        let residence = residence(medium.as_deref(), None);
+        let work = || {
+            self.at(&name, |slot| self.index.store_hashes(slot, self::block_hashes(&blocks), parent, residence, now))
         };
-        let work = || self.at(&name, |slot| self.index.stored(slot, &event, now));
         detached_if_long(py, blocks.len() * EVENT_COST, work).map(Stored::from)
     }
 
@@ -498,17 +561,29 @@ impl PrefixIndex {
         self.at(&name, |slot| self.index.expect_events(slot))
     }
 
-    /// An engine removed one copy of each of these blocks from a medium.
-    #[pyo3(signature = (name, block_hashes, *, medium=None))]
+    /// An engine removed one copy of each of these blocks.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     block_hashes: the engine's own.
+    ///     medium: as in `apply_stored`.
+    ///     ownership: as in `apply_stored`.
+    ///     group: as in `apply_stored`.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
+    #[pyo3(signature = (name, block_hashes, *, medium=None, ownership=None, group=0))]
     fn apply_removed(
         &self,
         py: Python<'_>,
         name: Text<'_>,
         block_hashes: &Bound<'_, PyAny>,
         medium: Option<Text<'_>>,
+        ownership: Option<Text<'_>>,
+        #[pyo3(from_py_with = sizes::group)] group: u32,
     ) -> PyResult<Removed> {
-        let (names, medium) = (hash_values(block_hashes)?, medium_of(medium.as_deref())?);
-        let work = || self.at(&name, |slot| self.index.removed(slot, engine_hashes(&names), medium));
+        let (names, residence) = (hash_values(block_hashes)?, residence(medium.as_deref(), ownership.as_deref()));
+        let work = || self.at(&name, |slot| self.index.remove(slot, engine_hashes(&names), residence, group));
         detached_if_long(py, names.len() * EVENT_COST, work).map(Removed::from)
     }
 
@@ -532,6 +607,14 @@ impl PrefixIndex {
     /// hashes of that engine and of the router do not agree.
     fn unmatched_event_blocks(&self) -> Vec<u64> {
         self.index.unmatched_event_blocks()
+    }
+
+    /// Counters of a replica's event feed since it was added.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
+    fn feed_stats(&self, name: Text<'_>) -> PyResult<FeedStats> {
+        self.at(&name, |slot| self.index.feed_stats(slot)).map(FeedStats::from)
     }
 
     /// State and counters.
@@ -575,6 +658,10 @@ impl PrefixIndex {
 #[cold]
 fn unknown(name: &str) -> PyErr {
     errors::unknown_replica(format!("no replica is named {name:?}"))
+}
+
+fn residence(medium: Option<&str>, ownership: Option<&str>) -> Residence {
+    Residence::of(medium.map(str::as_bytes), ownership.map(str::as_bytes)).0
 }
 
 /// `BlockHash` is a transparent `u64`.

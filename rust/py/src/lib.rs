@@ -38,12 +38,14 @@ mod _core {
     #[pymodule_export]
     use super::out::capped_hits;
     #[pymodule_export]
-    use super::outcomes::{IndexStats, Insertion, Removed, Stored};
+    use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
     use super::sim::{EventQueue, ReplicaEngine, StepPrices};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::TEXT_BYTES_PER_TOKEN;
-    use prefixroute_core::{MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S};
+    use prefixroute_core::{
+        MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
+    };
     use pyo3::types::PyModuleMethods;
 
     #[pymodule_init]
@@ -53,6 +55,7 @@ mod _core {
         module.add("MAX_NAME_BYTES", MAX_NAME_BYTES)?;
         module.add("MAX_BLOCK_SIZE", MAX_BLOCK_SIZE)?;
         module.add("MAX_BLOCKS", MAX_PROMPT_BLOCKS)?;
+        module.add("MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES)?;
         module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
         module.add("PROVISIONAL_S", PROVISIONAL_S)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))

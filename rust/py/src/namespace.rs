@@ -58,6 +58,29 @@ impl Namespace {
     }
 }
 
+/// A namespace whose parts an event may override.
+pub struct Base {
+    model: Vec<u8>,
+    lora: Vec<u8>,
+    salt: Vec<u8>,
+}
+
+impl Base {
+    /// Reads a `prefixroute.Namespace`; `None` is the empty one. Extra keys belong to prompts: an event has its own.
+    pub fn read(object: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let part = |name: &str| match object {
+            None => Ok(Vec::new()),
+            Some(object) => key_bytes(&attribute(object, &PyString::new(object.py(), name))?),
+        };
+        Ok(Self { model: part("model")?, lora: part("lora")?, salt: part("salt")? })
+    }
+
+    /// As the core takes it.
+    pub fn spec(&self) -> NamespaceSpec<'_> {
+        NamespaceSpec { model: &self.model, lora: &self.lora, salt: &self.salt }
+    }
+}
+
 fn attribute<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
     errors::caught(object.py(), object.getattr(name))?
         .ok_or_else(|| errors::config(format!("namespace must be a prefixroute.Namespace, got {}", type_name(object))))

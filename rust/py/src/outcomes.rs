@@ -89,6 +89,10 @@ value_class! {
         dropped: usize,
         /// Blocks that a replica which reports reuse said again.
         reused: usize,
+        /// Blocks of attention groups that the index does not follow.
+        unindexed: usize,
+        /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
+        placeless: usize,
     }
 }
 
@@ -145,5 +149,89 @@ value_class! {
         retracted: u64,
         /// Blocks from store events of replicas that no query has matched since, over all replicas.
         unmatched_event_blocks: u64,
+    }
+}
+
+value_class! {
+    /// Counters of a replica's event feed since it was added.
+    FeedStats of core::FeedStats {
+        /// Batches applied.
+        batches: u64,
+        /// Events in them.
+        events: u64,
+        /// Events that were malformed.
+        refused: u64,
+        /// Events of unknown types.
+        unrecognized: u64,
+        /// Blocks of attention groups that the index does not follow.
+        unindexed: u64,
+        /// Blocks that nobody could place.
+        placeless: u64,
+        /// Events on media of unknown names, which count as the slowest tier.
+        unknown_media: u64,
+        /// Batches that never came, by their sequence numbers.
+        missed: u64,
+        /// Times that the engine began again.
+        restarts: u64,
+        /// Batches that came again.
+        stale: u64,
+    }
+}
+
+/// What a batch of events did. Counts are in blocks unless they say events.
+#[pyclass(frozen, get_all, module = "prefixroute._core")]
+pub struct Applied {
+    /// When the engine sent it, in seconds on its clock.
+    timestamp: f64,
+    /// The data-parallel rank that sent it, or None.
+    rank: Option<i64>,
+    /// Events of the batch.
+    events: usize,
+    /// What its stores did.
+    stored: Py<Stored>,
+    /// What its removals did.
+    removed: Py<Removed>,
+    /// Clear events.
+    cleared: usize,
+    /// Events that are malformed, each of which cost itself alone.
+    refused: usize,
+    /// Events of types that this version does not know.
+    unrecognized: usize,
+    /// Why events were refused or not recognized: the first eight.
+    reasons: Vec<String>,
+    /// Batches missing before this one, by its sequence number.
+    missed: u64,
+    /// The engine began again: what it held before was forgotten.
+    restarted: bool,
+    /// A batch that had been applied before: nothing was done.
+    stale: bool,
+}
+
+impl Applied {
+    /// As Python sees it.
+    pub fn of(py: Python<'_>, done: core::Applied) -> PyResult<Self> {
+        Ok(Self {
+            timestamp: done.timestamp,
+            rank: done.rank,
+            events: done.events,
+            stored: Py::new(py, Stored::from(done.stored))?,
+            removed: Py::new(py, Removed::from(done.removed))?,
+            cleared: done.cleared,
+            refused: done.refused,
+            unrecognized: done.unrecognized,
+            reasons: done.reasons,
+            missed: done.missed,
+            restarted: done.restarted,
+            stale: done.stale,
+        })
+    }
+}
+
+#[pymethods]
+impl Applied {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (stored, removed) = (self.stored.bind(py).repr()?, self.removed.bind(py).repr()?);
+        let (events, refused) = (self.events, self.refused);
+        Ok(format!("<Applied events={events} stored={stored} removed={removed} refused={refused}>"))
     }
 }

@@ -14,6 +14,23 @@ pub fn block_size(object: &Bound<'_, PyAny>) -> PyResult<usize> {
         .map_err(|_| errors::config(format!("block size must be 1..={MAX_BLOCK_SIZE}, got {object}")))
 }
 
+/// The same, or `None`.
+pub fn optional_block_size(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    if object.is_none() { Ok(None) } else { block_size(object).map(Some) }
+}
+
+/// The number of an attention group, or tokens of its window.
+pub fn group(object: &Bound<'_, PyAny>) -> PyResult<u32> {
+    integer(object, "a group or window")?
+        .extract()
+        .map_err(|_| errors::config(format!("a group or window must be 0..={}, got {object}", u32::MAX)))
+}
+
+/// The same, or `None`.
+pub fn optional_group(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    if object.is_none() { Ok(None) } else { group(object).map(Some) }
+}
+
 /// Tokens that a replica can hold.
 pub fn capacity_tokens(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     optional(object, "capacity in tokens")

@@ -1,8 +1,27 @@
 //! Truth: what engines say in their events.
 
+mod apply;
+mod batch;
+mod feed;
+mod groups;
+mod msgpack;
 mod names;
 mod orphans;
+mod pages;
+mod payload;
+mod residence;
 mod truth;
+mod windows;
 
+pub use apply::StoreEvent;
+pub(crate) use apply::contents;
+pub(crate) use batch::Prepared;
+pub(crate) use feed::Feed;
+pub(crate) use groups::Role;
+pub use groups::{Group, GroupKind};
 pub(crate) use names::Names;
 pub(crate) use orphans::{Orphan, Orphans};
+pub(crate) use pages::Page;
+pub(crate) use payload::{Action, read};
+pub use residence::Residence;
+pub(crate) use windows::{Held, Window};

@@ -11,8 +11,8 @@ use crate::outcome::{Removed, Stored, StoredEvent};
 use crate::radix::RunId;
 
 impl Engine {
-    /// A store event; see `Index::stored`.
-    pub(crate) fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64) -> Stored {
+    /// A store event; see `Index::stored`. `counting`: what is there already is a further copy, and no report of reuse.
+    pub(crate) fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64, counting: bool) -> Stored {
         self.clock = self.clock.max(now);
         self.set_fed(slot, true);
         let mut done = Stored::default();
@@ -33,7 +33,7 @@ impl Engine {
             self.counters.dropped += chain.len() as u64;
             return done;
         }
-        self.store_chain(slot, parent, &chain, event.engine, event.medium, &mut done);
+        self.store_chain(slot, parent, &chain, event.engine, event.medium, counting, &mut done);
         if !self.orphans.is_empty() {
             self.adopt_orphans(event.engine.iter().copied().collect(), &mut done);
         }
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// Where the block lies that a replica calls so.
-    fn place_of(&self, slot: Slot, name: EngineHash) -> Option<Place> {
+    pub(super) fn place_of(&self, slot: Slot, name: EngineHash) -> Option<Place> {
         self.own_place(slot, name).or_else(|| self.names.find(stored_form(name), &self.chunks))
     }
 
@@ -139,6 +139,7 @@ impl Engine {
     }
 
     /// Adds a copy of each block of a chain below `parent`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a store event")]
     fn store_chain(
         &mut self,
         slot: Slot,
@@ -146,6 +147,7 @@ impl Engine {
         chain: &[BlockHash],
         names: &[EngineHash],
         medium: Medium,
+        counting: bool,
         done: &mut Stored,
     ) {
         let above = parent.map_or(RunId::ROOT, |place| self.run_ending_at(place));
@@ -153,7 +155,7 @@ impl Engine {
         let mut path = std::mem::take(&mut self.path);
         let mut at = 0;
         for &run in &path {
-            self.add_copy(run, slot, medium, done);
+            self.add_copy(run, slot, medium, counting, done);
             let found = self.tree.run(run);
             let (place, len) = (found.place(0), found.len as usize);
             self.set_names(slot, place, &names[at..at + len]);
@@ -183,7 +185,7 @@ impl Engine {
     }
 
     /// One more copy of a run that the tree has.
-    fn add_copy(&mut self, run: RunId, slot: Slot, medium: Medium, done: &mut Stored) {
+    pub(super) fn add_copy(&mut self, run: RunId, slot: Slot, medium: Medium, counting: bool, done: &mut Stored) {
         let len = self.tree.run(run).len;
         match self.hold(run, slot) {
             None => {
@@ -192,7 +194,7 @@ impl Engine {
                 done.stored += len as usize;
             }
             // The wire shows a second copy and a report of reuse alike: only the replica's owner can say which it is.
-            Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && self.replicas[slot.index()].reuse_reports => {
+            Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && !counting => {
                 done.reused += len as usize;
             }
             Some(Hold::Truth { mut copies }) => {
@@ -312,7 +314,8 @@ impl Engine {
             for orphan in children {
                 let Some(place) = self.place_of(orphan.slot, name) else { continue };
                 let block = orphan.content.chained(self.chunks.block(place).0);
-                self.store_chain(orphan.slot, Some(place), &[block], &[orphan.name], orphan.medium, done);
+                let counting = !self.replicas[orphan.slot.index()].reuse_reports;
+                self.store_chain(orphan.slot, Some(place), &[block], &[orphan.name], orphan.medium, counting, done);
                 done.adopted += 1;
                 named.push_back(orphan.name);
             }

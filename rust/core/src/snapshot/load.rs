@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{Reader, corrupt};
-use super::{MAGIC, VERSION, counters};
+use super::{MAGIC, VERSION, counters, feeds};
 use crate::arena::{Hold, NO_NAME};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -34,6 +34,7 @@ pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
     let runs = read_runs(&mut input, &mut engine, &registry)?;
     read_own_names(&mut input, &mut engine, &runs)?;
     read_orphans(&mut input, &mut engine, &registry)?;
+    feeds::read(&mut input, &mut engine)?;
     if !input.bytes.is_empty() {
         return corrupt("something follows its end");
     }

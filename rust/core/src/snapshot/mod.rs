@@ -1,12 +1,13 @@
 //! An index as bytes: versioned, checksummed, with the LRU order. What cannot be read changes nothing.
 //!
 //! ```text
-//! "prefixrt" u16 version | config | counters | replicas | runs, parents first | own names | orphans | u64 XXH3-64 of all before
+//! "prefixrt" u16 version | config | counters | replicas | runs, parents first | own names | orphans | event feeds | u64 XXH3-64 of all before
 //! ```
 //!
 //! Numbers are little-endian. Pins belong to requests in flight in one process and are not saved.
 
 mod codec;
+mod feeds;
 mod load;
 mod save;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::Writer;
-use super::{MAGIC, VERSION, counters, limits};
+use super::{MAGIC, VERSION, counters, feeds, limits};
 use crate::arena::{Hold, NO_NAME, Place};
 use crate::engine::Engine;
 use crate::ids::{EngineHash, Slot};
@@ -35,6 +35,7 @@ pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
         out.u8(u8::from(chained));
         out.u64(content);
     }
+    feeds::write(&mut out, engine);
     let sum = xxh3_64(&out.bytes);
     out.u64(sum);
     out.bytes

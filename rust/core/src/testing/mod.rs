@@ -2,6 +2,7 @@
 
 pub mod history;
 mod lru;
+pub mod payloads;
 mod residency;
 mod twin;
 

@@ -1,0 +1,144 @@
+//! A whole batch of events, applied under one lock.
+
+use super::apply::StoreEvent;
+use super::payload::{Action, Batch, Store};
+use crate::engine::Engine;
+use crate::ids::Slot;
+use crate::outcome::{Applied, Removed, Stored};
+
+/// Reasons that a batch's result repeats.
+const REASONS: usize = 8;
+
+/// What to do, with the content hashes of what is stored.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    pub action: Action<'a>,
+    pub contents: Vec<u64>,
+}
+
+impl Store<'_> {
+    pub(crate) fn event(&self) -> StoreEvent<'_> {
+        StoreEvent {
+            names: &self.names,
+            parent: self.parent,
+            tokens: &self.tokens,
+            keys: &self.keys,
+            block_size: self.block_size,
+            seed: self.seed,
+            residence: self.residence,
+            group: self.group,
+        }
+    }
+}
+
+impl Engine {
+    /// Applies a batch; see `Index::apply`.
+    pub(crate) fn apply_batch(
+        &mut self,
+        slot: Slot,
+        batch: &Batch<'_>,
+        actions: &[Prepared<'_>],
+        sequence: Option<u64>,
+        now: f64,
+    ) -> Applied {
+        self.set_fed(slot, true);
+        let mut done = Applied { timestamp: batch.timestamp, rank: batch.rank, ..Applied::default() };
+        if let Some(sequence) = sequence {
+            self.follow(slot, sequence, &mut done);
+            if done.stale {
+                return done;
+            }
+        }
+        done.events = actions.len();
+        for (at, event) in actions.iter().enumerate() {
+            let reason = match &event.action {
+                Action::Store(_) | Action::Remove { .. } | Action::Clear => {
+                    self.apply_one(slot, event, now, &mut done);
+                    continue;
+                }
+                Action::Refuse(why) => {
+                    done.refused += 1;
+                    why
+                }
+                Action::PassOver(why) => {
+                    done.unrecognized += 1;
+                    why
+                }
+            };
+            if done.reasons.len() < REASONS {
+                done.reasons.push(format!("event {at}: {reason}"));
+            }
+        }
+        let counters = &mut self.feed_mut(slot).counters;
+        counters.batches += 1;
+        counters.events += done.events as u64;
+        counters.refused += done.refused as u64;
+        counters.unrecognized += done.unrecognized as u64;
+        done
+    }
+
+    fn apply_one(&mut self, slot: Slot, event: &Prepared<'_>, now: f64, done: &mut Applied) {
+        let known_medium = match &event.action {
+            Action::Store(store) if self.is_full() => {
+                self.counters.dropped += store.names.len() as u64;
+                done.stored.dropped += store.names.len();
+                true
+            }
+            Action::Store(store) => {
+                done.stored += self.store_event(slot, &store.event(), &event.contents, now);
+                store.known_medium
+            }
+            Action::Remove { names, residence, known_medium, group } => {
+                done.removed += self.remove_event(slot, names, *residence, *group);
+                *known_medium
+            }
+            _ => {
+                self.clear(slot);
+                done.cleared += 1;
+                true
+            }
+        };
+        self.feed_mut(slot).counters.unknown_media += u64::from(!known_medium);
+    }
+
+    /// Compares a batch's number with the last one.
+    fn follow(&mut self, slot: Slot, sequence: u64, done: &mut Applied) {
+        let feed = self.feed_mut(slot);
+        match feed.sequence {
+            Some(last) if sequence > last => done.missed = sequence - last - 1,
+            Some(_) if sequence == 0 => done.restarted = true,
+            Some(_) => done.stale = true,
+            None => {}
+        }
+        feed.counters.missed += done.missed;
+        feed.counters.restarts += u64::from(done.restarted);
+        feed.counters.stale += u64::from(done.stale);
+        if !done.stale {
+            feed.sequence = Some(sequence);
+        }
+        if done.restarted {
+            self.clear(slot);
+        }
+    }
+}
+
+impl std::ops::AddAssign for Stored {
+    fn add_assign(&mut self, other: Stored) {
+        self.stored += other.stored;
+        self.confirmed += other.confirmed;
+        self.copies += other.copies;
+        self.orphaned += other.orphaned;
+        self.adopted += other.adopted;
+        self.dropped += other.dropped;
+        self.reused += other.reused;
+        self.unindexed += other.unindexed;
+        self.placeless += other.placeless;
+    }
+}
+
+impl std::ops::AddAssign for Removed {
+    fn add_assign(&mut self, other: Removed) {
+        self.removed += other.removed;
+        self.unknown += other.unknown;
+    }
+}

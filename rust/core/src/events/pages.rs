@@ -1,0 +1,118 @@
+//! Pages: engine blocks that are no whole blocks of the index, put together to blocks by their tokens.
+//!
+//! A page remembers the tokens from the last block boundary to its end, so that any page that follows it, now or later and
+//! whatever branch it begins, can go on from there. A block belongs to the page that completes it: engines evict the end of
+//! a chain before its start, so with the first page of a block its last one has gone.
+
+use std::collections::HashMap;
+
+use crate::hash::content_hash;
+use crate::ids::{EngineHash, Medium};
+
+/// Where a chain of pages goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seam {
+    /// Tokens since the last block boundary.
+    pub tail: Vec<u32>,
+    /// Name of the block that ends at that boundary; none at the start of a prompt.
+    pub above: Option<EngineHash>,
+    /// Seed of the chain, which counts where there is no block above.
+    pub seed: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    /// Copies on each medium.
+    pub copies: [u32; 3],
+    /// Blocks that it completes.
+    pub completes: u32,
+    pub tail: Box<[u32]>,
+    pub above: Option<EngineHash>,
+    pub seed: u64,
+}
+
+/// Blocks that pages have completed: a chain of which each follows the one before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Completed {
+    pub names: Vec<EngineHash>,
+    pub contents: Vec<u64>,
+}
+
+/// The pages of a replica.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages {
+    pub(crate) pages: HashMap<EngineHash, Page>,
+    /// Tokens kept in tails.
+    pub(crate) tokens: usize,
+}
+
+/// Name of the `at`-th block that a page completes. Names are opaque, so a made-up one will do as long as it is one to one.
+pub(crate) fn block_name(page: EngineHash, at: u32) -> EngineHash {
+    EngineHash(page.0.rotate_left(17) ^ (u64::from(at) + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93))
+}
+
+impl Pages {
+    /// Where pages behind this one go on.
+    pub(crate) fn seam(&self, page: EngineHash) -> Option<Seam> {
+        let page = self.pages.get(&page)?;
+        Some(Seam { tail: page.tail.to_vec(), above: page.above, seed: page.seed })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// One more copy of pages of `size` tokens each that follow one another from a seam on; the blocks that they complete.
+    pub(crate) fn store(
+        &mut self,
+        mut seam: Seam,
+        names: &[EngineHash],
+        tokens: &[u32],
+        size: usize,
+        block_size: usize,
+        medium: Medium,
+    ) -> Completed {
+        let mut done = Completed::default();
+        for (&name, tokens) in names.iter().zip(tokens.chunks_exact(size)) {
+            seam.tail.extend_from_slice(tokens);
+            let completes = (seam.tail.len() / block_size) as u32;
+            for at in 0..completes {
+                let block = block_name(name, at);
+                done.names.push(block);
+                done.contents.push(content_hash(&seam.tail[at as usize * block_size..][..block_size]));
+                seam.above = Some(block);
+            }
+            seam.tail.drain(..completes as usize * block_size);
+            let page = self.pages.entry(name).or_insert_with(|| {
+                self.tokens += seam.tail.len();
+                Page { copies: [0; 3], completes, tail: seam.tail[..].into(), above: seam.above, seed: seam.seed }
+            });
+            page.copies[medium.index()] = page.copies[medium.index()].saturating_add(1);
+        }
+        done
+    }
+
+    /// One more copy of a page that is known; how many blocks it completes.
+    pub(crate) fn copy(&mut self, name: EngineHash, medium: Medium) -> Option<u32> {
+        let page = self.pages.get_mut(&name)?;
+        page.copies[medium.index()] = page.copies[medium.index()].saturating_add(1);
+        Some(page.completes)
+    }
+
+    /// One copy less; how many blocks the page completed, if there was one.
+    pub(crate) fn remove(&mut self, name: EngineHash, medium: Medium) -> Option<u32> {
+        let page = self.pages.get_mut(&name)?;
+        let left = page.copies[medium.index()].checked_sub(1)?;
+        page.copies[medium.index()] = left;
+        let completes = page.completes;
+        if page.copies == [0; 3] {
+            self.tokens -= page.tail.len();
+            self.pages.remove(&name);
+        }
+        Some(completes)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.capacity() * (size_of::<(EngineHash, Page)>() + 1) + self.tokens * size_of::<u32>()
+    }
+}

@@ -1,0 +1,361 @@
+"""Batches of KV events as engines send them: from bytes to what matches, one kind of event after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgpack
+import pytest
+
+from prefixroute import limits
+from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
+from prefixroute.index import PrefixIndex
+from prefixroute.types import Namespace
+
+IDS = list(range(1, 33))
+FULL = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+SLIDING = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 8}
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+def stored(hashes: Sequence[Any], ids: Sequence[Any], size: int = 4, parent: Any = None, **more: Any) -> dict[str, Any]:
+    event = {"type": "BlockStored", "block_hashes": list(hashes), "parent_block_hash": parent, "token_ids": list(ids)}
+    return {**event, "block_size": size, "lora_id": None, "medium": "GPU", "lora_name": None, **more}
+
+
+def removed(*hashes: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "BlockRemoved", "block_hashes": list(hashes), "medium": "GPU", **more}
+
+
+def packed(*events: Any) -> bytes:
+    return bytes(msgpack.packb([1.5, list(events), 0]))
+
+
+@pytest.fixture
+def index() -> PrefixIndex:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a")
+    return index
+
+
+def match(index: PrefixIndex, ids: Sequence[int] = IDS, **options: Any) -> int:
+    return int(index.match(list(ids), **options)[0])
+
+
+def media(index: PrefixIndex) -> list[int]:
+    tokens: list[int] = index.match_media(IDS)[0].tolist()
+    return tokens
+
+
+def test_a_batch_is_applied_in_order(index: PrefixIndex) -> None:
+    done = index.apply("a", packed(stored([1, 2], IDS[:8]), stored([3], IDS[8:12], parent=2), removed(3)))
+    assert (done.timestamp, done.rank, done.events, done.refused, done.reasons) == (1.5, 0, 3, 0, [])
+    assert (done.stored.stored, done.removed.removed, match(index)) == (3, 1, 8)
+    done = index.apply("a", packed(CLEARED, stored([1], IDS[:4])))
+    assert (done.cleared, match(index)) == (1, 4)
+    assert index.feed_stats("a").to_dict() == dict.fromkeys(index.feed_stats("a").to_dict(), 0) | {
+        "batches": 2,
+        "events": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    "hashes", [[5, 6], [-5, -6], [2**64 - 1, 2**63], [-(2**63), 2**63 - 1], [bytes(24) + b"12345678", b"abcdefghi" * 2]]
+)
+def test_hashes_are_numbers_of_either_sign_or_bytes(index: PrefixIndex, hashes: list[Any]) -> None:
+    index.apply("a", packed(stored(hashes, IDS[:8])))
+    assert match(index) == 8
+    assert index.apply("a", packed(removed(hashes[1]))).removed.removed == 1
+    assert match(index) == 4
+
+
+def test_events_may_be_arrays_of_any_length(index: PrefixIndex) -> None:
+    short = ["BlockStored", [1], None, IDS[:4], 4]
+    long = ["BlockStored", [2], 1, IDS[4:8], 4, None, "cpu", None, [None], 0, "full_attention", None, None, None, 9, {}]
+    done = index.apply("a", packed(short, long))
+    assert (done.refused, media(index)) == (0, [4, 4, 0])
+    index.apply("a", packed(["BlockRemoved", [2], "CPU", 0, None, None, "later"], ["BlockRemoved", [1]]))
+    assert match(index) == 0
+    assert index.apply("a", packed(["AllBlocksCleared"])).cleared == 1
+
+
+def test_a13_a_second_store_is_a_second_copy(index: PrefixIndex) -> None:
+    index.add_replica("full", reuse_reports=True)
+    for name in ("a", "full"):
+        index.apply(name, packed(stored([1, 2], IDS[:8]), stored([1, 2], IDS[:8]), removed(2)))
+    assert index.match(IDS).tolist() == [8, 4]
+
+
+def test_a14_a_store_without_content_says_that_a_block_is_on_that_tier_too(index: PrefixIndex) -> None:
+    on_cpu = {"medium": "CPU", "group_idx": 0}
+    done = index.apply("a", packed(stored([1, 2], IDS[:8], **FULL), stored([1], [], 0, **on_cpu), removed(1, 2)))
+    assert (done.stored.copies, done.removed.removed, media(index)) == (1, 2, [0, 4, 0])
+    done = index.apply("a", packed(stored([9], [], 0, **on_cpu), stored([9], [], 4, **on_cpu)))
+    assert (done.stored.placeless, done.refused, index.feed_stats("a").placeless) == (2, 0, 2)
+    index.apply("a", packed(removed(1, medium="cpu", group_idx=0)))
+    assert match(index) == 0
+
+
+def test_a15_media_are_open_words_in_any_case(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1], IDS[:4], medium="cpu"), stored([1], IDS[:4], medium="tape")))
+    assert (media(index), index.feed_stats("a").unknown_media) == ([0, 4, 0], 1)
+    index.apply("a", packed(removed(1, medium="DISK"), removed(1, medium="CPU")))
+    assert media(index) == [0, 0, 4], "a removal from a disk leaves the tape"
+    index.apply("a", packed(removed(1, medium="Tape")))
+    assert match(index) == 0
+
+
+@pytest.mark.parametrize("medium", ["GPU", "CPU", "STORAGE", "EXTERNAL"])
+def test_owners_of_a_medium_have_copies_of_their_own(index: PrefixIndex, medium: str) -> None:
+    ours, theirs = {"medium": medium}, {"medium": medium, "ownership": "tier-7"}
+    index.apply("a", packed(stored([1], IDS[:4], **ours)))
+    assert index.apply("a", packed(removed(1, **theirs))).removed.unknown == 1
+    assert match(index) == 4
+    index.apply("a", packed(stored([1], IDS[:4], **theirs), removed(1, **ours)))
+    assert index.apply("a", packed(removed(1, **ours))).removed.unknown == 1
+    assert match(index) == 4
+    index.apply("a", packed(removed(1, **theirs)))
+    assert (match(index), len(index)) == (0, 0)
+
+
+def test_a16_a_hash_is_a_key_within_its_group(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1, 2], IDS[:8], **FULL), stored([1, 2], IDS[:8], group_idx=2)))
+    done = index.apply("a", packed(removed(1, 2, group_idx=2)))
+    assert (done.removed.removed, done.removed.unknown, match(index)) == (0, 0, 8)
+    assert index.feed_stats("a").unindexed == 2
+
+
+@pytest.mark.parametrize(
+    ("gone", "usable"),
+    [([], 32), ([1], 32), ([8], 28), ([7], 24), ([2, 4, 6, 8], 4), (range(1, 8), 0), (range(1, 9), 0)],
+)
+def test_sliding_windows_bound_what_is_usable(index: PrefixIndex, gone: Sequence[int], usable: int) -> None:
+    names = list(range(1, 9))
+    index.apply("a", packed(stored(names, IDS, **FULL), stored(names, IDS, **SLIDING)))
+    index.apply("a", packed(*[removed(name, group_idx=1) for name in gone]))
+    again = PrefixIndex.from_bytes(index.to_bytes())
+    for held in (index, again):
+        assert match(held) == usable
+        assert sum(media(held)) == usable
+        assert held.match_many(IDS, [0, 32]).tolist() == [[usable]]
+    again.apply("a", packed(stored([*gone], [], **SLIDING)) if gone else packed())
+    assert match(again) == 32
+
+
+def test_a_window_may_speak_first_and_in_larger_blocks(index: PrefixIndex) -> None:
+    wide = {**SLIDING, "kv_cache_spec_sliding_window": 16}
+    index.apply("a", packed(stored([2, 4, 6, 8], IDS, 8, **wide)))
+    assert match(index) == 0
+    index.apply("a", packed(stored(range(1, 9), IDS, **FULL)))
+    assert match(index) == 32
+    assert match(index, IDS[:28]) == 24, "whole blocks of both groups"
+    index.apply("a", packed(removed(6, group_idx=1)))
+    assert match(index) == 16
+
+
+def test_masked_and_state_groups_are_counted(index: PrefixIndex) -> None:
+    mamba = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
+    done = index.apply(
+        "a", packed(stored([3, 5], IDS[:24], **mamba), stored([], IDS[:24], **mamba), removed(3, group_idx=1))
+    )
+    assert (done.refused, done.stored.unindexed, done.removed.unknown, match(index)) == (0, 2, 0, 0)
+
+
+def test_the_group_of_full_attention_may_have_any_number(index: PrefixIndex) -> None:
+    full = {"group_idx": 3, "kv_cache_spec_kind": "mla_attention"}
+    first = {**SLIDING, "group_idx": 0}
+    index.apply("a", packed(stored([1, 2], IDS[:8], **first), stored([1, 2], IDS[:8], **full)))
+    assert match(index) == 8
+    index.apply("a", packed(removed(2, group_idx=0)))
+    assert match(index) == 4
+    index.apply("a", packed(removed(1, 2, group_idx=3)))
+    assert len(index) == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_pages_are_regrouped(size: int, block_size: int) -> None:
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    names = [1_000 + at for at in range(32 // size)]
+    half = len(names) // 2
+    index.apply("a", packed(stored(names[:half], IDS[: half * size], size)))
+    index.apply("a", packed(stored(names[half:], IDS[half * size :], size, parent=names[half - 1] if half else None)))
+    assert match(index) == 32
+    index = PrefixIndex.from_bytes(index.to_bytes())
+    for left in range(len(names) - 1, -1, -1):
+        done = index.apply("a", packed(removed(names[left]))).removed
+        assert (done.removed, done.unknown) == (max(1, size // block_size), 0)
+        assert match(index) == left * size // block_size * block_size
+    assert index.stats().event_names == 0
+
+
+@pytest.mark.parametrize("block_size", [2, 4, 8])
+def test_a_partial_block_is_promoted(block_size: int) -> None:
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    index.apply("a", packed(stored([8], IDS[:8], 8), stored([12], IDS[8:12], 4, parent=8)))
+    assert match(index) == 12 // block_size * block_size
+    index.apply("a", packed(removed(12), stored([16], IDS[8:16], 8, parent=8)))
+    assert match(index) == 16
+    index.apply("a", packed(removed(16), removed(8)))
+    assert len(index) == 0
+
+
+def test_a_short_last_page_waits_for_the_rest(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1], IDS[:4]), stored([2], IDS[4:6], 2, parent=1)))
+    assert match(index) == 4
+    index.apply("a", packed(stored([3], IDS[6:10], 4, parent=2)))
+    assert match(index) == 8
+    index.apply("a", packed(stored([4], [77, 78], 2, parent=2)))
+    assert match(index, [*IDS[:6], 77, 78]) == 8, "another branch inside of the block"
+
+
+def test_lookahead_tokens_and_pairs_are_matched_by_their_tokens(index: PrefixIndex) -> None:
+    pairs = list(pairwise(IDS[:9]))
+    index.apply("a", packed(stored([1, 2], pairs)))
+    assert match(index) == 8
+    index.apply("a", packed(CLEARED, stored([1, 2], IDS[:8], lookahead_token_ids=[[5], [9]])))
+    assert match(index) == 8
+
+
+@pytest.mark.parametrize(
+    ("more", "space"),
+    [
+        ({"lora_name": "x", "extra_keys": [["x"], ["x"]]}, Namespace(lora="x")),
+        ({"lora_id": 7}, Namespace(lora="7")),
+        ({"extra_keys": [["s"], None]}, Namespace(salt="s")),
+        ({"cache_salt": "s", "session_id": "chat-1"}, Namespace(salt="s")),
+        ({"extra_keys": [[["img", 2]], [["img", -2]]]}, Namespace(extra=((2, "img"),))),
+        ({"extra_keys": [[b"\x11" * 32], None]}, Namespace(extra=((0, b"\x11" * 32),))),
+        (
+            {"lora_name": "x", "extra_keys": [["x", ["i", 0], ["j", 2], "s"], ["x", ["j", -2]]]},
+            Namespace(lora="x", salt="s", extra=((0, "i"), (2, "j"))),
+        ),
+    ],
+)
+@pytest.mark.parametrize("model", ["", "m"])
+def test_what_keeps_equal_tokens_apart(index: PrefixIndex, more: dict[str, Any], space: Namespace, model: str) -> None:
+    wanted = Namespace(model=model, lora=space.lora, salt=space.salt, extra=space.extra)
+    base = Namespace(model=model) if model else None
+    assert index.apply("a", packed(stored([1, 2], IDS[:8], **more)), namespace=base).refused == 0
+    assert match(index, namespace=wanted) == 8
+    assert match(index, namespace=base) == 0
+
+
+MALFORMED = [
+    stored("ab", IDS[:4]),
+    stored([None], IDS[:4]),
+    stored([b"1234567"], IDS[:4]),
+    stored([1.5], IDS[:4]),
+    stored([2], [-1, 2, 3, 4]),
+    stored([2], [1.0, 2, 3, 4]),
+    stored([2], [2**32, 2, 3, 4]),
+    stored([2], [[1, 2, 3]] * 4),
+    stored([2], IDS[:3]),
+    stored([2], IDS[:4], -4),
+    stored([2], IDS[:4], 0),
+    stored([2], IDS[:4], 2**16 + 1),
+    stored([2], IDS[:4], 16),
+    stored([2], IDS[:4], parent=2),
+    stored([2], IDS[:4], parent="x"),
+    stored([2], IDS[:4], medium=7),
+    stored([2], IDS[:4], group_idx="x"),
+    stored([2], IDS[:4], extra_keys=[[7]]),
+    {"type": "BlockStored"},
+    {"type": 7},
+    {"block_hashes": [2]},
+    [],
+    None,
+    7,
+    "BlockStored",
+    {"type": "BlockRemoved", "block_hashes": {}},
+]
+
+
+@pytest.mark.parametrize("event", MALFORMED, ids=lambda event: str(event)[:60])
+def test_a_malformed_event_costs_itself_alone(index: PrefixIndex, event: Any) -> None:
+    done = index.apply("a", packed(stored([1], IDS[:4]), event, stored([3], IDS[4:8], parent=1)))
+    assert (done.events, done.refused, done.stored.stored, match(index)) == (3, 1, 2, 8)
+    assert [reason.split(":")[0] for reason in done.reasons] == ["event 1"]
+    assert index.feed_stats("a").refused == 1
+
+
+def test_unknown_types_are_counted_and_named(index: PrefixIndex) -> None:
+    done = index.apply("a", packed({"type": "BlockMoved", "x": [1]}, ["BlockMoved", 2], stored([1], IDS[:4])))
+    assert (done.unrecognized, done.refused, match(index)) == (2, 0, 4)
+    assert done.reasons == [f'event {at}: type "BlockMoved" is unknown' for at in range(2)]
+    many = index.apply("a", packed(*[{"type": "x" * 1_000}] * 100))
+    assert (many.unrecognized, len(many.reasons)) == (100, 8)
+    assert max(map(len, many.reasons)) < 80
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        packed()[:-1],
+        packed() + b"\x00",
+        msgpack.packb({}),
+        msgpack.packb([1.5]),
+        msgpack.packb([1.5, None, 0]),
+        msgpack.packb(["LoadStat", 1, 2]),
+        b"\x92\x01\xdd\xff\xff\xff\xff",
+        b"\x92\x01\xdf\xff\xff\xff\xff",
+        b"\x92\x01\x91\xc6\xff\xff\xff\xff",
+        b"\x91" * 20_000,
+        packed({**stored([9], IDS[:4]), "extra_keys": msgpack.unpackb(b"\x91" * 500 + b"\xc0", strict_map_key=False)}),
+        packed(stored([9], IDS[:4]))[:-20],
+    ],
+    ids=lambda payload: payload[:12].hex(),
+)
+def test_bytes_that_are_no_batch_change_nothing(index: PrefixIndex, payload: bytes) -> None:
+    index.apply("a", packed(stored([1], IDS[:4])))
+    before = index.to_bytes()
+    with pytest.raises(EventError, match="not a batch of events"):
+        index.apply("a", payload)
+    assert index.to_bytes() == before
+
+
+def test_arguments_are_checked(index: PrefixIndex) -> None:
+    with pytest.raises(UnknownReplicaError):
+        index.apply("z", packed())
+    with pytest.raises(UnknownReplicaError):
+        index.feed_stats("z")
+    with pytest.raises(TypeError):
+        index.apply("a", "text")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        index.apply("a", packed(), now=float("nan"))
+    with pytest.raises(EventError, match=f"at most {limits.MAX_PAYLOAD_BYTES} bytes"):
+        index.apply("a", bytes(limits.MAX_PAYLOAD_BYTES + 1))
+
+
+def test_13_sequence_numbers_show_gaps_restarts_and_repeats(index: PrefixIndex) -> None:
+    for sequence, missed in ((100, 0), (101, 0), (104, 2)):
+        assert index.apply("a", packed(stored([sequence], IDS[:4])), sequence=sequence).missed == missed
+    assert index.apply("a", packed(CLEARED), sequence=101).stale
+    assert match(index) == 4
+    again = index.apply("a", packed(stored([7], IDS[4:8])), sequence=0)
+    assert (again.restarted, again.missed, match(index), match(index, IDS[4:8])) == (True, 0, 0, 4)
+    assert not index.apply("a", packed(), sequence=1).restarted
+    stats = index.feed_stats("a")
+    assert (stats.missed, stats.restarts, stats.stale) == (2, 1, 1)
+    index.remove_replica("a")
+    index.add_replica("a")
+    assert index.apply("a", packed(), sequence=50).missed == 0
+
+
+def test_keyword_events_have_every_part(index: PrefixIndex) -> None:
+    index.apply_stored("a", [1], token_ids=IDS[:8], block_size=8, kind="full_attention")
+    index.apply_stored("a", [1], token_ids=IDS[:8], block_size=8, group=1, kind="sliding_window", sliding_window=8)
+    index.apply_stored("a", [1], token_ids=[], medium="tape", ownership="me")
+    assert (media(index), index.apply_removed("a", [1]).removed) == ([8, 0, 0], 2)
+    assert media(index) == [0, 0, 8]
+    assert index.apply_removed("a", [1], medium="tape").unknown == 1
+    index.apply_removed("a", [1], group=1)
+    assert match(index) == 0
+    index.apply_removed("a", [1], medium="tape", ownership="me")
+    assert len(index) == 0
