@@ -22,4 +22,12 @@ from prefixroute._core import (
     PROVISIONAL_S,
 )
 
-__all__ = ["BYTES_PER_TOKEN", "MAX_BLOCKS", "MAX_BLOCK_SIZE", "MAX_NAME_BYTES", "MAX_PAYLOAD_BYTES", "MAX_REPLICAS", "PROVISIONAL_S"]
+__all__ = [
+    "BYTES_PER_TOKEN",
+    "MAX_BLOCKS",
+    "MAX_BLOCK_SIZE",
+    "MAX_NAME_BYTES",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_REPLICAS",
+    "PROVISIONAL_S",
+]
