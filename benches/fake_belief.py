@@ -75,7 +75,8 @@ class FakeBelief:
                 return replica
         raise UnknownReplicaError(f"no replica is named {name!r}")
 
-    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:
+    def add_replica(self, name: str, capacity_tokens: int | None = None, *, reuse_reports: bool = False) -> int:
+        del reuse_reports
         if None not in self.slots:
             self.slots.append(None)
         slot = self.slots.index(None)
@@ -176,6 +177,9 @@ class FakeBelief:
             (0 if replica is None else len(replica.predicted) + len(replica.reported)) * self.block_size
             for replica in self.slots
         ]
+
+    def unmatched_event_blocks(self) -> list[int]:
+        return [0] * len(self.slots)
 
     def stats(self) -> IndexStats:
         return IndexStats(**dict.fromkeys(COUNTERS, 0))

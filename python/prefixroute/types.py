@@ -48,6 +48,8 @@ class Replica:
         address: where the host sends requests, if the name is not the address. Passed through, never read.
         rank: data-parallel rank behind the address. Passed through, never read.
         events: the engine's KV events are fed into the index, so that routed blocks are provisional.
+        reuse_reports: the engine reports the reuse of a block in the shape of a store event, so that such an event is no
+            further copy (see :meth:`PrefixIndex.add_replica`). Fixed when the replica is added.
     """
 
     incarnation: str = ""
@@ -57,6 +59,7 @@ class Replica:
     address: str | None = None
     rank: int | None = None
     events: bool = False
+    reuse_reports: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a weight or a capacity that no replica can have; accept any collection of models."""

@@ -110,9 +110,8 @@ def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
 
     in_threads([traffic, partial(changes, router, stop)])
     assert_settled(router)
-    for mirror in router._mirrors:
-        assert isinstance(mirror, Router)
-        assert_settled(mirror)
+    for state in router._shadows.states:
+        assert_settled(Router.of(state))
 
 
 def test_tasks_that_are_cancelled_anywhere() -> None:

@@ -221,7 +221,7 @@ def test_bookings_since_a_report_are_added_to_it(make_router: Make) -> None:
     held.pop().abort()
     assert router.load() == {"r0": 11, "r1": 10}
     router.update_load("r0", waiting=0)
-    assert router.load() == {"r0": 1, "r1": 0}  # half a report: the router's own book counts
+    assert router.load() == {"r0": 11, "r1": 10}  # half a report: the router's own book, and what others have at r1
 
 
 def test_an_older_report_is_ignored_and_a_wrong_one_refused(make_router: Make, clock: Any) -> None:
@@ -311,7 +311,7 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
         (lambda: Caps(kv_use=1.5), "cap kv_use must be above 0 and at most 1, got 1.5"),
         (lambda: Timing(ticket_s=0.0), "ticket_s must be above 0, got 0.0"),
         (lambda: Timing(slow_start_s=-1.0), "slow_start_s must be at least 0, got -1.0"),
-        (lambda: Router(load="mood"), "load must be one of in_flight, recent"),
+        (lambda: Router(load="mood"), "load must be one of requests, in_flight"),
         (lambda: Router(recent_window=0), "recent_window must be at least 1, got 0"),
         (lambda: Router(session_capacity=0), "session_capacity must be at least 1, got 0"),
         (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),

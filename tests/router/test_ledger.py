@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fake_belief import FakeBelief, FakeInsertion
 from prefixroute.errors import NoReplicaError, TokensError, UnknownReplicaError
 from prefixroute.router import Router, Ticket
-from prefixroute.router.ledger import Attempt
+from prefixroute.routing.ledger import Attempt
 from prefixroute.types import Timing
 
 Make = Callable[..., Router]
@@ -400,21 +400,21 @@ def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) ->
     tickets: list[Ticket] = [
         router.route(TOKENS[:64], session=f"s{i}", key=f"k{i}" if i % 3 == 0 else None) for i in range(8)
     ]
-    attempts: set[Attempt] = {ticket._attempt for ticket in tickets}
+    attempts: set[Attempt] = {ticket.attempt for ticket in tickets}
     for step, at in steps:
         ticket = tickets[at % len(tickets)]
         with suppress(NoReplicaError):
             _do(router, step, ticket, tickets, now)
         del ticket
-        attempts |= {ticket._attempt for ticket in tickets}
+        attempts |= {ticket.attempt for ticket in tickets}
         assert min(loads(router)) >= 0
         replicas = router.stats()["replicas"]  # which refunds what was dropped
-        generation = router._fleet.generation
+        generation = router._state.fleet.generation
         alive = Counter(e.name for e in attempts if e.open and generation(e.slot) == e.generation)
         assert {name: values["in_flight"] for name, values in replicas.items()} == {
             name: alive[name] for name in replicas
         }
-        assert {entry.ident for entry in attempts if entry.open} == set(router._ledger.attempts)
+        assert {entry.ident for entry in attempts if entry.open} == set(router._state.ledger.attempts)
     for ticket in tickets:
         ticket.abort()
     now[0] += 10_000.0
@@ -445,7 +445,7 @@ def _do(router: Router, step: str, ticket: Ticket, tickets: list[Ticket], now: l
 
 def test_many_cancelled_requests_leave_every_counter_at_zero(make_router: Make) -> None:
     router = make_router(8)
-    blocks = router.route(TOKENS[:160]).decision._blocks
+    blocks = router.route(TOKENS[:160]).decision.blocks
     kept: list[Ticket] = []
     for i in range(20_000):
         ticket = router.route(blocks)
@@ -458,7 +458,7 @@ def test_many_cancelled_requests_leave_every_counter_at_zero(make_router: Make) 
     kept.clear()
     del ticket
     assert loads(router) == (0, 0, 0)
-    assert len(router._ledger.attempts) == len(router._ledger.keys) == 0
+    assert len(router._state.ledger.attempts) == len(router._state.ledger.keys) == 0
 
 
 def test_two_hundred_concurrent_chooses_do_not_pick_one_replica(make_router: Make) -> None:
@@ -482,7 +482,7 @@ def test_two_hundred_concurrent_chooses_do_not_pick_one_replica(make_router: Mak
 
 def test_threads_share_one_exact_book(make_router: Make) -> None:
     router = make_router(8)
-    blocks = router.route(TOKENS[:160]).decision._blocks
+    blocks = router.route(TOKENS[:160]).decision.blocks
 
     def work(seed: int) -> None:
         for i in range(300):

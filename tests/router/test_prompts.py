@@ -10,7 +10,8 @@ import pytest
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.router import Router, canonical
+from prefixroute.messages import canonical
+from prefixroute.router import Router
 from prefixroute.types import Namespace
 
 SYSTEM = {"role": "system", "content": "You answer in one sentence. " * 20}

@@ -157,7 +157,7 @@ def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argumen
 @pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(LoadReport, 0.0)])
 def test_values_of_any_type_are_taken_or_refused_by_an_error_of_ours(kind: Any) -> None:
     cls = kind.func if isinstance(kind, partial) else kind
-    passed_through = {"incarnation", "address", "rank", "events", "at"}
+    passed_through = {"incarnation", "address", "rank", "events", "reuse_reports", "at"}
     for field in set(cls.__dataclass_fields__) - passed_through:
         refused = [is_refused(lambda: kind(**{field: wrong})) for wrong in WRONG]  # noqa: B023
         assert refused[1], f"{field} = 'x'"

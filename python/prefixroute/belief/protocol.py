@@ -52,8 +52,11 @@ class Belief(Protocol):
     def block_size(self) -> int:
         """Tokens in a block."""
 
-    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:
-        """Register a replica that holds nothing; return its slot."""
+    def add_replica(self, name: str, capacity_tokens: int | None = None, *, reuse_reports: bool = False) -> int:
+        """Register a replica that holds nothing; return its slot.
+
+        With ``reuse_reports`` its engine reports the reuse of a block in the shape of a store event.
+        """
 
     def remove_replica(self, name: str) -> object:
         """Forget a replica and all that it holds."""
@@ -87,6 +90,9 @@ class Belief(Protocol):
 
     def held_tokens(self) -> list[int]:
         """Return the tokens that each replica holds, one entry per slot."""
+
+    def unmatched_event_blocks(self) -> list[int]:
+        """Return the blocks that each replica has reported since a prompt last matched one there, one entry per slot."""
 
     def stats(self) -> IndexStats:
         """Return state and counters; what an implementation does not count is zero."""

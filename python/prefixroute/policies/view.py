@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from prefixroute.columns import lowest, nth
 from prefixroute.draws import draw
@@ -22,6 +22,42 @@ class RequestInfo(NamedTuple):
     slo_ttft_s: float | None = None
     max_tokens: int | None = None
     attrs: Mapping[str, object] = EMPTY_ATTRS
+
+
+class SignalSource(Protocol):
+    """What signals are read from: the router's state, and the request that is being decided."""
+
+    @property
+    def book(self) -> Any:
+        """The load book."""
+
+    @property
+    def counts(self) -> Any:
+        """The book's counters that policies weigh: of requests in flight, or of the recent window."""
+
+    @property
+    def belief(self) -> Any:
+        """The belief."""
+
+    @property
+    def now(self) -> float:
+        """Time of the decision, in seconds."""
+
+    def head(self) -> int | None:
+        """Return the hash of the prompt's head."""
+
+    def shared(self) -> float:
+        """Return how common the prompt's longest match is among new requests."""
+
+
+class Signal:
+    """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new signal is a new field."""
+
+    __slots__ = ("branching", "read")
+
+    def __init__(self, read: Callable[[SignalSource], Any], *, branching: bool = False) -> None:
+        """Read the field by a function of the source; ``branching``: only for prompts that go on behind a match."""
+        self.read, self.branching = read, branching
 
 
 class View(NamedTuple):
@@ -53,27 +89,30 @@ class View(NamedTuple):
     """Slot the session is bound to, a candidate or not; -1 = bound, but it has to move; ``None`` = not bound."""
     request: RequestInfo
     """What the caller said."""
-    in_flight: list[int] | None = None
+    in_flight: Annotated[list[int] | None, Signal(lambda source: source.counts.in_flight[:])] = None
     """(n) Requests in flight; under ``load="recent"``, this and the next two are those of the recent window."""
-    queued: list[int] | None = None
+    queued: Annotated[list[int] | None, Signal(lambda source: source.counts.queued[:])] = None
     """(n) Uncached prompt tokens of requests that wait for their first token."""
-    decoding: list[int] | None = None
+    decoding: Annotated[list[int] | None, Signal(lambda source: source.counts.decoding[:])] = None
     """(n) Context tokens of requests past their first token."""
-    recent: list[int] | None = None
+    recent: Annotated[list[int] | None, Signal(lambda source: source.book.recent.in_flight[:])] = None
     """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
-    reports: list[LoadReport | None] | None = None
+    reports: Annotated[list[LoadReport | None] | None, Signal(lambda source: source.book.fresh(source.now))] = None
     """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
-    head: int | None = None
+    head: Annotated[int | None, Signal(lambda source: source.head())] = None
     """(n) Hash of the prompt's first ``policy.head_tokens`` tokens (full blocks; fewer if it is shorter), namespace
     included; ``None`` = the prompt has no full block."""
-    held: list[int] | None = None
+    held: Annotated[list[int] | None, Signal(lambda source: source.belief.held_tokens())] = None
     """(n) Tokens each replica is believed to hold in all."""
-    last_miss: list[int] | None = None
-    """(n) Turn of the last request each replica took without a hit; -1 = none yet."""
-    window_s: list[float] | None = None
+    last_miss: Annotated[list[int] | None, Signal(lambda source: source.book.last_miss[:])] = None
+    """(n) Decision id of the last request each replica took without a hit; -1 = none yet."""
+    window_s: Annotated[list[float] | None, Signal(lambda source: source.book.window_s(source.now))] = None
     """(n) Prefill seconds each replica was given within the router's window."""
-    rates: list[float | None] | None = None
+    rates: Annotated[list[float | None] | None, Signal(lambda source: source.book.rates[:])] = None
     """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
+    shared: Annotated[float | None, Signal(lambda source: source.shared(), branching=True)] = None
+    """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
+    the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
 
     def draw(self, k: int) -> float:
         """Return the ``k``-th random number of this decision, uniform in [0, 1)."""
@@ -89,10 +128,30 @@ class View(NamedTuple):
         return self._replace(slots=tuple(s for s in self.slots if s != slot))
 
 
-SIGNALS = frozenset(
-    {"in_flight", "queued", "decoding", "recent", "reports", "head", "held", "last_miss", "window_s", "rates"}
-)
+_MARKS: dict[str, Signal] = {
+    name: mark
+    for name, hint in get_type_hints(View, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+    if isinstance(mark, Signal)
+}
+SIGNALS = frozenset(_MARKS)
 """Fields of a view that are gathered only for policies that name them in ``signals``."""
+NOT_GATHERED: tuple[None, ...] = (None,) * len(SIGNALS)
+"""The signals of a view for a policy that reads none, in the order of their fields."""
+
+
+Readers = tuple[tuple[int, Callable[[SignalSource], Any]], ...]
+"""How signals are read, each with its place among the signals of a view."""
+
+
+def readers_of(signals: Collection[str], *, branching: bool) -> Readers:
+    """Return how the named signals of a prompt are read that goes on behind a match, or that does not."""
+    first = len(View._fields) - len(SIGNALS)
+    return tuple(
+        (View._fields.index(name) - first, mark.read)
+        for name, mark in _MARKS.items()
+        if name in signals and (branching or not mark.branching)
+    )
 
 
 def is_candidate(slot: int, slots: tuple[int, ...]) -> bool:

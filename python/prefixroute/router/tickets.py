@@ -1,16 +1,22 @@
-"""The ticket: the handle of one booked request. Dropping it gives everything back."""
+"""The ticket: the handle of one booked request, and the guarded state that it acts on. Dropping it gives everything back."""
 
 from __future__ import annotations
 
+from math import isfinite
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from prefixroute.errors import ConfigError
+from prefixroute.routing import steps
+from prefixroute.telemetry.shadows import Shadows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
     from types import TracebackType
 
-    from prefixroute.router.decision import Decision
-    from prefixroute.router.ledger import Attempt
-    from prefixroute.router.router import Router
+    from prefixroute.routing import Decision, RouterState
+    from prefixroute.routing.ledger import Attempt
+    from prefixroute.routing.steps import Reported
 
 Chunk = TypeVar("Chunk")
 
@@ -22,42 +28,51 @@ class Ticket:
     or ``async with``) a normal exit finishes and an exception aborts: call :meth:`abort` yourself where a failure raises
     nothing, such as an answer with an error status. A ticket without a key that is dropped while
     open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
+
+    Attributes:
+        attempt: the booked attempt, to be looked at only.
     """
 
-    __slots__ = ("__weakref__", "_attempt", "_router")
+    __slots__ = ("__weakref__", "_guarded", "attempt")
 
-    def __init__(self, router: Router, attempt: Attempt) -> None:
+    def __init__(self, guarded: Guarded, attempt: Attempt) -> None:
         """Made by :meth:`Router.commit` and :meth:`Router.route`."""
-        self._router, self._attempt = router, attempt
+        self._guarded, self.attempt = guarded, attempt
+        if attempt.key is None:
+            guarded.state.ledger.drop_with(self, attempt)
 
     @property
     def replica(self) -> str:
         """Name of the replica that has the request."""
-        return self._attempt.name
+        return self.attempt.name
 
     @property
     def decision(self) -> Decision:
         """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
-        return self._attempt.decision
+        return self.attempt.decision
 
     @property
     def key(self) -> str | None:
         """The request's key."""
-        return self._attempt.key
+        return self.attempt.decision.view.request.key
 
     @property
     def hit_tokens(self) -> int:
         """Leading prompt tokens that the replica was believed to hold."""
-        return self._attempt.hit
+        return self.attempt.hit
 
     @property
     def open(self) -> bool:
         """Whether the request is still in flight."""
-        return self._attempt.open
+        return self.attempt.open
 
     def first_token(self, *, now: float | None = None) -> None:
-        """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive."""
-        self._router._first_token(self._attempt, now)
+        """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive.
+
+        Args:
+            now: time on the router's clock in seconds.
+        """
+        self._guarded.first_token(self.attempt, now)
 
     def finish(
         self,
@@ -80,33 +95,57 @@ class Ticket:
             ConfigError: a reported count is no count; it is then not learned from.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
-        self._router._finish(self._attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
+        self._guarded.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
 
     def abort(self, *, now: float | None = None) -> None:
-        """Give the request up: load goes back; before the first token its predicted blocks go back too."""
-        self._router._abort(self._attempt, now)
+        """Give the request up: load goes back; before the first token its predicted blocks go back too.
+
+        Args:
+            now: time on the router's clock in seconds.
+        """
+        del now
+        self._guarded.abort(self.attempt)
 
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort if still open, and route the request again to a replica that has not been tried.
+
+        Args:
+            now: time on the router's clock in seconds.
 
         Raises:
             NoReplicaError: none is left; the request has ended.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
-        return self._router._retry(self._attempt, now)
+        return self._guarded.retry(self.attempt, now)
 
     def hedge(self, *, now: float | None = None) -> Ticket:
-        """Route the request a second time, elsewhere. The first to answer wins; the other is refunded."""
-        return self._router._hedge(self._attempt, now)
+        """Route the request a second time, elsewhere. The first to answer wins; the other is refunded.
+
+        Args:
+            now: time on the router's clock in seconds.
+
+        Raises:
+            NoReplicaError: no other replica is left.
+            OverloadedError: those left are over their admission caps.
+        """
+        return self._guarded.hedge(self.attempt, now)
 
     def alias(self, session: str, *, now: float | None = None) -> None:
-        """Bind another session key to this replica, e.g. the response id that the next turn will name."""
-        self._router._alias(self._attempt, session, now)
+        """Bind another session key to this replica, e.g. the response id that the next turn will name.
+
+        Args:
+            session: the key.
+            now: time on the router's clock in seconds.
+        """
+        self._guarded.alias(self.attempt, session, now)
 
     async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
         """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
 
         Call :meth:`finish` before the end to report output or cached tokens; the end then adds nothing.
+
+        Args:
+            upstream: what the engine answers, chunk by chunk; closed at the end if it can be.
         """
         try:
             async for chunk in upstream:
@@ -124,12 +163,12 @@ class Ticket:
 
     def _leave(self, error: type[BaseException] | None) -> None:
         """Finish, or abort on an error; a generator that is closed may be so by the collector, and takes no lock."""
-        if not self._attempt.open:
+        if not self.attempt.open:
             return
         if error is None:
             self.finish()
         elif issubclass(error, GeneratorExit):
-            self._router._ledger.dropped.append(self._attempt.ident)
+            self._guarded.drop(self.attempt)
         else:
             self.abort()
 
@@ -153,12 +192,140 @@ class Ticket:
         """Finish, or abort on an exception or a cancellation."""
         self._leave(kind)
 
-    def __del__(self) -> None:
-        """Queue an open ticket without a key for the router's next call. Takes no lock."""
-        attempt = self._attempt
-        if attempt.open and attempt.key is None:
-            self._router._ledger.dropped.append(attempt.ident)
-
     def __repr__(self) -> str:
         """Show where the request is and whether it is still in flight."""
         return f"<Ticket {self.replica!r} {'open' if self.open else 'closed'} key={self.key!r}>"
+
+
+class Guarded:
+    """The state of a router, its lock, and its shadows. Every method is one step under the lock.
+
+    The lock may be taken again by its own thread: signal handlers and finalizers of the host run inside of a call.
+
+    Attributes:
+        state: the router's.
+        lock: guards it.
+        shadows: what follows the live requests.
+        clock: tells the time in seconds.
+    """
+
+    __slots__ = ("clock", "lock", "shadows", "state")
+
+    def __init__(self, state: RouterState) -> None:
+        """Guard a state."""
+        self.state, self.lock, self.shadows = state, RLock(), Shadows(state)
+        self.clock = state.config.clock
+
+    def time(self, now: float | None) -> float:
+        """Return a time that can be compared with any other: that given, else the clock's."""
+        now = self.clock() if now is None else now
+        if type(now) is float and now - now == 0.0:  # neither infinite nor NaN; the hot path
+            return now
+        try:
+            finite = isfinite(now)
+        except (TypeError, OverflowError):
+            finite = False
+        if not finite:
+            raise ConfigError(f"a time must be a finite number of seconds, got {now!r}")
+        return now
+
+    def find(self, key: str, what: str) -> Attempt | None:
+        """Return the attempt in flight with this key; count a call that comes too late or for an unknown key."""
+        if not isinstance(key, str):
+            raise ConfigError(f"a request's key must be a string, got {key!r}")
+        with self.lock:
+            if self.state.step is not None:
+                self.state.repair()
+            return self.state.ledger.find(key, what)
+
+    def first_token(self, attempt: Attempt, now: float | None) -> None:
+        """Note that an engine answers."""
+        now = self.time(now)
+        with self.lock:
+            steps.first_token(self.state, attempt, now)
+
+    def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None) -> None:
+        """End an attempt normally, even if this raises; see :meth:`Ticket.finish`."""
+        now = self.time(now)
+        wrong = None
+        if reported[0] is not None or reported[1] is not None:
+            wrong = steps.wrong_report(*reported)
+            if wrong is not None:
+                reported = steps.NOTHING_REPORTED
+        try:
+            self._end(attempt, output, reported, now)
+        except Exception:
+            if attempt.open:  # the output cannot be hashed: not believed, but the request is over all the same
+                self._end(attempt, None, reported, now)
+            raise
+        if wrong is not None:
+            raise wrong
+
+    def _end(self, attempt: Attempt, output: Any, reported: Reported, now: float) -> None:
+        context = None
+        if output is not None and attempt.open:
+            decision = attempt.decision
+            context = self.state.prompts.context(decision.prompt, output, decision.blocks.token_count)
+        followers = attempt.followers
+        with self.lock:
+            if steps.finish(self.state, attempt, context, now, reported):
+                for follower in followers:
+                    follower.finish(output, now)
+
+    def abort(self, attempt: Attempt) -> None:
+        """Give an attempt up."""
+        with self.lock:
+            steps.abort(self.state, attempt)
+
+    def drop(self, attempt: Attempt) -> None:
+        """Leave an attempt to be given up by the next call. Takes no lock: the collector may call this at any time."""
+        self.state.ledger.drop(attempt)
+
+    def commit(self, decision: Decision, replica: str | None, now: float) -> Ticket:
+        """Book a decision, with the lock held; see :meth:`Router.commit`."""
+        state = self.state
+        attempt = steps.draft(state, decision, replica, now)
+        ticket = Ticket(self, attempt)
+        try:
+            steps.book(state, attempt, now)
+            if self.shadows:
+                attempt.followers = self.shadows.follow(attempt, now)
+        except BaseException:
+            self.drop(attempt)  # one with a key too: the caller has no ticket to end it by
+            raise
+        return ticket
+
+    def retry(self, attempt: Attempt, now: float | None) -> Ticket:
+        """Give an attempt up if it is open, and book its request again elsewhere; see :meth:`Ticket.retry`."""
+        now = self.time(now)
+        with self.lock:
+            try:
+                if attempt.open:
+                    steps.abort(self.state, attempt, "retried")
+                return self._again(attempt, now, hedge=False)
+            except BaseException:
+                self.state.ledger.give_up(attempt)
+                raise
+
+    def hedge(self, attempt: Attempt, now: float | None) -> Ticket:
+        """Book a request a second time, elsewhere; see :meth:`Ticket.hedge`."""
+        now = self.time(now)
+        with self.lock:
+            return self._again(attempt, now, hedge=True)
+
+    def _again(self, attempt: Attempt, now: float, *, hedge: bool) -> Ticket:
+        following = steps.draft(self.state, steps.again(self.state, attempt, now), None, now)
+        ticket = Ticket(self, following)
+        try:
+            steps.book_again(self.state, following, now, attempt, hedge=hedge)
+        except BaseException:
+            self.drop(following)
+            raise
+        return ticket
+
+    def alias(self, attempt: Attempt, session: str, now: float | None) -> None:
+        """Bind another session key to the replica of an attempt."""
+        now = self.time(now)
+        with self.lock:
+            if attempt.alive:
+                self.state.bindings.bind(session, attempt.slot, attempt.generation, now)

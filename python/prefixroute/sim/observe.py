@@ -78,7 +78,13 @@ class PerfectBelief:
         self._truth = truth
         self._names: list[str | None] = []
 
-    def add_replica(self, name: str, capacity_tokens: int | None = None) -> int:  # noqa: ARG002 - the cache has its own
+    def add_replica(
+        self,
+        name: str,
+        capacity_tokens: int | None = None,  # noqa: ARG002 - the cache has its own
+        *,
+        reuse_reports: bool = False,  # noqa: ARG002 - nothing is reported
+    ) -> int:
         """Register a replica; a free slot is used again."""
         if None not in self._names:
             self._names.append(None)
@@ -116,6 +122,10 @@ class PerfectBelief:
     def held_tokens(self) -> list[int]:
         """Return the tokens each replica holds, by slot."""
         return [0 if name is None else self._truth[name].held_tokens for name in self._names]
+
+    def unmatched_event_blocks(self) -> list[int]:
+        """Return zeros: nothing is reported."""
+        return [0] * len(self._names)
 
     def stats(self) -> IndexStats:
         """Return zeros: nothing is kept here."""

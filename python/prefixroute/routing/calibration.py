@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from prefixroute.errors import ConfigError
-from prefixroute.validation import check_int
 
 _LOG = logging.getLogger("prefixroute")
 ZERO_STREAK = 20
 """Reports of no cached token in a row, against a predicted hit, after which a replica's belief counts for nothing."""
 
 
-def wrong_report(hit_tokens: Any, prompt_tokens: Any) -> ConfigError | None:
-    """Return what is wrong with cached tokens and prompt tokens as an engine reports them; ``None`` is not reported."""
-    if type(hit_tokens) is int and hit_tokens >= 0 and prompt_tokens is None:
-        return None  # the hot path
-    for name, tokens in (("reported_hit_tokens", hit_tokens), ("reported_prompt_tokens", prompt_tokens)):
-        if tokens is not None:
-            try:
-                check_int(name, tokens, 0)
-            except ConfigError as error:
-                return error
-    return None
-
-
-class Record:
+class HitRecord:
     """One replica's predicted and reported hits."""
 
     __slots__ = ("predicted", "reported", "requests", "streak")
@@ -46,7 +29,7 @@ class Calibration:
 
     def __init__(self) -> None:
         """Start trusting everyone."""
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, HitRecord] = {}
         self.distrusted: set[int] = set()
         self.unreported = 0
 
@@ -57,7 +40,7 @@ class Calibration:
             return
         record = self.records.get(slot)
         if record is None:
-            record = self.records[slot] = Record()
+            record = self.records[slot] = HitRecord()
         record.predicted += predicted
         record.reported += reported
         record.requests += 1

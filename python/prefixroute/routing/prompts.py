@@ -44,13 +44,7 @@ class Prompts:
         render: Callable[[Any], str] | None = None,
         tokenizer: Any = None,
     ) -> None:
-        """Check the kind and what goes with it."""
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        if kind == "tokens" and (render is not None or tokenizer is not None):
-            raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
-        if render is not None:
-            check_callable("render", render)
+        """Take options that :func:`check_prompts` has checked."""
         self.kind, self.block_size = kind, block_size
         self._render = render if render is not None or kind != "messages" else CanonicalForm()
         self._encode = encoder(tokenizer)
@@ -150,6 +144,23 @@ def _ids(tokens: Any) -> NDArray[Any]:
     return ids.astype(np.int64) if ids.dtype.kind in "iu" or not ids.size else ids.astype(object)
 
 
+def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
+    """Raise :class:`ConfigError` for a kind of prompt that does not exist, or for what cannot prepare prompts of it."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind == "tokens" and (render is not None or tokenizer is not None):
+        raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
+    if render is not None:
+        check_callable("render", render)
+    if isinstance(tokenizer, str):
+        raise ConfigError(
+            f"tokenizer must be an object or a function, got the name {tokenizer!r}: give "
+            f"tokenizers.Tokenizer.from_pretrained({tokenizer!r}) or tokenizers.Tokenizer.from_file(path)"
+        )
+    if tokenizer is not None and not callable(getattr(tokenizer, "encode", tokenizer)):
+        raise ConfigError(f"tokenizer must be a function of a text or have encode(), got {tokenizer!r}")
+
+
 def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:
     """Return a function from text to token ids: the given one, or a ``tokenizers.Tokenizer``'s without special tokens."""
     if tokenizer is None:
@@ -157,8 +168,6 @@ def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:
     encode = getattr(tokenizer, "encode", None)
     if encode is not None:
         return lambda text: encode(_decoded(text), add_special_tokens=False).ids
-    if not callable(tokenizer):
-        raise ConfigError(f"tokenizer must be a function of a text or have encode(), got {tokenizer!r}")
     return lambda text: tokenizer(_decoded(text))
 
 
@@ -166,4 +175,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["KINDS", "Prompts", "encoder"]
+__all__ = ["KINDS", "Prompts", "check_prompts", "encoder"]

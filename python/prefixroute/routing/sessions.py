@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from hashlib import blake2b
 from typing import NamedTuple
 
 from prefixroute.types import new_tuple
-from prefixroute.validation import check_int
+
+MAX_KEY = 256
+"""Characters up to which a key is kept as it is; of a longer one a digest is kept, so that keys take bounded memory."""
 
 
 class Binding(NamedTuple):
@@ -25,7 +28,6 @@ class Bindings:
 
     def __init__(self, idle_s: float, capacity: int) -> None:
         """Start without sessions."""
-        check_int("session_capacity", capacity, 1)
         self.idle_s, self.capacity = idle_s, capacity
         self.moves: Counter[str] = Counter()
         self._map: OrderedDict[str, Binding] = OrderedDict()
@@ -36,21 +38,29 @@ class Bindings:
 
     def get(self, session: str, now: float) -> Binding | None:
         """Return a session's binding, unless it has been idle for too long. Changes nothing."""
-        binding = self._map.get(session)
+        binding = self._map.get(session if len(session) <= MAX_KEY else digest(session))
         return binding if binding is not None and now - binding.seen <= self.idle_s else None
 
     def bind(self, session: str, slot: int, generation: int, now: float) -> None:
         """Bind a session, or renew its binding."""
+        if len(session) > MAX_KEY:
+            session = digest(session)
         bindings = self._map
         bindings[session] = new_tuple(Binding, (slot, generation, now))
         bindings.move_to_end(session)
-        if len(bindings) > self.capacity:
+        while len(bindings) > self.capacity:
             bindings.popitem(last=False)
             self.moves["evicted"] += 1
 
     def forget(self, session: str) -> bool:
         """Drop a session; return whether it was bound."""
-        return self._map.pop(session, None) is not None
+        return self._map.pop(short(session), None) is not None
+
+    def clear(self) -> int:
+        """Drop every session; return how many there were."""
+        count = len(self._map)
+        self._map.clear()
+        return count
 
     def sweep(self, now: float) -> None:
         """Drop the sessions that have been idle for too long."""
@@ -59,5 +69,15 @@ class Bindings:
             session = next(iter(bindings))
             if now - bindings[session].seen <= self.idle_s:
                 return
-            del bindings[session]
+            bindings.pop(session, None)
             self.moves["idle"] += 1
+
+
+def short(key: str) -> str:
+    """Return a key as it is kept: itself, or the digest of a long one."""
+    return key if len(key) <= MAX_KEY else digest(key)
+
+
+def digest(key: str) -> str:
+    """Return what a long key is kept as: NUL and 128 bits of BLAKE2b in hexadecimal, which no key of a host begins with."""
+    return "\0" + blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

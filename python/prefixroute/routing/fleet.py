@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
@@ -23,7 +23,7 @@ MEDIA = ("GPU", "CPU", "DISK")
 class Member:
     """One replica of the fleet. Its slot is reused after removal, its ``generation`` never; that is -1 once it has left."""
 
-    __slots__ = ("generation", "hash", "name", "replica", "slot", "started", "state", "tiered")
+    __slots__ = ("generation", "hash", "name", "replica", "resume_at", "slot", "started", "state", "tiered")
 
     def __init__(self, name: str, slot: int, replica: Replica, generation: int, hash_seed: int) -> None:
         """Register an active replica that is not starting slowly."""
@@ -31,6 +31,8 @@ class Member:
         self.hash = name_hash(name, hash_seed)
         self.state = ACTIVE
         self.started: float | None = None
+        self.resume_at: float | None = None
+        """When a suspension ends by itself; ``None`` = when it is resumed."""
         self.tiered = False
         """Whether its engine has told of blocks outside of the GPU."""
 
@@ -39,10 +41,27 @@ Process: TypeAlias = tuple[Member, int]
 """A member and its generation: one process behind a name."""
 
 
-class Fleet:
-    """Members by name and by slot, with the tuples that decisions need kept ready.
+class Snapshot(NamedTuple):
+    """The fleet as one decision sees it. Replaced as a whole by every change, so that it never is half changed."""
 
-    Not thread-safe: the router's lock guards it.
+    version: int = 0
+    slots: tuple[int, ...] = ()
+    """Slots of the active replicas, ascending."""
+    names: tuple[str | None, ...] = ()
+    hashes: tuple[int, ...] = ()
+    weights: tuple[float, ...] | None = None
+    limited: bool = False
+    """Whether some replica serves only certain models."""
+    starting: tuple[Member, ...] = ()
+    """Replicas that start slowly."""
+    even: bool = True
+    """Whether loads need no scaling."""
+
+
+class Fleet:
+    """Members by name and by slot, and the snapshot of them that decisions read.
+
+    Not thread-safe: the router's lock guards it. :meth:`refresh` makes the snapshot right after a change that was cut off.
     """
 
     def __init__(self, slow_start_s: float, hash_seed: int) -> None:
@@ -50,15 +69,8 @@ class Fleet:
         self.slow_start_s, self.hash_seed = slow_start_s, hash_seed
         self.members: dict[str, Member] = {}
         self.by_slot: list[Member | None] = []
-        self.slots: tuple[int, ...] = ()
-        self.names: tuple[str | None, ...] = ()
-        self.hashes: tuple[int, ...] = ()
-        self.weights: tuple[float, ...] | None = None
-        self.version = 0
+        self.now = Snapshot()
         self._generation = 0
-        self.even = True  # whether loads need no scaling
-        self.limited = False  # whether some replica serves only certain models
-        self._starting: list[Member] = []
 
     def __getitem__(self, name: str) -> Member:
         """Return a member; raise :class:`UnknownReplicaError` naming those known."""
@@ -77,22 +89,22 @@ class Fleet:
         """Register a replica. With ``now`` it starts slowly if the fleet has others to carry the load."""
         self._generation += 1
         member = Member(name, slot, replica, self._generation, self.hash_seed)
-        self.members[name] = member
-        self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
-        self.by_slot[slot] = member
         if now is not None:
             self.start_slowly(member, now)
+        self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
+        self.by_slot[slot] = member
+        self.members[name] = member
         self.refresh()
         return member
 
-    def remove(self, name: str) -> Member:
-        """Forget a replica."""
-        member = self[name]
-        del self.members[name]
-        self.by_slot[member.slot] = None
+    def remove(self, member: Member) -> None:
+        """Forget a replica; nothing happens if it has left already."""
         member.generation = -1
+        if self.members.get(member.name) is member:
+            del self.members[member.name]
+        if self.by_slot[member.slot] is member:
+            self.by_slot[member.slot] = None
         self.refresh()
-        return member
 
     def renew(self, member: Member, now: float) -> None:
         """Begin a new generation of a member: its process was replaced."""
@@ -105,29 +117,63 @@ class Fleet:
         """Change whether a replica takes requests; a readmitted one starts slowly."""
         member = self[name]
         if member.state != state:
-            member.state = state
             if state == ACTIVE:
                 self.start_slowly(member, now)
-            self.refresh()
+            member.state = state
+        if state != SUSPENDED:
+            member.resume_at = None
+        self.refresh()
         return member
+
+    def suspend(self, name: str, until: float | None) -> Member:
+        """Let a replica take no requests until a time, or until it is resumed; the later end wins."""
+        member = self[name]
+        timed = until is not None and (member.state != SUSPENDED or member.resume_at is not None)
+        member.resume_at = max(until or 0.0, member.resume_at or 0.0) if timed else None
+        member.state = SUSPENDED
+        self.refresh()
+        return member
+
+    def sweep(self, now: float) -> None:
+        """Readmit replicas whose suspension has ended, and end slow starts that are over."""
+        for member in list(self.members.values()):
+            if member.resume_at is not None and member.resume_at <= now and member.state == SUSPENDED:
+                self.set_state(member.name, ACTIVE, now)
+        over = [m for m in self.now.starting if m.started is None or now - m.started >= self.slow_start_s]
+        if over:
+            for member in over:
+                member.started = None
+            self.refresh()
 
     def start_slowly(self, member: Member, now: float) -> None:
         """Let a member's share grow from now on, unless it is the only active one."""
-        others = any(m.state == ACTIVE and m is not member for m in self.members.values())
+        others = any(m.state == ACTIVE and m is not member for m in tuple(self.members.values()))
         member.started = now if others and self.slow_start_s > 0.0 else None
 
     def refresh(self) -> None:
-        """Rebuild the tuples after a change."""
-        self.version += 1
-        active = [m for m in self.by_slot if m is not None and m.state == ACTIVE]
-        self.slots = tuple(m.slot for m in active)
-        self.names = tuple(None if m is None else m.name for m in self.by_slot)
-        self.hashes = tuple(0 if m is None else m.hash for m in self.by_slot)
-        equal = len({m.replica.weight for m in self.members.values()}) < 2  # noqa: PLR2004
-        self.weights = None if equal else tuple(1.0 if m is None else m.replica.weight for m in self.by_slot)
-        self.limited = any(m.replica.models is not None for m in self.members.values())
-        self._starting = [m for m in active if m.started is not None]
-        self.even = self.weights is None and not self._starting
+        """Take a new snapshot after a change."""
+        while True:
+            before, taken = self.now, self._snapshot()
+            if self.now is before:  # else a signal handler has changed the fleet meanwhile
+                self.now = taken
+                return
+
+    def _snapshot(self) -> Snapshot:
+        by_slot = tuple(self.by_slot)
+        members = [m for m in by_slot if m is not None]
+        active = [m for m in members if m.state == ACTIVE]
+        equal = len({m.replica.weight for m in members}) < 2  # noqa: PLR2004
+        starting = tuple(m for m in active if m.started is not None)
+        return Snapshot(
+            version=self.now.version + 1,
+            slots=tuple(m.slot for m in active),
+            names=tuple(None if m is None else m.name for m in by_slot),
+            hashes=tuple(0 if m is None else m.hash for m in by_slot),
+            weights=None if equal else tuple(1.0 if m is None else m.replica.weight for m in by_slot),
+            limited=any(m.replica.models is not None for m in members),
+            starting=starting,
+            even=equal and not starting,
+        )
 
     def candidates(
         self,
@@ -137,7 +183,7 @@ class Fleet:
         tried: Collection[Process] = (),
     ) -> tuple[int, ...]:
         """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
-        slots = self.slots
+        slots = self.now.slots
         if candidates is not None:
             wanted = {self[name].slot for name in candidates}
             slots = tuple(slot for slot in slots if slot in wanted)
@@ -145,11 +191,11 @@ class Fleet:
             unwanted = {self.members[name].slot for name in exclude or () if name in self.members}
             unwanted |= {member.slot for member, generation in tried if member.generation == generation}
             slots = tuple(slot for slot in slots if slot not in unwanted)
-        if self.limited and namespace is not None:
+        if self.now.limited and namespace is not None:
             slots = self._serving(slots, namespace.lora or namespace.model)
         if slots:
             return slots
-        raise NoReplicaError(self._why_none(namespace))
+        raise NoReplicaError(self._why_none(namespace, tried))
 
     def _serving(self, slots: tuple[int, ...], model: str) -> tuple[int, ...]:
         if not model:
@@ -157,12 +203,14 @@ class Fleet:
         members = ((slot, self.by_slot[slot]) for slot in slots)
         return tuple(s for s, m in members if m is not None and (m.replica.models is None or model in m.replica.models))
 
-    def _why_none(self, namespace: Namespace | None) -> str:
+    def _why_none(self, namespace: Namespace | None, tried: Collection[Process]) -> str:
         if not self.members:
             return "no replica: the fleet is empty"
-        counts = f"{len(self.slots)} active of {len(self.members)}"
-        model = f" serving {namespace.lora or namespace.model!r}" if self.limited and namespace is not None else ""
-        return f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
+        counts = f"{len(self.now.slots)} active of {len(self.members)}"
+        model = f" serving {namespace.lora or namespace.model!r}" if self.now.limited and namespace is not None else ""
+        why = f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
+        names = ", ".join(sorted({member.name for member, _ in tried}))
+        return f"{why}; the request has tried {names} already" if names else why
 
     def scaled(self, loads: Sequence[float], now: float) -> list[float]:
         """Return the loads divided by weight and slow-start share.
@@ -170,24 +218,17 @@ class Fleet:
         A starting replica is never made to look busier than the busiest other one by more than a request: it takes less
         than its share of new work, but the work that has its prefix is not driven away.
         """
-        scaled, weights = list(loads), self.weights
+        scaled, weights = list(loads), self.now.weights
         if weights is not None:
-            scaled = [load / weight for load, weight in zip(loads, weights, strict=True)]
-        if self._starting:
+            scaled = [load / weight for load, weight in zip(loads, weights, strict=False)]
+        if self.now.starting:
             self._slow(scaled, now)
         return scaled
 
     def _slow(self, loads: list[float], now: float) -> None:
-        starting = []
-        for member in self._starting:
-            if now - (member.started or 0.0) < self.slow_start_s:
-                starting.append(member)
-            else:
-                member.started = None
-        self._starting = starting
-        self.even = self.weights is None and not starting
+        starting = [m for m in self.now.starting if m.started is not None and now - m.started < self.slow_start_s]
         slots = {member.slot for member in starting}
-        others = [loads[slot] for slot in self.slots if slot not in slots]
+        others = [loads[slot] for slot in self.now.slots if slot not in slots]
         if not others:
             return
         most = max(others) + 1

@@ -1,37 +1,10 @@
-"""Metrics: what happened, counted, and as text that Prometheus reads."""
+"""The text format 0.0.4 of Prometheus."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
-BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2.5e-2)
-"""Upper bounds of the histogram of decision times, in seconds."""
-
-
-class Counters:
-    """Totals since the router was made. Not thread-safe: the router's lock guards it."""
-
-    def __init__(self) -> None:
-        """Start at zero."""
-        self.decisions: Counter[tuple[str, str, str]] = Counter()
-        self.prompt_tokens = self.best_hit_tokens = 0
-        self.hit_tokens: Counter[tuple[str, str]] = Counter()
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
-        self.seconds = 0.0
-
-    def retire(self, name: str) -> None:
-        """Count what a replica that leaves has had under no name: pods' names never end, totals stay."""
-        for policy, reason, replica in [key for key in self.decisions if key[2] == name]:
-            self.decisions[policy, reason, ""] += self.decisions.pop((policy, reason, replica))
-        for replica, medium in [key for key in self.hit_tokens if key[0] == name]:
-            self.hit_tokens["", medium] += self.hit_tokens.pop((replica, medium))
-
-    def time(self, seconds: float) -> None:
-        """Count a decision's time."""
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+from prefixroute.routing.counters import BUCKETS_S
 
 
 class Text:

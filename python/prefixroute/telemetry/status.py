@@ -1,45 +1,31 @@
-"""The router looked at from outside: counters as data, as Prometheus text, and one request in words."""
+"""Counters and gauges of a router: as data, and as metrics for Prometheus.
+
+A new metric is a field of :func:`stats`, and a line of :func:`metrics_text` if Prometheus should have it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from prefixroute.errors import ConfigError
-from prefixroute.router.decision import Decision
-from prefixroute.router.explain import explain as explain_decision
-from prefixroute.router.fleet import MEDIA
-from prefixroute.router.metrics import Text
-from prefixroute.router.tickets import Ticket
+from prefixroute.routing.fleet import MEDIA
+from prefixroute.telemetry.prometheus import Text
 
 if TYPE_CHECKING:
-    from prefixroute.router.router import Router
+    from prefixroute.routing import RouterState
+    from prefixroute.routing.fleet import Member
+    from prefixroute.telemetry.shadows import Shadows
 
 _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "expired", "retracted": "retracted"}
-_EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped", "unmatched_event_blocks")
+_EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped")
 
 
-def stats(router: Router) -> dict[str, Any]:
+def stats(state: RouterState, now: float) -> dict[str, Any]:
     """Return the router's counters and gauges; the router's lock is held."""
-    ledger, book, bindings, calibration = router._ledger, router._book, router._bindings, router._calibration
-    counters = router._counters
-    replicas = {}
-    for name, member in router._fleet.members.items():
-        slot, hits = member.slot, calibration.records.get(member.slot)
-        replicas[name] = {
-            "state": member.state,
-            "incarnation": member.replica.incarnation,
-            "in_flight": book.in_flight[slot],
-            "uncached_tokens": book.queued[slot],
-            "decode_tokens": book.decoding[slot],
-            "tokens_per_s": book.rates[slot],
-            "hit_tokens": sum(counters.hit_tokens[name, medium] for medium in MEDIA),
-            "predicted_hit_tokens": 0 if hits is None else hits.predicted,
-            "reported_hit_tokens": None if hits is None else hits.reported,
-            "distrusted": slot in calibration.distrusted,
-        }
+    ledger, book, bindings, calibration = state.ledger, state.book, state.bindings, state.calibration
+    counters, fleet = state.counters, state.fleet
     records = calibration.records.values()
     return {
-        "policy": router._policy_name,
+        "policy": state.config.policy_name,
         "in_flight": len(ledger.attempts),
         "counts": dict(ledger.counts),
         "prompt_tokens": counters.prompt_tokens,
@@ -49,14 +35,49 @@ def stats(router: Router) -> dict[str, Any]:
         "reported_hit_tokens": sum(record.reported for record in records) if calibration.records else None,
         "reported_requests": sum(record.requests for record in records),
         "unreported_requests": calibration.unreported,
-        "tokens_per_estimate": router._prompts.scale,
+        "tokens_per_estimate": state.prompts.scale,
         "sessions": len(bindings),
         "session_moves": dict(bindings.moves),
-        "load_skew": _skew(book.in_flight, router._fleet.slots),
-        "index": _index_numbers(router),
-        "notes": list(router._notes),
-        "replicas": replicas,
+        "load_skew": _skew(book.in_flight, fleet.now.slots),
+        "shared_head": state.heads.commonest()[1],
+        "index": state.belief.stats().to_dict(),
+        "notes": [*state.notes, *notes(state, now)],
+        "replicas": {name: _replica(state, member, now) for name, member in fleet.members.items()},
     }
+
+
+def _replica(state: RouterState, member: Member, now: float) -> dict[str, Any]:
+    """Return the counters and gauges of one replica."""
+    slot, book = member.slot, state.book
+    hits, report = state.calibration.records.get(slot), book.reports[slot]
+    return {
+        "state": member.state,
+        "incarnation": member.replica.incarnation,
+        "in_flight": book.in_flight[slot],
+        "uncached_tokens": book.queued[slot],
+        "decode_tokens": book.decoding[slot],
+        "tokens_per_s": book.rates[slot],
+        "hit_tokens": sum(state.counters.hit_tokens[member.name, medium] for medium in MEDIA),
+        "predicted_hit_tokens": 0 if hits is None else hits.predicted,
+        "reported_hit_tokens": None if hits is None else hits.reported,
+        "distrusted": slot in state.calibration.distrusted,
+        "report_age_s": None if report is None else now - report.at,
+        "report_lapsed": book.has_lapsed(slot, now),
+    }
+
+
+def notes(state: RouterState, now: float) -> list[str]:
+    """Return what an operator should know, in sentences: lapsed reports, a head that everybody shares at few replicas."""
+    lapsed = [name for name, member in state.fleet.members.items() if state.book.has_lapsed(member.slot, now)]
+    found = []
+    if lapsed:
+        found.append(
+            f"reports of {', '.join(sorted(lapsed))} are too old to count: what others have there is guessed from the "
+            "replicas that report"
+        )
+    if state.herding is not None:
+        found.append(state.herding)
+    return found
 
 
 def _skew(loads: list[int], slots: tuple[int, ...]) -> float:
@@ -66,9 +87,9 @@ def _skew(loads: list[int], slots: tuple[int, ...]) -> float:
     return max(values) * len(values) / total if total else 1.0
 
 
-def metrics_text(router: Router) -> str:
+def metrics_text(state: RouterState, shadows: Shadows, now: float) -> str:
     """Return the metrics of field practice under our own prefix; the router's lock is held."""
-    text, numbers, counters = Text(), stats(router), router._counters
+    text, numbers, counters = Text(), stats(state, now), state.counters
     replicas = numbers["replicas"].items()
 
     def by_replica(field: str) -> list[tuple[dict[str, str], float]]:
@@ -94,25 +115,30 @@ def metrics_text(router: Router) -> str:
     text.family("sessions", "gauge", "Sessions remembered.", numbers["sessions"])
     moves = [({"reason": name}, count) for name, count in sorted(numbers["session_moves"].items())]
     text.family("session_moves_total", "counter", "Changes of session bindings.", moves)
+    text.family(
+        "shared_head_share", "gauge", "Share of new requests that have the commonest head.", numbers["shared_head"]
+    )
     both = [({"replica": n, "kind": k}, v[f"{k}_hit_tokens"]) for n, v in replicas for k in ("predicted", "reported")]
     known = [sample for sample in both if sample[1] is not None]
     text.family("predicted_vs_reported_hit_tokens", "counter", "Hits as predicted and as engines report them.", known)
     distrusted = [({"replica": name}, int(values["distrusted"])) for name, values in replicas]
     text.family("belief_distrusted", "gauge", "1 = reports contradict the belief, which is ignored.", distrusted)
-    _index(router, text)
-    _regret(router, text)
+    lapsed = [({"replica": name}, int(values["report_lapsed"])) for name, values in replicas]
+    text.family("load_report_lapsed", "gauge", "1 = the last load report is too old to count.", lapsed)
+    text.family("load_report_age_seconds", "gauge", "Age of the last load report.", by_replica("report_age_s"))
+    _index(state, text, numbers["index"])
+    _regret(shadows, text)
     return str(text)
 
 
-def _index_numbers(router: Router) -> dict[str, int]:
-    return router._index.stats().to_dict()
-
-
-def _index(router: Router, text: Text) -> None:
+def _index(state: RouterState, text: Text, numbers: dict[str, int]) -> None:
     """Add what the index says of itself."""
-    tokens, size, numbers = router._index.held_tokens(), router._block_size, _index_numbers(router)
-    blocks = [({"replica": n}, tokens[m.slot] // size) for n, m in router._fleet.members.items()]
+    held, unmatched, size = state.belief.held_tokens(), state.belief.unmatched_event_blocks(), state.config.block_size
+    members = state.fleet.members.items()
+    blocks = [({"replica": name}, held[member.slot] // size) for name, member in members]
     text.family("index_blocks", "gauge", "Blocks believed held.", blocks)
+    none = [({"replica": name}, unmatched[member.slot]) for name, member in members]
+    text.family("unmatched_event_blocks", "gauge", "Reported blocks since a prompt last matched one there.", none)
     text.family("index_bytes", "gauge", "Memory reserved by the index.", numbers["reserved_bytes"])
     evicted = [({"cause": cause}, numbers[field]) for cause, field in _EVICTIONS.items()]
     text.family("evicted_blocks_total", "counter", "Blocks that left the belief.", evicted)
@@ -120,27 +146,9 @@ def _index(router: Router, text: Text) -> None:
     text.family("events_total", "counter", "What KV events met in the index.", events)
 
 
-def _regret(router: Router, text: Text) -> None:
-    regrets = router._shadows.regret().items()
+def _regret(shadows: Shadows, text: Text) -> None:
+    regrets = shadows.regret().items()
     for unit, field in (("tokens", "tokens"), ("seconds", "seconds"), ("dollars", "usd")):
         samples = [({"policy": name}, getattr(regret, field)) for name, regret in regrets]
         if samples:
             text.family(f"shadow_regret_{unit}_total", "gauge", "Cost of the live policy beyond the shadow.", samples)
-
-
-def explain(router: Router, request: str | Ticket | Decision) -> str:
-    """Return a paragraph about a request; the router's lock is held."""
-    if isinstance(request, Decision):
-        return explain_decision(request, "It has not been committed.")
-    if isinstance(request, Ticket):
-        attempt = request._attempt
-    else:
-        found = router._ledger.keys.get(request) or router._ledger.ended.get(request)
-        if found is None:
-            raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
-        attempt = found
-    moved = "" if attempt.name == attempt.decision.replica else f" The host took {attempt.name!r} instead."
-    tried = (
-        f" Tried before: {', '.join(sorted({member.name for member, _ in attempt.tried}))}." if attempt.tried else ""
-    )
-    return explain_decision(attempt.decision, f"It is {attempt.outcome}.{moved}{tried}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from prefixroute.policies.base import Policy
     from prefixroute.policies.view import View
 
-Limits: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, bool]
-"""The caller's candidates and exclusions, and whether a bound session goes to its replica or nowhere."""
-NO_LIMITS: Limits = (None, None, False)
+
+class Limits(NamedTuple):
+    """What the caller allows: the only candidates, exclusions, and whether a bound session goes to its replica or nowhere."""
+
+    candidates: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
+    hard: bool = False
+
+
+NO_LIMITS = Limits()
 
 
 def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str) -> Limits:
@@ -24,7 +31,7 @@ def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, a
         return NO_LIMITS
     if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
         raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
-    return _names("candidates", candidates), _names("exclude", exclude), affinity == "hard"
+    return Limits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard")
 
 
 def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -38,33 +45,47 @@ def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
 class Decision:
     """The answer of :meth:`Router.choose`. Immutable; changes nothing until it is committed.
 
-    ``best_hit_tokens`` is the most that any candidate is believed to hold of the prompt. ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+    ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+
+    Attributes:
+        view: what the policy saw.
+        slot: slot of the chosen replica in the view.
+        reason: the policy's word for why.
+        best_hit_tokens: the most that any candidate is believed to hold of the prompt.
+        rule: the policy that decided.
+        prompt: the prompt as the caller gave it.
+        blocks: the prompt, hashed.
+        branch: hash of the last block that some replica holds, if the prompt goes on behind it; else ``None``.
+        limits: what the caller allowed.
+        detour: the request goes elsewhere while its session stays bound.
+        fleet_version: version of the fleet that was chosen from.
     """
 
     __slots__ = (
-        "_blocks",
-        "_detour",
-        "_limits",
-        "_policy",
-        "_prompt",
-        "_version",
         "best_hit_tokens",
+        "blocks",
+        "branch",
+        "detour",
+        "fleet_version",
+        "limits",
+        "prompt",
         "reason",
+        "rule",
         "slot",
         "view",
     )
 
-    def __init__(
-        self,
-        view: View,
-        slot: int,
-        reason: str,
-        policy: Policy,
-        source: tuple[int, object, Blocks, Limits, int, bool],
-    ) -> None:
-        """Bind a policy's answer to its view. ``source``: best hit, prompt, its blocks, limits, fleet version, detour."""
-        self.view, self.slot, self.reason, self._policy = view, slot, reason, policy
-        self.best_hit_tokens, self._prompt, self._blocks, self._limits, self._version, self._detour = source
+    view: View
+    slot: int
+    reason: str
+    best_hit_tokens: int
+    rule: Policy
+    prompt: Any
+    blocks: Blocks
+    branch: int | None
+    limits: Limits
+    detour: bool
+    fleet_version: int
 
     @property
     def replica(self) -> str:
@@ -84,7 +105,7 @@ class Decision:
     @property
     def policy(self) -> str:
         """Name of the policy that decided."""
-        return self._policy.name
+        return self.rule.name
 
     @property
     def decision_id(self) -> int:
@@ -100,12 +121,12 @@ class Decision:
             if len(view.slots) == 1:
                 return names
             view = view.without(slot)
-            slot = resolve(self._policy.decide(view), view, self._policy.name)[0]
+            slot = resolve(self.rule.decide(view), view, self.rule.name)[0]
 
     @property
     def scores(self) -> dict[str, float] | None:
         """Score of each candidate, higher is better; ``None`` if the policy picks without scores."""
-        choice = self._policy.decide(self.view)
+        choice = self.rule.decide(self.view)
         if not isinstance(choice, Scores):
             return None
         names = self.view.names
@@ -114,6 +135,6 @@ class Decision:
     def __repr__(self) -> str:
         """Show the answer in a line."""
         return (
-            f"<Decision {self.replica!r} {self.reason} by {self.policy}: "
-            f"{self.hit_tokens} of {self.prompt_tokens} tokens held, best {self.best_hit_tokens}, decision {self.decision_id}>"
+            f"<Decision {self.replica!r} {self.reason} by {self.policy}: {self.hit_tokens} of {self.prompt_tokens} tokens "
+            f"held, best {self.best_hit_tokens}, decision {self.decision_id}>"
         )

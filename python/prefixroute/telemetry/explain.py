@@ -1,11 +1,14 @@
-"""One decision in one paragraph."""
+"""One request in one paragraph: why it went where it did."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefixroute.routing.sessions import MAX_KEY
+
 if TYPE_CHECKING:
-    from prefixroute.router.decision import Decision
+    from prefixroute.routing import Decision, RouterState
+    from prefixroute.routing.ledger import Attempt
 
 _REASONS = {
     "turn": "it was its turn",
@@ -36,13 +39,23 @@ _REASONS = {
 }
 
 
-def explain(decision: Decision, outcome: str) -> str:
+def explain_attempt(state: RouterState, attempt: Attempt, now: float) -> str:
+    """Return why an attempt went where it did, and what has become of it."""
+    moved = "" if attempt.name == attempt.decision.replica else f" The host took {attempt.name!r} instead."
+    names = sorted({member.name for member, _ in attempt.tried})
+    tried = f" Tried before: {', '.join(names)}." if names else ""
+    return explain_decision(state, attempt.decision, now, f"It is {attempt.outcome}.{moved}{tried}")
+
+
+def explain_decision(
+    state: RouterState, decision: Decision, now: float, outcome: str = "It has not been committed."
+) -> str:
     """Return why a decision went where it did, what the other replicas held, and what became of the request."""
     view, slot = decision.view, decision.slot
-    why = _REASONS.get(decision.reason, f"the policy's reason is {decision.reason!r}")
+    why = _REASONS.get(decision.reason, f"the policy's reason is {decision.reason[:MAX_KEY]!r}")
     request = view.request
-    who = f"Request {request.key!r}" if request.key is not None else "The request"
-    session = f" of session {request.session!r}" if request.session else ""
+    who = f"Request {request.key[:MAX_KEY]!r}" if request.key is not None else "The request"
+    session = f" of session {request.session[:MAX_KEY]!r}" if request.session else ""
     best = max(view.slots, key=lambda s: (view.hits[s], s == slot))
     lightest = min(view.slots, key=lambda s: (view.loads[s], s != slot))
     went = f"went to {decision.replica!r} by policy {decision.policy!r}, decision {view.decision_id}"
@@ -56,6 +69,11 @@ def explain(decision: Decision, outcome: str) -> str:
         )
     if lightest not in (slot, best):
         parts.append(f"The least loaded is {view.names[lightest]!r} at {view.loads[lightest]:g}.")
+    if view.shared:
+        parts.append(f"{100 * view.shared:.0f} % of the last new requests share no more than this head.")
     if len(view.slots) < sum(name is not None for name in view.names):
         parts.append(f"{len(view.slots)} replicas were candidates.")
+    lapsed = [name for name, m in state.fleet.members.items() if state.book.has_lapsed(m.slot, now)]
+    if lapsed:
+        parts.append(f"Load reports of {', '.join(sorted(lapsed))} are too old to count.")
     return " ".join([*parts, outcome])

@@ -12,7 +12,7 @@ from prefixroute.policies.base import resolve
 from prefixroute.types import EMPTY_ATTRS, LoadReport, Namespace
 
 if TYPE_CHECKING:
-    from prefixroute.router.decision import Decision
+    from prefixroute.routing import Decision
 
 Sink: TypeAlias = IO[str] | Callable[[dict[str, Any]], object]
 """Where records go: a text file, one JSON object a line, or a function of the object."""

@@ -1,0 +1,80 @@
+"""The keywords of one request, checked and brought into the form that decisions read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypedDict
+
+from prefixroute.errors import ConfigError
+from prefixroute.policies import RequestInfo
+from prefixroute.routing.decision import NO_LIMITS, Limits, limits_of
+from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
+from prefixroute.validation import check_float, check_instance
+
+
+class RequestOptions(TypedDict, total=False):
+    """The keywords of :meth:`Router.choose` and :meth:`Router.route`, each optional.
+
+    Attributes:
+        session: key of the conversation; ``None`` or ``""`` = none. The router keeps a digest of a long one.
+        key: the caller's name for the request, by which the ledger knows it after commit.
+        namespace: what else must be equal for blocks to be shared.
+        candidates: names of the only replicas that may take it.
+        exclude: names of replicas that may not.
+        affinity: ``hard`` = a bound session goes to its replica or nowhere; the default is ``soft``.
+        priority: the request's rank, for policies that look at it.
+        slo_ttft_s: wanted time to the first token in seconds, for policies that look at it.
+        max_tokens: limit of the output in tokens, for policies that look at it.
+        attrs: anything else for policies; ``document`` names the document of a question.
+    """
+
+    session: str | None
+    key: str | None
+    namespace: Namespace | None
+    candidates: Iterable[str] | None
+    exclude: Iterable[str] | None
+    affinity: str
+    priority: int
+    slo_ttft_s: float | None
+    max_tokens: int | None
+    attrs: Mapping[str, object]
+
+
+Asked = tuple[RequestInfo, Limits]
+"""What the caller said about a request, and what the caller allows."""
+PLAIN: Asked = (RequestInfo(), NO_LIMITS)
+"""A request without keywords."""
+
+
+def asked(  # one for each keyword of RequestOptions
+    *,
+    session: str | None = None,
+    key: str | None = None,
+    namespace: Namespace | None = None,
+    candidates: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+    affinity: str = "soft",
+    priority: int = 0,
+    slo_ttft_s: float | None = None,
+    max_tokens: int | None = None,
+    attrs: Mapping[str, object] = EMPTY_ATTRS,
+) -> Asked:
+    """Return a request's keywords as decisions read them; raise :class:`ConfigError` for what is not allowed."""
+    if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
+        _check(slo_ttft_s, attrs)
+    if key is not None and not isinstance(key, str):
+        raise ConfigError(f"a request's key must be a string, got {key!r}")
+    info = new_tuple(RequestInfo, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
+    limits = NO_LIMITS
+    if candidates is not None or exclude is not None or affinity != "soft":
+        limits = limits_of(candidates, exclude, affinity)
+    return info, limits
+
+
+def _check(slo_ttft_s: Any, attrs: Any) -> None:
+    """Raise :class:`ConfigError` for what a caller says about a request and policies would stumble over."""
+    if slo_ttft_s is not None:
+        check_float("slo_ttft_s", slo_ttft_s, 0, endless=True)
+    if type(attrs) is not dict and type(attrs) is not MappingProxyType:  # asking an abstract class takes its time
+        check_instance("attrs", attrs, Mapping)

@@ -1,0 +1,168 @@
+"""The configuration of a router: every option with its default and its check, frozen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from operator import index as index_of
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from prefixroute.costmodel import CostModel
+from prefixroute.errors import ConfigError
+from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.policies import Policy, as_policy, presets
+from prefixroute.policies.scored import COST
+from prefixroute.routing.fleet import MEDIA
+from prefixroute.routing.loads import LOADS
+from prefixroute.routing.prompts import check_prompts
+from prefixroute.types import Caps, Timing
+from prefixroute.validation import check_callable, check_instance, check_int
+
+if TYPE_CHECKING:
+    from prefixroute.policies import Answer, View
+
+Capacity = int | Mapping[str, int]
+"""KV-cache size in tokens of every replica, or by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterConfig:
+    """Every option of a router. A shadow has the same configuration with another policy.
+
+    Attributes:
+        policy: a name, a preset's name, a :class:`~prefixroute.policies.Policy`, or a function of a view. A preset
+            replaces ``block_size``, ``capacity_tokens`` and ``ttl_s`` by its own; the router's ``notes`` say so.
+        block_size: tokens in a block, 1 to 65,536: the engines' own.
+        capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
+        prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``.
+        seed: fixes every random draw.
+        hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone. Routers
+            that should agree use the same value. With few sessions hashing may spread them unevenly by chance; another
+            value gives another placement.
+        clock: returns seconds; used where ``now=`` is not given.
+        load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
+        recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
+        ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
+        max_bytes: memory of the index; ``None`` = unbounded.
+        tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75, 0.25);
+            hit tokens are then credited tokens. Tiers are known from KV events.
+        caps: admission caps of every replica.
+        timing: every span of time that the router keeps.
+        session_capacity: sessions remembered at most, at about 280 bytes each; the longest unused goes first.
+        render: turns messages (or text) into the text that the engine tokenizes: a chat template.
+        tokenizer: turns text into token ids; a function or a ``tokenizers.Tokenizer``.
+        cost: prices prefill for the window of prefill seconds and for regret.
+
+    Raises:
+        ConfigError: an option is outside of what is allowed, or two do not fit together.
+    """
+
+    policy: str | Policy | Callable[[View], Answer] = "cache-aware"
+    block_size: int = 16
+    capacity_tokens: Capacity = 300_000
+    prompt_kind: str = "tokens"
+    seed: int = 0
+    hash_seed: int = 0
+    clock: Callable[[], float] = time.monotonic
+    load: str = "in_flight"
+    recent_window: int = 200
+    ttl_s: float | None = None
+    max_bytes: int | None = None
+    tier_credits: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    caps: Caps = Caps()  # noqa: RUF009  # frozen
+    timing: Timing = Timing()  # noqa: RUF009  # frozen
+    session_capacity: int = 1_000_000
+    render: Callable[[Any], str] | None = None
+    tokenizer: Any = None
+    cost: CostModel = COST
+
+    def __post_init__(self) -> None:
+        """Check what nobody would look at before the first request."""
+        as_policy(self.policy)
+        check_int("block size", self.block_size, 1, MAX_BLOCK_SIZE)
+        for name, low in (("seed", None), ("hash_seed", None), ("recent_window", 1), ("session_capacity", 1)):
+            check_int(name, getattr(self, name), *(() if low is None else (low,)))
+            object.__setattr__(self, name, index_of(getattr(self, name)))
+        check_callable("clock", self.clock)
+        if not isinstance(self.load, str) or self.load not in LOADS:
+            raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {self.load!r}")
+        check_instance("caps", self.caps, Caps)
+        check_instance("timing", self.timing, Timing)
+        check_prompts(self.prompt_kind, self.render, self.tokenizer)
+        if not hasattr(self.cost, "prefill_seconds"):
+            raise ConfigError(f"cost must be a CostModel, got {self.cost!r}")
+        credits_ = self.tier_credits
+        if not isinstance(credits_, Sequence) or len(credits_) != len(MEDIA) or not all(map(_is_share, credits_)):
+            raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {credits_!r}")
+
+    @classmethod
+    def of(cls, options: RouterOptions) -> RouterConfig:
+        """Return the configuration with these options; raise :class:`ConfigError` for one that does not exist."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise ConfigError(f"a router has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        return cls(**options)
+
+    @property
+    def policy_name(self) -> str:
+        """Name by which the policy was given."""
+        return self.policy if isinstance(self.policy, str) else as_policy(self.policy).name
+
+    def resolved(self, index_block_size: int | None) -> tuple[RouterConfig, tuple[str, ...]]:
+        """Return the configuration with a preset's belief settings applied, and in words what they changed.
+
+        Args:
+            index_block_size: tokens in a block of an index that the caller brings, which overrules all others;
+                ``None`` = the router makes its own index.
+        """
+        preset = presets().get(self.policy) if isinstance(self.policy, str) else None
+        if index_block_size is not None:
+            note = f"preset {self.policy!r}: the index was given, so the preset's belief settings are not applied"
+            return replace(self, block_size=index_block_size), () if preset is None else (note,)
+        if preset is None:
+            return self, ()
+        notes, size = [], preset.belief.block_size
+        if size is not None and size % self.block_size:
+            notes.append(
+                f"preset {self.policy!r}: block_size {size} does not fit prompts in blocks of {self.block_size}; "
+                f"kept {self.block_size}"
+            )
+            size = None
+        belief = {"block_size": size, "capacity_tokens": preset.belief.capacity_tokens, "ttl_s": preset.belief.ttl_s}
+        changed = {name: value for name, value in belief.items() if value is not None and value != getattr(self, name)}
+        notes += [
+            f"preset {self.policy!r}: {name} {getattr(self, name)} replaced by {value}"
+            for name, value in changed.items()
+        ]
+        return replace(self, **changed), tuple(notes)  # type: ignore[arg-type]
+
+
+class RouterOptions(TypedDict, total=False):
+    """The keywords of :class:`~prefixroute.router.Router`: the fields of :class:`RouterConfig`, each optional."""
+
+    policy: str | Policy | Callable[[View], Answer]
+    block_size: int
+    capacity_tokens: Capacity
+    prompt_kind: str
+    seed: int
+    hash_seed: int
+    clock: Callable[[], float]
+    load: str
+    recent_window: int
+    ttl_s: float | None
+    max_bytes: int | None
+    tier_credits: tuple[float, float, float]
+    caps: Caps
+    timing: Timing
+    session_capacity: int
+    render: Callable[[Any], str] | None
+    tokenizer: Any
+    cost: CostModel
+
+
+def _is_share(credit: Any) -> bool:
+    real = isinstance(credit, Real)
+    return real and 0.0 <= credit <= 1.0

@@ -1,0 +1,148 @@
+"""The state of a router: everything that changes, in parts with public names."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from prefixroute.belief import Belief
+from prefixroute.errors import ConfigError
+from prefixroute.index import PrefixIndex
+from prefixroute.policies import as_policy
+from prefixroute.policies.view import readers_of
+from prefixroute.routing.book import LoadBook
+from prefixroute.routing.calibration import Calibration
+from prefixroute.routing.counters import Counters
+from prefixroute.routing.fleet import Fleet
+from prefixroute.routing.heads import Heads
+from prefixroute.routing.ledger import Ledger
+from prefixroute.routing.loads import LOADS, WINDOWED
+from prefixroute.routing.prompts import Prompts
+from prefixroute.routing.sessions import Bindings
+from prefixroute.types import Caps
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from prefixroute.routing.config import RouterConfig
+
+SWEEP_S = 1.0
+"""Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
+
+
+class RouterState:
+    """One router's configuration, fleet, load book, ledger, sessions, calibration, counters and belief.
+
+    Not thread-safe: whoever changes it holds a lock. A signal handler or finalizer may call in the middle of a step, or
+    raise there. So each change of the ledger or the fleet is a *step*: :attr:`step` is set before it and cleared behind
+    it. Who finds it set calls :meth:`repair`, which recomputes what follows from the primary facts (the attempts' own
+    fields, the fleet's members); who finds at the end that somebody else has cleared it does the same.
+
+    Attributes:
+        given: the configuration as it was given.
+        config: the same with a preset's belief settings applied.
+        notes: what a preset changed of the configuration, in words.
+        policy: the policy that decides.
+        belief: what each replica is believed to hold.
+        readers: how the signals that the policy reads are read.
+        branch_readers: the same for a prompt that goes on behind a match.
+        load: the load signal.
+        capped: whether there are admission caps.
+        adjusts: whether hits may count other than in full: tiers have credits, or tokens are estimated.
+        keeps: whether prompts are lists that callers append to.
+        decision_id: number of the next decision.
+        epoch: counts changes of the weights.
+        width: slots that the belief may write; at least those of the fleet.
+        scratch: arrays of ``width`` slots that are free to be matched into.
+        sweep_at: time of the next look for what has expired.
+        step: what is being changed; ``None`` = nothing.
+    """
+
+    def __init__(self, config: RouterConfig, index: Belief | None = None) -> None:
+        """Start without replicas. ``index``: the belief; ``None`` = a new ``PrefixIndex``."""
+        if index is not None and not isinstance(index, Belief):
+            raise ConfigError(f"index must be a PrefixIndex or a belief with all its methods, got {index!r}")
+        self.given = config
+        self.config, self.notes = config.resolved(None if index is None else index.block_size)
+        config, timing = self.config, self.config.timing
+        self.policy, self.policy_name = as_policy(config.policy), config.policy_name
+        self.belief = _new_index(config) if index is None else index
+        self.fleet = Fleet(timing.slow_start_s, config.hash_seed)
+        self.book = LoadBook(config.recent_window, timing.report_fresh_s, timing.window_s)
+        self.bindings = Bindings(timing.session_idle_s, config.session_capacity)
+        self.ledger = Ledger(self.fleet, self.book, self.belief, self.bindings, timing.ticket_s)
+        self.calibration, self.counters, self.heads = Calibration(), Counters(), Heads()
+        self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
+        required = self.policy.required_signals()
+        self.readers = readers_of(required, branching=False)
+        self.branch_readers = readers_of(required, branching=True)
+        self.spends = "window_s" in required
+        self.load = LOADS[config.load]
+        self.counts = self.book.recent if config.load == "recent" else self.book
+        self.book.counts_recent = config.load in WINDOWED or "recent" in required
+        self.seed, self.block_size = config.seed, config.block_size
+        self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
+        self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
+        self.adjusts = self.credits is not None or config.prompt_kind != "tokens"
+        self.keeps = config.prompt_kind == "messages"
+        self.decision_id = self.epoch = self.width = 0
+        self.scratch: list[NDArray[np.uint32]] = []
+        self.sweep_at = float("-inf")
+        self.step: Any = None
+        self.herding: str | None = None
+        """A sentence about a head that the policy follows to few replicas; ``None`` = there is none."""
+
+    @property
+    def matches_text(self) -> bool:
+        """Whether prompts are matched by their text, so that events about token ids say nothing about them."""
+        return self.config.prompt_kind != "tokens" and self.config.tokenizer is None
+
+    def repair(self) -> None:
+        """Recompute what follows from the primary facts."""
+        while True:
+            mine = self.step = object()
+            self.width = max(self.width, len(self.fleet.by_slot))
+            self.book.resize(self.width)
+            self.fleet.refresh()
+            self.ledger.rebuild()
+            if self.config.load == "recent":
+                self.counts = self.book.recent
+            if self.step is mine:  # else somebody has changed the state meanwhile
+                self.step = None
+                return
+
+    def sweep(self, now: float) -> None:
+        """Refund what was dropped or has expired; once a second, forget idle sessions and blocks past their lifetime."""
+        step = self.begin()
+        self.ledger.sweep(now)
+        if now >= self.sweep_at:
+            self.bindings.sweep(now)
+            self.belief.expire(now)
+            self.book.sweep(now)
+            self.fleet.sweep(now)
+            ends = [member.resume_at for member in list(self.fleet.members.values())]
+            self.sweep_at = min([now + SWEEP_S, *(end for end in ends if end is not None)])
+        self.end(step)
+
+    def begin(self) -> object:
+        """Begin a step; :meth:`end` takes what this returns."""
+        step = self.step = object()
+        return step
+
+    def end(self, step: object) -> None:
+        """End a step; repair the state if something was changed in the middle of it."""
+        if self.step is step:
+            self.step = None
+        else:
+            self.repair()
+
+
+def _new_index(config: RouterConfig) -> Belief:
+    provisional_s = config.timing.provisional_s
+    return PrefixIndex(
+        block_size=config.block_size,
+        max_bytes=config.max_bytes,
+        ttl_s=config.ttl_s,
+        provisional_s=provisional_s if isfinite(provisional_s) else None,
+    )

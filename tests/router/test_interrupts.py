@@ -1,0 +1,213 @@
+"""A signal may raise, or call the router again, between any two lines of a call: nothing wrong is left behind.
+
+``sys.settrace`` stands for the signal: it acts before a chosen line of the package. It also acts where no signal can, between
+the body of a ``with`` and the release of the lock; the test gives that lock back itself.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefixroute.errors import PrefixRouteError
+from prefixroute.router import Router, Ticket
+from prefixroute.types import Replica, Timing
+
+A, B = (np.arange(4_000, dtype=np.uint32) + 100_000 * number for number in (1, 2))
+NAMES = ["r0", "r1", "r2"]
+
+
+class Setting:
+    """A router with requests in every stage, on a clock of its own."""
+
+    def __init__(self, *, shadowed: bool) -> None:
+        self.now = 0.0
+        self.router = Router(NAMES, clock=lambda: self.now, timing=Timing(ticket_s=50.0))
+        if shadowed:
+            self.router.shadow("session")
+        for prompt, name in ((A, "r0"), (B, "r1")):
+            self.router.route(prompt, candidates=[name]).finish()
+        self.ticket = self.router.route(A, session="s")
+        self.keyed = self.router.route(B, session="t", key="k")
+        self.started = self.router.route(B, session="u")
+        self.started.first_token()
+        self.hedged = self.router.route(A)
+        self.hedge = self.hedged.hedge()
+        self.decision = self.router.choose(A, session="v")
+
+    def drop(self) -> None:
+        self.ticket = self.keyed
+        self.router.stats()
+
+    def expire(self) -> None:
+        self.now = 100.0
+        self.router.stats()
+
+
+CALLS: dict[str, Callable[[Setting], object]] = {
+    "choose": lambda s: s.router.choose(A, session="s"),
+    "commit": lambda s: s.router.commit(s.decision),
+    "route": lambda s: s.router.route(A, session="w"),
+    "route with a key": lambda s: s.router.route(A, key="new"),
+    "route with a key in flight": lambda s: s.router.route(A, key="k"),
+    "first_token": lambda s: s.ticket.first_token(),
+    "finish": lambda s: s.ticket.finish(output=list(range(50)), reported_hit_tokens=0),
+    "finish by key": lambda s: s.router.finish("k"),
+    "finish after the first token": lambda s: s.started.finish(),
+    "abort": lambda s: s.ticket.abort(),
+    "retry": lambda s: s.ticket.retry(),
+    "hedge": lambda s: s.ticket.hedge(),
+    "the hedge wins": lambda s: s.hedge.first_token(),
+    "retry of a hedge": lambda s: s.hedged.retry(),
+    "drop": Setting.drop,
+    "expire": Setting.expire,
+    "add_replica": lambda s: s.router.add_replica("r9"),
+    "remove_replica": lambda s: s.router.remove_replica("r0"),
+    "sync": lambda s: s.router.sync({"r0": Replica(incarnation="2"), "r1": None, "r8": Replica(weight=2.0)}),
+    "drain": lambda s: s.router.drain("r0"),
+    "suspend": lambda s: s.router.suspend("r0", for_s=5.0),
+    "resume": lambda s: s.router.resume("r0"),
+    "update_load": lambda s: s.router.update_load("r0", waiting=1, running=2),
+    "clear": lambda s: s.router.clear("r0"),
+    "new_epoch": lambda s: s.router.new_epoch(),
+    "apply_cleared": lambda s: s.router.apply_cleared("r0"),
+}
+
+
+def at_line(number: int, act: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
+    """Return a tracer that acts once, before the line with this number of all that the package runs."""
+    seen = 0
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal seen
+        if event == "line":
+            seen += 1
+            if seen == number:
+                act()
+        return local
+
+    return lambda frame, _, __: local if "prefixroute" in frame.f_code.co_filename else None
+
+
+def lines(call: Callable[[], object]) -> int:
+    """Return how many lines of the package a call runs."""
+    count = 0
+
+    def act() -> None:
+        nonlocal count
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return local
+
+    sys.settrace(lambda frame, _, __: local if "prefixroute" in frame.f_code.co_filename else None)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Iterator[None]:
+    """Fail a test that hangs."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the router hangs"))
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def assert_sound(setting: Setting) -> None:
+    """Give everything back, and serve the next requests at every replica."""
+    router = setting.router
+    while router._lock._is_owned():  # type: ignore[attr-defined]  # the tracer raised behind the body of a `with`
+        router._lock.release()
+    for ticket in (setting.ticket, setting.keyed, setting.started, setting.hedged, setting.hedge):
+        ticket.abort()
+    router.abort("k")
+    router.abort("new")
+    for state in (router._state, *router._shadows.states):
+        numbers = Router.of(state).stats()
+        assert numbers["in_flight"] == 0
+        for values in numbers["replicas"].values():
+            assert (values["in_flight"], values["uncached_tokens"], values["decode_tokens"]) == (0, 0, 0)
+    router.sync([*NAMES, "r7"])
+    for name in (*NAMES, "r7"):
+        router.resume(name)
+        with router.route(B, candidates=[name], key="next") as ticket:
+            assert ticket.replica == name
+        assert router.choose(B, candidates=[name]).hit_tokens == 3_984
+    assert [set(Router.of(state).replicas) for state in router._shadows.states] in ([], [{*NAMES, "r7"}] * 2)
+
+
+@pytest.mark.parametrize("shadowed", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_exception_at_any_line_leaves_a_sound_router(name: str, *, shadowed: bool) -> None:
+    call = CALLS[name]
+    counted = Setting(shadowed=shadowed)
+    count = lines(lambda: call(counted))
+    assert count > 3
+    for number in range(1, count + 1):
+        setting = Setting(shadowed=shadowed)
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        sys.settrace(at_line(number, interrupt))
+        try:
+            call(setting)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert_sound(setting)
+
+
+def held_by_name(decision: Any) -> dict[str, int]:
+    return dict(zip(decision.view.names, decision.view.hits, strict=True))
+
+
+NESTED: dict[str, Callable[[Setting], object]] = {
+    "choose": lambda s: s.router.choose(B),
+    "route and finish": lambda s: s.router.route(B).finish(),
+    "end the same": lambda s: (s.ticket.abort(), s.hedge.abort()),
+    "grow": lambda s: s.router.sync([*NAMES, "r4", "r5", "r6"]),
+    "shrink": lambda s: s.router.remove_replica("r2"),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED)
+@pytest.mark.parametrize("name", ["choose", "route", "first_token", "finish", "abort", "retry", "hedge", "add_replica"])
+def test_a_call_at_any_line_of_another_leaves_a_sound_router(name: str, nested: str) -> None:
+    call, act = CALLS[name], NESTED[nested]
+    counted = Setting(shadowed=False)
+    count = lines(lambda: call(counted))
+    for number in range(1, count + 1):
+        setting = Setting(shadowed=False)
+        held = held_by_name(setting.decision)
+
+        def inside(setting: Setting = setting) -> None:
+            sys.settrace(None)
+            with suppress(PrefixRouteError):
+                act(setting)
+
+        sys.settrace(at_line(number, inside))
+        try:
+            with suppress(PrefixRouteError):  # the fleet may have changed under it
+                result = call(setting)
+                if isinstance(result, Ticket):
+                    result.abort()
+                elif name == "choose":
+                    assert held_by_name(result).items() & held.items() >= {("r0", 3_984), ("r1", held["r1"])}
+        finally:
+            sys.settrace(None)
+        assert_sound(setting)
