@@ -110,7 +110,26 @@ def test_claude_code_weka(traces_dir: Path) -> None:
     ratios = {name: plan.total.ratio(reuse) for name, reuse in plan.total.kept.items()}
     assert ratios == pytest.approx({"5m": 0.916, "1h": 0.960}, abs=0.0005)
     assert plan.total.best.lifetime == "1h"
+    gaps = {name: plan.total.long_gaps[name] / plan.total.gaps for name in plan.total.kept}
+    assert gaps == pytest.approx({"5m": 0.049, "1h": 0.0035}, rel=0.02)
     assert {one.name: one.best.lifetime for one in plan.classes}["opus-4-1, main"] == "5m"
+
+
+def test_calls_in_parallel_write_again_until_one_has_begun() -> None:
+    same, longer = prompt(("a", 20)), prompt(("a", 20), ("b", 10))
+    at_once = trace((0.0, same), (0.1, same), (0.2, longer), (1.05, longer), (1.5, longer))
+    plan = plan_trace(at_once, SONNET, by=(), begin_s=1.0)
+    kept = plan.total.kept["5m"]
+    # The fourth comes when the first has begun (at 1.0) and the third has not (at 1.2); the fifth finds all.
+    assert kept.hit_tokens == 1_280 + 1_920
+    assert kept.early_tokens == 1_280 + 1_280 + 640
+    assert plan_trace(at_once, SONNET, by=()).total.kept["5m"].early_tokens == 0
+
+
+def test_an_entry_that_expired_is_read_by_no_lifetime_that_is_too_short() -> None:
+    base, longer = prompt(("a", 20)), prompt(("a", 20), ("b", 5))
+    rows = trace((0, base), (3_600, longer), (5_000, prompt(("a", 20), ("c", 5))))
+    assert hits(rows, "gpt-5.6") == {"30m": 0, "12h": 2 * 1_280}
 
 
 def test_a_made_up_chat_and_its_json() -> None:

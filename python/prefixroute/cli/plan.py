@@ -183,9 +183,9 @@ def openai(  # noqa: PLR0917
     load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=own_tokens)
     plan = plan_shards(found, load, limit=limit, lifetime=lifetime, seed=seed)
     answer.add("keys", plan.to_dict(), shard_section(plan))
-    if per_hour is not None:
-        kept = lifetimes_by_rate(found, shared, per_hour)
-        answer.add("lifetimes", kept.to_dict(), lifetime_section(kept))
+    # Unless said otherwise, the uses of one key's entry: its share of the requests.
+    kept = lifetimes_by_rate(found, shared, 60 * rate / plan.shards if per_hour is None else per_hour)
+    answer.add("lifetimes", kept.to_dict(), lifetime_section(kept))
     if workload is not None:
         _trace(answer, traced, found, reading, workload)
     answer.assumptions += figures_assumed(found)
@@ -283,7 +283,7 @@ def _trace(
     """Add what each lifetime makes of a trace."""
     by = arguments.names(traced.by, what="--by")
     opened = _opened(traced.trace or "", reading, answer.outputs, stream=True) if workload is None else workload
-    plan = plan_trace(opened, model, by=by, binding=traced.binding)
+    plan = plan_trace(opened, model, by=by, binding=traced.binding, begin_s=traced.begin_s)
     answer.add("trace", plan.to_dict(), *trace_sections(plan))
     answer.assumptions += opened.assumptions
     answer.notes += plan.notes

@@ -156,6 +156,10 @@ class Traced:
         int, typer.Option(help="To one of so many workspaces, keys or deployments.", rich_help_panel=TRAFFIC)
     ] = 2
 
+    begin_s: Annotated[
+        float, typer.Option(help="Seconds until a response begins and its entry can be read.", rich_help_panel=TRAFFIC)
+    ] = 0.0
+
     @property
     def binding(self) -> Binding | None:
         """The gateway, if there is one."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.providers.catalog import STANDARD, Lifetime, Mode, Model, Price
+from prefixroute.plan.replay import Found, Replay
+from prefixroute.providers.catalog import STANDARD, Mode, Model, Price
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Request, Workload
-from prefixroute.workload.tree import PrefixTree, Stretch
 
 CLASSES: dict[str, Callable[[Request], str | None]] = {
     "model": lambda request: request.model,
@@ -26,7 +22,6 @@ CLASSES: dict[str, Callable[[Request], str | None]] = {
 DEFAULT_CLASSES = ("model", "agent")
 MOST_CLASSES = 1_000
 ALL = "all"
-_SESSIONS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +50,19 @@ class Reuse:
         lifetime: its name; ``no cache`` for none.
         hit_tokens: prompt tokens read from the cache.
         written_tokens: prompt tokens written to it.
+        early_tokens: of these, written again because the request that wrote them first had not begun to answer.
         usd: of prompts and answers.
     """
 
     lifetime: str
     hit_tokens: float = 0.0
     written_tokens: float = 0.0
+    early_tokens: float = 0.0
     usd: float = 0.0
 
-    def add(self, request: Request, hit: float, price: Price, *, writes: bool) -> None:
+    def add(self, request: Request, hit: float, price: Price, *, writes: bool, early: float = 0.0) -> None:
         """Count a request of which ``hit`` tokens are found; the others are written, or are plain input."""
+        self.early_tokens += early
         rest = request.prompt_tokens - hit
         self.hit_tokens += hit
         self.written_tokens += rest if writes else 0.0
@@ -78,6 +76,7 @@ class Traffic:
 
     Attributes:
         name: the class; ``all`` for all requests.
+        minimum: tokens of the shortest prompt that is cached.
         requests: how many.
         sessions: how many sessions; requests without one count none.
         prompt_tokens: of all of them.
@@ -85,9 +84,12 @@ class Traffic:
         kept: by lifetime.
         bound: by lifetime, behind the binding that was asked for.
         short: requests whose prompt is under the model's minimum.
+        gaps: pairs of requests of one session in a row.
+        long_gaps: of these, longer than each lifetime.
     """
 
     name: str
+    minimum: int
     requests: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -95,7 +97,21 @@ class Traffic:
     kept: dict[str, Reuse] = field(default_factory=dict)
     bound: dict[str, Reuse] = field(default_factory=dict)
     short: int = 0
+    gaps: int = 0
+    long_gaps: Counter[str] = field(default_factory=Counter)
+    _seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
     _sessions: set[str] = field(default_factory=set, repr=False)
+
+    def count(self, request: Request, gap_s: float | None) -> None:
+        """Count a request, which came ``gap_s`` seconds after the one before in its session."""
+        self.requests += 1
+        self.prompt_tokens += request.prompt_tokens
+        self.output_tokens += request.output_tokens
+        if request.session is not None:
+            self._sessions.add(request.session)
+        if gap_s is not None:
+            self.gaps += 1
+            self.long_gaps.update(name for name, seconds in self._seconds.items() if gap_s > seconds)
 
     @property
     def sessions(self) -> int:
@@ -118,6 +134,7 @@ class Traffic:
             return {
                 "hit_ratio": self.ratio(reuse),
                 "written_tokens": reuse.written_tokens,
+                "written_again_too_early_tokens": reuse.early_tokens,
                 "usd": reuse.usd,
                 "usd_per_million_requests": 1e6 * reuse.usd / max(1, self.requests),
             }
@@ -129,6 +146,7 @@ class Traffic:
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
             "under_minimum": self.short,
+            "gaps_over_lifetime": {name: self.long_gaps[name] / max(1, self.gaps) for name in self.kept},
             "best": self.best.lifetime,
             "no_cache": row(self.uncached),
             "lifetimes": {name: row(reuse) for name, reuse in self.kept.items()},
@@ -202,13 +220,15 @@ def plan_trace(
     tier: str = STANDARD,
     by: Sequence[str] = DEFAULT_CLASSES,
     binding: Binding | None = None,
+    begin_s: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> TracePlan:
     """Run a trace through a cache of unlimited size for each lifetime of a model, by the rules of its provider.
 
     Entries end with each prompt (a mark, or a breakpoint, at its end) and a read starts their lifetime again. The tokens of a
-    prompt that are not found are written at the price of the lifetime. Prompts under the minimum are not cached. Requests in
-    flight at once count as hits of one another: see :func:`~prefixroute.providers.fan_out` for making that so.
+    prompt that are not found are written at the price of the lifetime. Prompts under the minimum are not cached. With
+    ``begin_s``, requests that come before the one that writes has begun to answer write again, which
+    :func:`~prefixroute.providers.fan_out` avoids; without, they count as hits.
 
     Args:
         workload: the trace, read once.
@@ -217,6 +237,7 @@ def plan_trace(
         tier: service tier.
         by: what sessions are classed by, of :data:`CLASSES`.
         binding: a gateway that pins sessions for a time.
+        begin_s: seconds from a request's arrival until its response begins.
         progress: told the share of the requests done, where their number is known.
 
     Returns:
@@ -234,9 +255,11 @@ def plan_trace(
         raise ConfigError(
             f"entries of {model.id} ({used.name}) are made by hand: plan them with their rent, not from a trace"
         )
-    reader = _Replay(workload.block_size, model, used, tier, binding)
+    check_float("begin_s", begin_s, 0, 86_400)
+    replay = Replay(workload.block_size, model, used, tier, begin_s=begin_s)
+    sessions: dict[str, float] = {}
     classes: dict[str, Traffic] = {}
-    total = _traffic(ALL, used, binding)
+    total = _traffic(ALL, model, used, binding)
     first = last = 0.0
     for number, request in enumerate(workload.requests()):
         first, last = (request.arrival_s if number == 0 else first), request.arrival_s
@@ -244,8 +267,11 @@ def plan_trace(
         own = classes.get(name)
         if own is None:
             label = name if len(classes) < MOST_CLASSES else "others"
-            own = classes.setdefault(label, _traffic(label, used, binding))
-        reader.add(number, request, (total, own))
+            own = classes.setdefault(label, _traffic(label, model, used, binding))
+        gap = _gap(request, sessions)
+        for one in (total, own):
+            one.count(request, gap)
+        _add(request, replay.find(number, request), replay.price(request), (total, own), _kept(gap, binding))
         if progress is not None and workload.request_count and number % 1000 == 0:
             progress(number / workload.request_count)
     if not total.requests:
@@ -257,107 +283,36 @@ def plan_trace(
     )  # fmt: skip
 
 
-def _traffic(name: str, mode: Mode, binding: Binding | None) -> Traffic:
+def _gap(request: Request, sessions: dict[str, float]) -> float | None:
+    """Return seconds since the session's last request; None for its first."""
+    if request.session is None:
+        return None
+    before = sessions.get(request.session)
+    sessions[request.session] = request.arrival_s
+    return None if before is None else request.arrival_s - before
+
+
+def _kept(gap: float | None, binding: Binding | None) -> float:
+    """Return the probability that a session's next target is its last one."""
+    lapsed = binding is not None and gap is not None and gap > binding.seconds
+    return 1 / binding.targets if binding is not None and lapsed else 1.0
+
+
+def _add(request: Request, found: Mapping[str, Found], price: Price, into: tuple[Traffic, ...], kept: float) -> None:
+    """Count what each lifetime finds of a request."""
+    for one in into:
+        writes = request.prompt_tokens >= one.minimum
+        one.short += not writes
+        one.uncached.add(request, 0, price, writes=False)
+        for name, (hit, early) in found.items():
+            one.kept[name].add(request, hit, price, writes=writes, early=early)
+            if one.bound:
+                one.bound[name].add(request, hit * kept, price, writes=writes)
+
+
+def _traffic(name: str, model: Model, mode: Mode, binding: Binding | None) -> Traffic:
     kept = {one.name: Reuse(one.name) for one in mode.lifetimes}
     bound = {} if binding is None else {one.name: Reuse(one.name) for one in mode.lifetimes}
-    return Traffic(name, kept=kept, bound=bound)
-
-
-class _Steps(NamedTuple):
-    """Prices of one tier by context length."""
-
-    above: list[int]
-    prices: list[Price]
-
-    def at(self, tokens: int) -> Price:
-        return self.prices[max(0, bisect_left(self.above, max(1, tokens)) - 1)]
-
-
-class _Replay:
-    """One pass over the requests: a tree of every prefix, and what each lifetime finds of it."""
-
-    def __init__(self, block_size: int, model: Model, mode: Mode, tier: str, binding: Binding | None) -> None:
-        model.price(0, tier)
-        steps = sorted((one for one in model.prices if one.tier == tier), key=lambda one: one.above_tokens)
-        self._steps = _Steps([one.above_tokens for one in steps], steps)
-        self._block, self._model, self._mode, self._binding = block_size, model, mode, binding
-        self._tree = PrefixTree()
-        self._arrivals: list[float] = []
-        self._last: dict[str, float] = {}
-        self._units: dict[int, float] = {}
-
-    def add(self, number: int, request: Request, into: tuple[Traffic, ...]) -> None:
-        """Look a request up, count it, and remember its prompt."""
-        now, prompt = request.arrival_s, request.prompt.array
-        known = self._tree.touch(number, prompt)
-        self._arrivals.append(now)
-        price, cacheable = self._steps.at(request.prompt_tokens), self._model.is_cacheable(request.prompt_tokens)
-        ends = self._unit_ends(prompt, known, now) if self._mode.match != "prefix" else None
-        kept = self._kept(request, now)
-        hits = {one.name: self._hit(request, one, known, ends, now) if cacheable else 0 for one in self._mode.lifetimes}
-        for one in into:
-            one.requests += 1
-            one.prompt_tokens += request.prompt_tokens
-            one.output_tokens += request.output_tokens
-            one.short += not cacheable
-            if request.session is not None:
-                one._sessions.add(request.session)  # noqa: SLF001 - of this module
-            one.uncached.add(request, 0, price, writes=False)
-            for name, hit in hits.items():
-                one.kept[name].add(request, hit, price, writes=cacheable)
-                if self._binding is not None:
-                    one.bound[name].add(request, hit * kept, price, writes=cacheable)
-
-    def _kept(self, request: Request, now: float) -> float:
-        """Return the probability that the session's next target is its last one."""
-        if self._binding is None or request.session is None:
-            return 1.0
-        before = self._last.get(request.session)
-        self._last[request.session] = now
-        lapsed = before is not None and now - before > self._binding.seconds
-        return 1 / self._binding.targets if lapsed else 1.0
-
-    def _hit(
-        self,
-        request: Request,
-        lifetime: Lifetime,
-        known: list[Stretch],
-        ends: list[tuple[int, float]] | None,
-        now: float,
-    ) -> int:
-        """Return the tokens found: up to the last block that was used within the lifetime, by the rules of the mode."""
-        blocks = 0
-        if ends is None:
-            for stretch in known:
-                if now - self._arrivals[stretch.toucher] > lifetime.seconds:
-                    break  # what comes later was used earlier
-                blocks = stretch.last
-        else:
-            blocks = max((end for end, used_s in ends if now - used_s <= lifetime.seconds), default=0)
-        found = min(blocks * self._block, request.prompt_tokens)
-        if found < self._model.minimum_tokens:
-            return 0
-        step = self._mode.increment_tokens
-        return (
-            found if step is None else self._model.minimum_tokens + (found - self._model.minimum_tokens) // step * step
-        )
-
-    def _unit_ends(self, prompt: NDArray[np.uint64], known: list[Stretch], now: float) -> list[tuple[int, float]]:
-        """Return where entries end that this prompt begins with, in blocks, and when each was last used; then add its own.
-
-        Entries are exact: they end where a prompt ended. With ``units``, the common prefix of two prompts becomes one too,
-        once it was seen: the prompt that shows it does not hit it, the next one does.
-        """
-        depth = known[-1].last if known else 0
-        hashes = prompt[:depth].tolist()
-        found = []
-        for end in range(depth, 0, -1):
-            used_s = self._units.get(hashes[end - 1])
-            if used_s is not None:
-                found.append((end, used_s))
-                self._units[hashes[end - 1]] = now
-        if len(prompt):
-            self._units[int(prompt[-1])] = now
-        if self._mode.match == "units" and 0 < depth < len(prompt):
-            self._units.setdefault(hashes[-1], now)
-        return found
+    return Traffic(
+        name, model.minimum_tokens, kept=kept, bound=bound, _seconds={one.name: one.seconds for one in mode.lifetimes}
+    )

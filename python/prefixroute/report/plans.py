@@ -129,6 +129,15 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
     lines = [
         f"Cheapest: {total.best.lifetime}, {usd(total.best.usd)} against {usd(total.uncached.usd)} without a cache."
     ]
+    if total.gaps:
+        over = ", ".join(f"{percent(total.long_gaps[name] / total.gaps, 2)} over {name}" for name in total.kept)
+        lines.append(f"Gaps between requests of one session: {over}.")
+    early = max(reuse.early_tokens for reuse in total.kept.values()) / max(1, total.prompt_tokens)
+    if early:
+        lines.append(
+            f"{percent(early)} of the prompt tokens are written again, because the request that wrote them had not begun to "
+            "answer: send one first, then the rest (`fan_out`)."
+        )
     if total.short:
         lines.append(f"{total.short:,} of {total.requests:,} prompts are under the model's minimum and are not cached.")
     rows = [_kept("no cache", total, total.uncached, plan)]

@@ -315,7 +315,8 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
 def _own_replicas(found: Evidence) -> str:
     return (
         f"Your own, {found['replicas']}. Behind an API (`--lifetimes`) nothing can be routed: send one of the calls that share a "
-        "prefix first, so that its cache entry exists, and the others in parallel after it."
+        "prefix first, so that its cache entry exists, and the others in parallel after it. `prefixroute plan compare` prices "
+        "this traffic at every API and on replicas of your own."
     )
 
 

@@ -58,9 +58,9 @@ def usd(amount: float) -> str:
     return f"${whole}.{digits:0<2}"
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 1) -> str:
     """Return a share as a percentage: ``91.6 %``."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.{digits}f} %"
 
 
 def lasting(seconds: float) -> str:
