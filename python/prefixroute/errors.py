@@ -38,6 +38,10 @@ class TraceError(PrefixRouteError, ValueError):
     """A trace file that cannot be read. The message names the file and the line."""
 
 
+class FieldMapError(ConfigError, TraceError):
+    """A field map that no log can be read with: a setting, and a part of the trace it describes."""
+
+
 class NoReplicaError(PrefixRouteError, RuntimeError):
     """No replica is left that may take the request: the fleet is empty, drained, or all were excluded."""
 

@@ -235,7 +235,7 @@ def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trac
     bad = tmp_path / "bad.jsonl"
     bad.write_text("\n".join([*lines[:20], "{", *lines[20:]]) + "\n")
     assert prefixroute("simulate", bad).code == 2
-    options = ["simulate", bad, "--replicas", 2, "--seeds", 1, "--skip-bad-lines"]
+    options = ["simulate", bad, "--replicas", 2, "--seeds", 1, "--skip-bad", 5]
     page = tmp_path / "page.html"
     skipped = prefixroute(*options, "--json", "--report", page)
     document = json.loads(skipped.out)
@@ -245,10 +245,10 @@ def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trac
     assert "1 bad of 181 lines left out: line 21" in document["notes"]
     assert "1 bad of 181 lines left out" in page.read_text()
     assert document["rows"] == json.loads(prefixroute("simulate", trace, *options[2:], "--json").out)["rows"]
-    assert json.loads(prefixroute("trace", bad, "--skip-bad-lines", "--json").out)["assumptions"].keys() == {
+    assert json.loads(prefixroute("trace", bad, "--skip-bad", 1, "--json").out)["assumptions"].keys() == {
         "skipped_lines"
     }
-    converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad-lines")
+    converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad", 1)
     assert "180 requests" in converted.out
     assert said in converted.err
 

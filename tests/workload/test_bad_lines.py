@@ -1,4 +1,4 @@
-"""Bad lines: they end the reading, or are left out, counted and named, up to a tenth of all."""
+"""Bad lines: they end the reading, or are left out, counted and named, up to as many as were allowed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from prefixroute.errors import TraceError
+from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload import Options, Workload, chat, convert, read_trace
 
-SKIP = Options(skip_bad_lines=True)
+SKIP = Options(skip_bad=11)
 
 
 def mooncake(number: int) -> dict[str, Any]:
@@ -65,14 +65,18 @@ def test_a_trace_without_bad_lines_is_the_same_either_way(tmp_path: Path) -> Non
     assert (with_skip, arrivals(with_skip)) == (without, arrivals(without))
 
 
-def test_only_the_first_are_named_and_more_than_a_tenth_are_refused(tmp_path: Path) -> None:
+def test_only_the_first_are_named_and_more_than_were_allowed_are_refused(tmp_path: Path) -> None:
     lines = good(100)
     skipped = read_trace(write(tmp_path / "day.jsonl", [*lines, *["{"] * 11]), SKIP).skipped
     assert skipped is not None
     assert len(skipped.first) == 3
     assert str(skipped).endswith("and 8 more")
-    with pytest.raises(TraceError, match=r"more than 10 % of the lines are bad.* 12 bad of 112 lines.*day\.jsonl:101"):
-        read_trace(write(tmp_path / "day.jsonl", [*lines, *["{"] * 12]), SKIP)
+    path = write(tmp_path / "day.jsonl", [*lines, *["{"] * 12])
+    with pytest.raises(TraceError, match=r"more than 11 bad lines.* 12 bad of 112 lines.*day\.jsonl:101"):
+        read_trace(path, SKIP)
+    assert read_trace(path, Options(skip_bad=12)).request_count == 100
+    with pytest.raises(ConfigError, match="skip_bad must be at least 0, got -1"):
+        read_trace(path, Options(skip_bad=-1))
 
 
 def test_a_log_that_begins_in_the_middle_of_a_line_is_recognised(tmp_path: Path) -> None:

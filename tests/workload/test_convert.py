@@ -127,7 +127,7 @@ PLANTED: dict[str, Any] = {
 BAD: list[Any] = [
     PLANT,
     [PLANT],
-    {**PLANTED, "messages": PLANT},
+    {**PLANTED, "messages": {"text": PLANT}, "prompt": None},
     {**PLANTED, "messages": [PLANT]},
     {**PLANTED, "messages": None},
     {**PLANTED, "session": {"email": PLANT}},
@@ -146,7 +146,7 @@ def test_no_text_of_the_log_is_in_the_file_not_even_of_its_bad_lines(tmp_path: P
     lines = [json.dumps({**PLANTED, "time": at, "session": f"{PLANT} {at}"}) for at in range(1, 30)]
     path = tmp_path / f"{PLANT}.jsonl"
     path.write_text("\n".join([*lines[:9], json.dumps(bad), f'{{"broken": {PLANT}', *lines[9:]]))
-    workload = read_trace(path, Options(skip_bad_lines=True))
+    workload = read_trace(path, Options(skip_bad=9))
     convert(workload, tmp_path / "p.jsonl", KEY)
     written = (tmp_path / "p.jsonl").read_text()
     assert "SECRET" not in written

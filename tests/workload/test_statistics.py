@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload import ChatShape, Request, TraceStatistics, Workload, chat, floor, measure, read_trace
-from prefixroute.workload.order import requests_of
+from prefixroute.workload.order import in_order, placed
 from prefixroute.workload.readers import mooncake
+from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.source import log_files
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 
 BLOCK = 4
@@ -193,12 +196,17 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+def with_partial_blocks(path: Path) -> Iterator[Request]:
+    (file,) = log_files(path)
+    return placed(in_order([(file, mooncake.read(file, keep_partial=True))], 0, Reading()), None)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_statistics_of_mooncake_traces(name: str, traces_dir: Path) -> None:
     expected = PUBLISHED[name]
     path = traces_dir / f"mooncake_{name}.jsonl.gz"
     statistics = TraceStatistics(name, mooncake.BLOCK_SIZE)
-    for request in requests_of(mooncake.read(path, keep_partial=True), None):
+    for request in with_partial_blocks(path):
         statistics.add(request)
     inputs, outputs = statistics.prompt_lengths, statistics.output_lengths
     assert statistics.requests == expected["requests"]
@@ -229,8 +237,7 @@ def test_full_blocks_of_mooncake_traces(name: str, traces_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_round_robin_over_unlimited_caches(name: str, traces_dir: Path) -> None:
-    records = mooncake.read(traces_dir / f"mooncake_{name}.jsonl.gz", keep_partial=True)
-    requests = list(requests_of(records, None))
+    requests = list(with_partial_blocks(traces_dir / f"mooncake_{name}.jsonl.gz"))
     for replicas, ratio in PUBLISHED[name]["round robin"].items():  # type: ignore[attr-defined]
         parts = [Workload(name, 512, lambda at=at, n=replicas: iter(requests[at::n])) for at in range(replicas)]  # type: ignore[misc]
         tokens = [sum(request.prompt_tokens for request in part.requests()) for part in parts]

@@ -128,11 +128,10 @@ def advise(
 
 
 def look(source: Source, asked: Question, jobs: int = 1) -> Facts:
-    """Read the traffic, once as it is and once with what changes near the start of prompts masked."""
+    """Read the traffic: as it is, and without what changes near the start of prompts."""
     held = kept(source, sent=jobs > 1)
     workload = open_source(held, seeds_of(asked.seeds)[0])
-    head = workload.volatile
-    masked = None if head is None else kept(head.masked, sent=jobs > 1)
+    masked = None if workload.masked is None else kept(workload.masked, sent=jobs > 1)
     return Facts(
         source=held,
         workload=workload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
@@ -64,18 +65,48 @@ def times(text: str, *, what: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(seconds(part, what=what) for part in names(text, what=what)))
 
 
-def policies(text: str | None, workload: str) -> list[str]:
+def policies(text: str | None, workload: str | list[str]) -> list[str]:
     """Return the names of ``text``, each known; by default what the seed article compared, on a trace as for chat."""
     if text is None:
+        name = workload if isinstance(workload, str) else workload[0]
         text = (
             "random,document,cache-aware"
-            if workload.split(",", maxsplit=1)[0] == "documents"
+            if name.split(",", maxsplit=1)[0] == "documents"
             else "round-robin,session,cache-aware"
         )
     chosen = names(text, what="--policies")
     for name in chosen:
         as_policy(name)
     return chosen
+
+
+def moment(text: str | float) -> float:
+    """Return a time as seconds: a number as it is, a date of ISO 8601 since 1970, in UTC where it names no zone.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise ConfigError(f"a time must be a number or ISO 8601, got {text!r}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def pair(text: str, what: str) -> tuple[str, str]:
+    """Return the two sides of ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: there is no key, or no ``=``.
+    """
+    key, mark, value = text.partition("=")
+    if not key or not mark:
+        raise ConfigError(f"{what} must be KEY=VALUE, got {text!r}")
+    return key, value
 
 
 def observation(text: str | None) -> Observation | None:

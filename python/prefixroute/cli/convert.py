@@ -15,7 +15,7 @@ import typer
 
 from prefixroute.cli import console, options
 from prefixroute.errors import ConfigError
-from prefixroute.workload import Options, convert, read_trace
+from prefixroute.workload import LogFile, Options, convert, keep, log_files, read_trace
 
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
@@ -47,38 +47,39 @@ def command(
     ] = None,
     quiet: options.Quiet = False,
     *,
-    reading: options.Reading,
+    reading: options.LogReading,
 ) -> None:
     """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
     secret = _key(key)
-    paths = [Path(name) for name in files]
-    for path in paths:
-        if not path.is_file():
-            what = "is a folder: name the files in it" if path.is_dir() else "is no file"
-            raise ConfigError(f"{str(path)!r} {what}")
-    jobs = _jobs(output, paths)
-    _check(jobs, [*paths, *filter(None, (key, reading.fields))])
+    read = log_files(files)
+    for file in read:
+        if not file.path.is_file():
+            what = "is a folder: name the files in it" if file.path.is_dir() else "is no file"
+            raise ConfigError(f"{file.label!r} {what}")
+    jobs = _jobs(output, read)
+    _check(jobs, [*(file.path for file in read), *filter(None, (key, reading.fields))])
     said = reading.options
     with _terminable():
         for target, logs in jobs.items():
             _convert(logs, said, target, secret, quiet=quiet)
 
 
-def _jobs(output: Path, paths: list[Path]) -> dict[Path, list[Path]]:
+def _jobs(output: Path, files: list[LogFile]) -> dict[Path, list[LogFile]]:
     """Return each file to write with its logs: one of all, or one for each log where the output is a folder."""
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output must be a folder or a file in an existing folder, got {str(output)!r}")
     if not output.is_dir():
-        return {output: paths}
-    jobs: dict[Path, list[Path]] = {}
+        return {output: files}
+    jobs: dict[Path, list[LogFile]] = {}
     places: set[str] = set()
-    for path in paths:
-        target = output / f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.private.jsonl.gz"
+    for file in files:
+        name = file.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+        target = output / f"{name}.private.jsonl.gz"
         place = os.path.realpath(target)
         if place in places:
             raise ConfigError(f"two logs would be written to one file of --output, {target.name}")
         places.add(place)
-        jobs[target] = [path]
+        jobs[target] = [file]
     return jobs
 
 
@@ -111,11 +112,11 @@ def _terminable() -> Iterator[None]:
             signal.signal(end, before[end])
 
 
-def _convert(paths: list[Path], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:
-    """Convert in one pass: a bad line ends it before anything takes the place of the target."""
+def _convert(files: list[LogFile], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:
+    """Read once and write: a bad line ends it before anything is written, and what was left out stands in the header."""
     with console.progress(quiet=quiet) as told:
-        progress = None if told is None else lambda share: told(share, f"converting {paths[0].name}")
-        workload = read_trace(paths, said, check=False, progress=progress)
+        progress = None if told is None else lambda share: told(share, f"converting {files[0].name}")
+        workload = keep(read_trace(files, said, check=False, progress=progress))
         options.name_bad_lines(workload)
         written = convert(workload, target, key)
     line = f"{target}: {written.requests:,} requests, {written.prompt_tokens:,} prompt tokens"

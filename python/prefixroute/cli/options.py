@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -19,7 +19,8 @@ from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Source
 from prefixroute.sim.progress import Progress, Work
-from prefixroute.workload import GENERATORS, FieldMap, Options, Spec, Workload, keep, read_trace
+from prefixroute.workload import GENERATORS, FieldMap, LogFile, Options, Spec, Workload, keep, log_files, read_trace
+from prefixroute.workload.readers.lines import LINE_BYTES
 
 LOAD_PARTS = 60
 """Parts of a run in the chart of the load."""
@@ -37,11 +38,12 @@ class Cache(StrEnum):
 
 
 WorkloadName = Annotated[
-    str,
+    list[str],
     typer.Argument(
         metavar="WORKLOAD",
-        help=f"{', '.join(GENERATORS)}, or a trace (.jsonl, .jsonl.gz, .csv); with settings: "
-        "chat,turns=20,arrivals=poisson:20 or day.jsonl,speed=2,sample=0.1.",
+        help=f"{', '.join(GENERATORS)}, or a trace (JSON lines, a JSON document or CSV, plain, gzip or zstd; - is standard "
+        "input). Several files, or a pattern, are one log. With settings: chat,turns=20,arrivals=poisson:20 or "
+        "day.jsonl,speed=2,sample=0.1.",
     ),
 ]
 Policies = Annotated[
@@ -176,14 +178,52 @@ BlockSize = Annotated[
     int | None, typer.Option(min=1, help="Tokens a block.", show_default="of the format", rich_help_panel=TRACE)
 ]
 
-SkipBadLines = Annotated[
-    bool,
+SkipBad = Annotated[
+    int,
     typer.Option(
-        "--skip-bad-lines",
-        metavar=FLAG,
-        help="Leave out lines that cannot be read, up to a tenth of them; they are counted and the first named.",
+        metavar="N",
+        min=0,
+        help="Leave out up to N lines that cannot be read; they are counted and the first named.",
         rich_help_panel=TRACE,
     ),
+]
+LineLimit = Annotated[
+    int,
+    typer.Option(metavar="BYTES", min=1, help="Longest line that is read.", rich_help_panel=TRACE),
+]
+
+
+def _moment(text: str | float) -> float:
+    try:
+        return arguments.moment(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Since = Annotated[
+    float | None,
+    typer.Option(
+        parser=_moment,
+        metavar="TIME",
+        help="Leave out requests before: ISO 8601, or a number on the log's own clock.",
+        rich_help_panel=TRACE,
+    ),
+]
+Until = Annotated[
+    float | None,
+    typer.Option(parser=_moment, metavar="TIME", help="Leave out requests from then on.", rich_help_panel=TRACE),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Only requests with this model, tenant, session, or any field of a gateway log (a path of names joined by dots).",
+        rich_help_panel=TRACE,
+    ),
+]
+OnlyModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="Only requests for this model.", rich_help_panel=TRACE),
 ]
 
 AsJson = Annotated[
@@ -240,33 +280,49 @@ class Reading:
     form: Format = None
     fields: Fields = None
     block_size: BlockSize = None
-    skip_bad_lines: SkipBadLines = False
+    skip_bad: SkipBad = 0
+    line_limit: LineLimit = LINE_BYTES
+    since: Since = None
+    until: Until = None
+    where: Where = None
 
-    def source(self, name: str, told: Progress | None = None, *, stream: bool = False) -> Source:
-        """Return the workload that ``name`` names: of a generator, as a function of the seed. A trace is read here and now.
+    def source(self, names: list[str] | str, told: Progress | None = None, *, stream: bool = False) -> Source:
+        """Return the workload that ``names`` name: of a generator, as a function of the seed. A trace is read here and now.
 
         Args:
-            name: of a generator or a trace, with settings.
+            names: a generator, or the files of a trace; the last with settings.
             told: shown how far a trace is read.
             stream: do not keep a trace's requests: they are read once only.
         """
-        spec = Spec.parse(name)
-        if spec.is_made:
-            if self != Reading():
+        *others, last = [names] if isinstance(names, str) else names
+        spec = Spec.parse(last)
+        if spec.is_made and not others:
+            if self != type(self)():
                 raise ConfigError(
-                    f"--format, --fields, --block-size and --skip-bad-lines speak of a trace, {name!r} is made up"
+                    f"--format, --fields and the options beside them speak of a trace, {last!r} is made up"
                 )
             return spec
-        path = Path(spec.name)
-        if path.is_dir():
-            raise ConfigError(f"a workload is a trace, {spec.name!r} is a folder: name a file in it")
-        if not path.is_file():
-            known = ", ".join(GENERATORS)
-            raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {spec.name!r}")
-        progress = None if told is None else lambda share: told(share, f"reading {path.name}")
-        workload = spec.change(read_trace(path, spec.options(self.options), check=False, progress=progress))
+        files = self.files([*others, spec.name])
+        progress = None if told is None else lambda share: told(share, f"reading {files[0].name}")
+        workload = spec.change(read_trace(files, spec.options(self.options), check=False, progress=progress))
         name_bad_lines(workload)
         return workload if stream else keep(workload)
+
+    @staticmethod
+    def files(names: list[str]) -> list[LogFile]:
+        """Return the files of a log that names, patterns and ``-`` stand for.
+
+        Raises:
+            ConfigError: one is a folder or is not there.
+        """
+        files = log_files(names)
+        for file in files:
+            if file.path.is_dir():
+                raise ConfigError(f"a workload is a trace, {file.label!r} is a folder: name a file in it")
+            if not file.path.is_file():
+                known = ", ".join(GENERATORS)
+                raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {file.label!r}")
+        return files
 
     @property
     def options(self) -> Options:
@@ -275,19 +331,36 @@ class Reading:
             format=self.form,
             fields=None if self.fields is None else FieldMap.read(self.fields),
             block_size=self.block_size,
-            skip_bad_lines=self.skip_bad_lines,
+            skip_bad=self.skip_bad,
+            line_bytes=self.line_limit,
+            since=self.since,
+            until=self.until,
+            where=tuple(arguments.pair(text, "--where") for text in self.where or ()),
         )
 
 
-def parts(name: str, told: Progress | None) -> tuple[Progress | None, Progress | None]:
-    """Return what shows the progress of reading the workload that ``name`` names, and of the runs after it, in one bar.
+def parts(names: list[str] | str, told: Progress | None) -> tuple[Progress | None, Progress | None]:
+    """Return what shows the progress of reading the workload that ``names`` name, and of the runs after it, in one bar.
 
     Reading is taken to be a fifth of the work: rather too little, so that the time left falls faster than it says.
     """
-    if Spec.parse(name).is_made:
+    if Spec.parse(names if isinstance(names, str) else names[-1]).is_made:
         return None, told
     work = Work(told, 5.0)
     return work.part(1.0), work.part(4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading(Reading):
+    """How to read a trace, for commands that know no model but the log's."""
+
+    only_model: OnlyModel = None
+
+    @property
+    def options(self) -> Options:
+        """What the user says of the file; reads the field map."""
+        said = super(LogReading, self).options
+        return said if self.only_model is None else replace(said, where=(*said.where, ("model", self.only_model)))
 
 
 def name_bad_lines(workload: Workload) -> None:

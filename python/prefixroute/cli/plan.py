@@ -57,7 +57,7 @@ from prefixroute.report.plans import (
     trace_sections,
 )
 from prefixroute.sim.grid import open_source
-from prefixroute.workload import Workload
+from prefixroute.workload import Workload, log_files
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 
@@ -309,7 +309,7 @@ def _users(workload: Workload) -> tuple[float, dict[str, float]]:
 def _bodies(path: Path) -> list[Any]:
     """Read request bodies: each line is one, or has it under ``body`` or ``request``."""
     bodies = []
-    for row in read_rows(path, Reading(paths=[path])):
+    for row in read_rows(log_files(path)[0], Reading()):
         fields = row.fields
         inner = next((fields[name] for name in ("body", "request") if isinstance(fields.get(name), dict)), fields)
         bodies.append(inner)

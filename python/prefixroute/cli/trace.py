@@ -32,13 +32,14 @@ def command(  # noqa: PLR0917
     png: options.PngFile = None,
     quiet: options.Quiet = False,
     *,
-    reading: options.Reading,
+    reading: options.LogReading,
 ) -> None:
     """Describe a workload: lengths, floor, reuse by time kept and by size of cache, prefixes in common."""
     output = Output(report, png)
     with console.progress(quiet=quiet) as told:
         opened = open_source(reading.source(workload, told, stream=True), seed)
         found = measure(opened)
+        opened = opened.told()
     if as_json:
         rests_on = {"assumptions": assumptions_dict(opened.assumptions), "notes": list(opened.notes)}
         changing = None if opened.volatile is None else opened.volatile.to_dict()

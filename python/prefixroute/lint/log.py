@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from prefixroute.errors import PrefixRouteError, TraceError
 from prefixroute.plan.prompts import Prompt
-from prefixroute.workload import FieldMap
-from prefixroute.workload.readers.fields import DEFAULT_PATHS, Finder, seconds_of, unit_of
+from prefixroute.workload import FieldMap, log_files
+from prefixroute.workload.readers.fields import Finder, seconds_of, unit_of
+from prefixroute.workload.readers.layouts import DEFAULT_PATHS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 
@@ -50,7 +51,7 @@ def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int 
     finder = Finder({**DEFAULT_PATHS, **layout.paths, **_ROUTING})
     entries: list[Entry] = []
     try:
-        for number, row in enumerate(read_rows(Path(path), Reading(skip_bad_lines=True))):
+        for number, row in enumerate(read_rows(log_files(path)[0], Reading(skip_bad=most))):
             if number >= most:
                 break
             finder.take(row.fields)

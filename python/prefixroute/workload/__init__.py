@@ -12,6 +12,7 @@ from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.kept import keep
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
+from prefixroute.workload.readers.source import LogFile, log_files
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.spec import GENERATORS, Spec
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
@@ -32,6 +33,7 @@ __all__ = [
     "FanOutShape",
     "FewShotShape",
     "FieldMap",
+    "LogFile",
     "Options",
     "Poisson",
     "Recorded",
@@ -49,6 +51,7 @@ __all__ = [
     "few_shot",
     "floor",
     "keep",
+    "log_files",
     "measure",
     "read_arrivals",
     "read_shares",

@@ -112,7 +112,9 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
         entry = new_tuple(Entry, (slot.name, prompt + answer, shape.system_tokens))
         head = slot.text.head
         heads = head(prompt // block_size, prompt), head(cached // block_size, cached)
-        yield new_tuple(Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS))
+        yield new_tuple(
+            Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS, None)
+        )
 
 
 def _picks(rng: np.random.Generator, slots: int, count: int) -> Iterator[int]:

@@ -18,6 +18,7 @@ from typing import IO, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.private import MARK, VERSION
 from prefixroute.workload.readers.siphash import siphash
 from prefixroute.workload.request import Request
@@ -81,47 +82,45 @@ class _Writer:
         self._stream = stream
         self._workload = workload
         self._key = key
-        self._tree = PrefixTree()
+        self._chains, self._masked = _Chains(), _Chains()
         self._rows: list[dict[str, Any]] = []
-        self._fresh: list[NDArray[np.uint64]] = []
+        self._fresh: list[tuple[dict[str, Any], NDArray[np.uint64]]] = []
 
     def write(self, progress: Callable[[int], None]) -> Converted:
         number = tokens = blocks = 0
         self._write_header()
         for number, request in enumerate(self._workload.requests(), start=1):
-            self._take(number, request)
+            blocks += self._take(number, request)
             tokens += request.prompt_tokens
-            blocks += len(self._fresh[-1])
             if number % _BATCH == 0:
                 self._flush()
                 progress(number)
-            if number % WINDOW == 0:
-                self._tree.forget(number - WINDOW)
         self._flush()
         return Converted(number, tokens, blocks)
 
     def _write_header(self) -> None:
-        header = {
+        workload = self._workload
+        header: dict[str, Any] = {
             MARK: VERSION,
-            "block_size": self._workload.block_size,
+            "block_size": workload.block_size,
             "window": WINDOW,
             "hash": "siphash-2-4",
-            "notes": [*self._workload.notes, *(str(item) for item in self._workload.assumptions if item.assumed)],
+            "notes": [*workload.notes, *(str(item) for item in workload.assumptions if item.assumed)],
         }
+        if workload.head_tokens is not None:
+            header["head"] = workload.head_tokens
+        if workload.volatile is not None:
+            header["volatile"] = workload.volatile.to_dict()
         self._stream.write(_encode(header).encode() + b"\n")
 
-    def _take(self, number: int, request: Request) -> None:
-        chain = request.context.array
+    def _take(self, number: int, request: Request) -> int:
+        """Take a request into the batch; return how many hashes its line will have."""
+        size = self._workload.block_size
         row: dict[str, Any] = {"t": round(request.arrival_s, 6), "in": request.prompt_tokens}
         row["out"] = request.output_tokens
-        known = self._tree.touch(number, request.prompt.array, chain)
-        shared = _shared(known, number - WINDOW)
-        kept = 0
-        if shared is not None:
-            kept = shared.last
-            row["back"], row["keep"] = number - shared.toucher, kept
-        self._fresh.append(chain[kept:])
-        if len(request.prompt) != request.prompt_tokens // self._workload.block_size:
+        fresh = self._chains.place(row, number, request.prompt, request.context)
+        self._fresh.append((row, fresh))
+        if len(request.prompt) != request.prompt_tokens // size:
             row["full"] = len(request.prompt)
         for name, value in (("session", request.session), ("tenant", request.tenant)):
             if value is not None:
@@ -130,7 +129,23 @@ class _Writer:
             row["model"] = request.model if _MODEL_NAME.fullmatch(request.model) else self._keyed(request.model)
         if request.reported_hit_tokens is not None:
             row["cached"] = request.reported_hit_tokens
+        if self._workload.volatile is not None:
+            fresh = np.concatenate([fresh, self._take_masked(row, number, request)])
         self._rows.append(row)
+        return len(fresh)
+
+    def _take_masked(self, row: dict[str, Any], number: int, request: Request) -> NDArray[np.uint64]:
+        """Place the chain without what is volatile; return its new hashes, none where it is the request's own."""
+        prompt, context = request.masked or (request.prompt, request.context)
+        fields: dict[str, Any] = {}
+        fresh = self._masked.place(fields, number, prompt, context)
+        if request.masked is None:
+            return fresh[:0]
+        row["masked"] = fields
+        self._fresh.append((fields, fresh))
+        if len(prompt) != request.prompt_tokens // self._workload.block_size:
+            fields["full"] = len(prompt)
+        return fresh
 
     def _keyed(self, text: str) -> str:
         return blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).hexdigest()
@@ -138,17 +153,34 @@ class _Writer:
     def _flush(self) -> None:
         if not self._rows:
             return
-        hashes = siphash(np.concatenate(self._fresh), self._key).astype("<u8").tobytes()
+        hashes = siphash(np.concatenate([fresh for _, fresh in self._fresh]), self._key).astype("<u8").tobytes()
         at = 0
-        lines = []
-        for row, fresh in zip(self._rows, self._fresh, strict=True):
+        for fields, fresh in self._fresh:
             end = at + 8 * len(fresh)
             if end > at:
-                row["blocks"] = b64encode(hashes[at:end]).decode()
+                fields["blocks"] = b64encode(hashes[at:end]).decode()
             at = end
-            lines.append(_encode(row))
-        self._stream.write("\n".join([*lines, ""]).encode())
+        self._stream.write("\n".join([*map(_encode, self._rows), ""]).encode())
         self._rows, self._fresh = [], []
+
+
+class _Chains:
+    """The chains of the last lines, to refer back to."""
+
+    def __init__(self) -> None:
+        self._tree = PrefixTree()
+
+    def place(self, row: dict[str, Any], number: int, prompt: BlockHashes, context: BlockHashes) -> NDArray[np.uint64]:
+        """Write into a row what its chain shares with an earlier line's; return the hashes that it does not."""
+        chain = context.array
+        shared = _shared(self._tree.touch(number, prompt.array, chain), number - WINDOW)
+        kept = 0
+        if shared is not None:
+            kept = shared.last
+            row["back"], row["keep"] = number - shared.toucher, kept
+        if number % WINDOW == 0:
+            self._tree.forget(number - WINDOW)
+        return chain[kept:]
 
 
 def _shared(known: list[Stretch], oldest: int) -> Stretch | None:

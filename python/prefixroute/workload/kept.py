@@ -20,7 +20,7 @@ import numpy as np
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import Entry, Masked, Request
 from prefixroute.workload.workload import Workload
 
 HELD_BYTES: Final = 64 * 1024 * 1024
@@ -30,7 +30,7 @@ _ROW = np.dtype(
     [
         ("arrival_s", "f8"), ("prompt_tokens", "i8"), ("output_tokens", "i8"), ("held_tokens", "i8"), ("named_tokens", "i8"),
         ("reported", "i8"), ("blocks", "i4"), ("prompt_blocks", "i4"), *((name, "i4") for name in _KEYS), ("attrs", "i4"),
-        ("same", "?"),
+        ("same", "?"), ("masked_blocks", "i4"), ("masked_prompt_blocks", "i4"),
     ]
 )  # fmt: skip
 _HASHES, _ROWS, _TABLES = "hashes", "rows", "tables"
@@ -68,9 +68,16 @@ class KeptRequests:
         names, attrs = [[*tables[name], None] for name in _KEYS], [*map(dict, tables["attrs"]), EMPTY_ATTRS]
         at = 0
         for number, row in enumerate(rows.tolist()):
-            arrival, prompt_tokens, output, held, named, reported, blocks, full, *keys, attr, same = row
+            arrival, prompt_tokens, output, held, named, reported, blocks, full, *keys, attr, same, others, head = row
             context = BlockHashes(hashes[at : at + blocks], token_count=held, block_size=block_size)
             at += blocks
+            masked = None
+            if others >= 0:
+                other = BlockHashes(
+                    hashes[at : at + others], token_count=max(held, others * block_size), block_size=block_size
+                )
+                at += others
+                masked = Masked(other if same else other.head(head, named), other)
             yield Request(
                 arrival,
                 context if same else context.head(full, named),
@@ -81,13 +88,14 @@ class KeptRequests:
                 entry=entries.get(number),
                 reported_hit_tokens=None if reported < 0 else reported,
                 attrs=attrs[attr],
+                masked=masked,
             )
 
 
 def keep(workload: Workload) -> Workload:
     """Return the same workload with its requests read once into arrays; one that is kept already is returned as it is.
 
-    Costs one pass. The result pickles (without :attr:`Workload.volatile`), so that other processes can run it.
+    Costs one pass. The result pickles, so that other processes can run it.
 
     Raises:
         TraceError: at a bad line of the file behind the workload; nothing is left behind then.
@@ -99,7 +107,7 @@ def keep(workload: Workload) -> Workload:
     kept = KeptRequests(folder)
     weakref.finalize(kept, shutil.rmtree, folder, ignore_errors=True)
     count = _write(workload, folder)
-    return replace(workload, source=kept, request_count=count, is_parsed=False)
+    return replace(workload.told(), source=kept, request_count=count, is_parsed=False)
 
 
 @lru_cache(maxsize=4)
@@ -127,6 +135,8 @@ def _write(workload: Workload, folder: Path) -> int:
         for count, request in enumerate(workload.requests(), start=1):
             rows.write(_row(request, tables))
             hashes.write(request.context.array.tobytes())
+            if request.masked is not None:
+                hashes.write(request.masked.context.array.tobytes())
             if request.entry is not None:
                 entries[count - 1] = request.entry
     named = {name: list(table.numbers) for name, table in tables.items()}
@@ -139,10 +149,11 @@ def _row(request: Request, tables: dict[str, _Table]) -> bytes:
     keys = (tables[name].number(getattr(request, name)) for name in _KEYS)
     attrs = tables["attrs"].number(tuple(request.attrs.items()) or None)
     reported = -1 if request.reported_hit_tokens is None else request.reported_hit_tokens
+    masked = (-1, 0) if request.masked is None else (len(request.masked.context), len(request.masked.prompt))
     return np.array(
         (
             request.arrival_s, request.prompt_tokens, request.output_tokens, request.context.token_count,
-            request.prompt.token_count, reported, len(request.context), len(request.prompt), *keys, attrs, same,
+            request.prompt.token_count, reported, len(request.context), len(request.prompt), *keys, attrs, same, *masked,
         ),
         _ROW,
     ).tobytes()  # fmt: skip

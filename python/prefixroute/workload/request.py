@@ -33,6 +33,13 @@ def cached_tokens(prompt_tokens: int, output_tokens: int) -> int:
     return prompt_tokens + max(output_tokens - 1, 0)
 
 
+class Masked(NamedTuple):
+    """The blocks of a request whose prompt has a volatile head, as they were with that text the same in every prompt."""
+
+    prompt: BlockHashes
+    context: BlockHashes
+
+
 class Request(NamedTuple):
     """One request: when it arrives, what its prompt shares with others, and what is cached once it is served.
 
@@ -52,6 +59,8 @@ class Request(NamedTuple):
         entry: the request for a cache of kind ``entries``, or None where that scheme does not fit.
         reported_hit_tokens: cached tokens that the engine reported in the log; None is unknown, not zero.
         attrs: anything else the trace says (for example ``type``), for policies that read request attributes.
+        masked: the blocks without what is volatile in the prompt's head, where there is such text; see
+            :attr:`~prefixroute.workload.Workload.masked`.
     """
 
     arrival_s: float
@@ -66,3 +75,4 @@ class Request(NamedTuple):
     entry: Entry | None = None
     reported_hit_tokens: int | None = None
     attrs: Mapping[str, str] = EMPTY_ATTRS
+    masked: Masked | None = None

@@ -12,8 +12,10 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals, Even
-from prefixroute.workload.readers.lines import read_table, shown
+from prefixroute.workload.readers.lines import read_table
 from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.row import shown
+from prefixroute.workload.readers.source import log_files
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
@@ -146,7 +148,7 @@ def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
     """
     path = Path(path)
     rates = []
-    for row in read_table(path, Reading()):
+    for row in read_table(log_files(path)[0], Reading()):
         if row.text("model") != model:
             continue
         text = row.text("mean_rate")

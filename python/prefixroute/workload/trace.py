@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.kept import keep
-from prefixroute.workload.order import SessionFinder, in_order, requests_of
-from prefixroute.workload.readers import bailian, gateway, lengths, mooncake, private, recorded
-from prefixroute.workload.readers.lines import json_of, read_lines
-from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Format, Opened, Options, Record, Sample
+from prefixroute.workload.order import SessionFinder, in_order, placed
+from prefixroute.workload.readers import bailian, bench, conversations, gateway, lengths, mooncake, private, recorded
+from prefixroute.workload.readers.hints import field_map_for
+from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows
+from prefixroute.workload.readers.reading import Tally
+from prefixroute.workload.readers.record import Format, Opened, Options, Sample
+from prefixroute.workload.readers.source import LogFile, log_files
 from prefixroute.workload.request import Request
+from prefixroute.workload.selection import selected
 from prefixroute.workload.workload import Volatile, Workload
 
 CHECK_BYTES = 64 * 1024 * 1024
@@ -27,18 +28,18 @@ CHECK_BYTES = 64 * 1024 * 1024
 FIRST_LINES = 100
 """Lines among which one must be of a known format where bad ones are skipped."""
 
-FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, lengths, gateway)
+FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, bench, conversations, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
 
 
 def read_trace(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | LogFile | Sequence[str | Path | LogFile],
     options: Options | None = None,
     *,
     check: bool | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Workload:
-    """Open a trace as a workload. Its format is recognised by its first line, gzip by its first bytes.
+    """Open a trace as a workload. Its format is recognised by its first row, gzip and zstd by their first bytes.
 
     Reading streams: memory does not grow with the file. A trace of up to 64 MiB is first read through to its end
     (``check``), so that a bad line is reported here and nothing is half-read; its requests are then kept as arrays
@@ -46,73 +47,74 @@ def read_trace(
     its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.
 
     Args:
-        path: the file, plain or gzip, or several that follow one another in time (a log that was rotated), all of the
-            format of the first.
+        path: the file, or several that follow one another in time (a log that was rotated), all of the format of the first.
+            A pattern (``logs/*.jsonl.gz``) names those that match, in order of their names; ``-`` is standard input. What
+            can be read once only is copied to a temporary file.
         options: what the file does not say of itself.
         check: read through first; decided by size unless given, and always so where bad lines are skipped.
-        progress: told the share of the bytes read while the trace is checked, or else each time that it is read.
+        progress: told the share of the bytes read each time that the file is read.
 
     Raises:
-        TraceError: naming file and line; or more than a tenth of the lines are bad, where these are skipped.
+        TraceError: naming file and line; or more lines are bad than may be skipped.
         ConfigError: if an option is impossible.
     """
-    paths = [Path(path)] if isinstance(path, str | Path) else [Path(one) for one in path]
-    if not paths:
+    files = log_files(path)
+    if not files:
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
     if settings.block_size is not None:
         check_int("block_size", settings.block_size, 1, MAX_BLOCK_SIZE)
-    opened = _opened(paths[0], settings)
+    check_int("skip_bad", settings.skip_bad, 0)
+    check_int("line_bytes", settings.line_bytes, 1)
+    workload = _workload(files, _opened(files[0], settings), settings, progress)
     if check is None:
-        check = sum(one.stat().st_size for one in paths if one.exists()) <= CHECK_BYTES
-    skip = settings.skip_bad_lines
-    if not (check or skip):
-        return _workload(paths, opened, settings, lambda: Reading(progress=progress, paths=paths))
-    reading = Reading(skip_bad_lines=skip, progress=progress, paths=paths)
-    again = _workload(paths, opened, settings, lambda: Reading(skip_bad_lines=skip))
-    kept = keep(_workload(paths, opened, settings, lambda: reading))
-    return _without_bad_lines(replace(kept, volatile=again.volatile), reading)
+        check = sum(file.size for file in files) <= CHECK_BYTES
+    return keep(workload) if check or settings.skip_bad else workload
 
 
-def _without_bad_lines(workload: Workload, reading: Reading) -> Workload:
-    """Say on a workload that was read through which lines it is without."""
-    skipped = reading.skipped()
-    if skipped is None:
-        return workload
-    source = "left out as bad, as asked for"
-    count = Assumption("skipped_lines", skipped.bad, f"of {skipped.lines} lines", source, assumed=False)
-    return replace(
-        workload,
-        assumptions=(*workload.assumptions, count),
-        notes=(*workload.notes, skipped.note),
-        skipped=skipped,
-    )
-
-
-def _workload(paths: Sequence[Path], opened: Opened, settings: Options, begin: Callable[[], Reading]) -> Workload:
+def _workload(
+    files: Sequence[LogFile], opened: Opened, settings: Options, progress: Callable[[float], None] | None
+) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
     if not 0 <= window_s < float("inf"):
         raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
     infer = settings.infer_sessions and not opened.has_sessions
-    name = paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"
+    name = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    tally = Tally()
 
-    def workload_of(records: Callable[[Path, Reading], Iterator[Record]]) -> Workload:
-        def source() -> Iterator[Request]:
-            reading = begin()
-            files = ((path, records(path, reading)) for path in paths)
-            return requests_of(in_order(files, window_s, reading), SessionFinder() if infer else None)
+    def source() -> Iterator[Request]:
+        reading = settings.reading(progress=progress, files=files)
+        records = opened.records(reading)
+        located = ((file, selected(records(file), settings, reading)) for file in files)
+        count = 0
+        for request in placed(in_order(located, window_s, reading), SessionFinder() if infer else None):
+            count += 1
+            yield request
+        reading.tell(tally)
+        if not count:
+            raise TraceError(f"{files[0]}: the file holds no request{''.join(f'; {note}' for note in reading.notes())}")
 
-        notes = _notes(opened, window_s, infer)
-        return Workload(
-            name, opened.block_size, source, None, opened.assumptions, notes, opened.head_tokens, is_parsed=True
-        )
+    return Workload(
+        name,
+        opened.block_size,
+        source,
+        None,
+        opened.assumptions,
+        _notes(opened, window_s, infer),
+        opened.head_tokens,
+        is_parsed=True,
+        volatile=_volatile(opened),
+        tally=tally,
+    )
 
-    workload = workload_of(opened.records)
-    if opened.masked is None or opened.span is None:
-        return workload
+
+def _volatile(opened: Opened) -> Volatile | None:
+    """Return what is volatile in the heads of prompts, in tokens."""
     span = opened.span
-    tokens = round(span.characters / opened.bytes_per_token)
-    return replace(workload, volatile=Volatile(span.kind, tokens, span.share, workload_of(opened.masked)))
+    if span is None:
+        return None
+    before, length, gain = (round(size / opened.bytes_per_token) for size in (span.characters, span.length, span.gain))
+    return Volatile(span.kind, before, max(1, length), gain, span.share, span.example)
 
 
 def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
@@ -125,25 +127,35 @@ def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # 
     return tuple(notes)
 
 
-def _opened(path: Path, options: Options) -> Opened:
-    """Open a file in the format that its first line is of, or the first line that is not bad.
+def _opened(file: LogFile, options: Options) -> Opened:
+    """Open a file in the format that its first row is of, or the first row that is not bad.
 
     Raises:
-        TraceError: no line is of a known format; the error of the first is raised.
+        TraceError: no row is of a known format; the error of the first is raised.
     """
-    lines = read_lines(path, Reading(skip_bad_lines=options.skip_bad_lines))
     wrong: TraceError | None = None
-    for line, text in itertools.islice(lines, FIRST_LINES if options.skip_bad_lines else 1):
-        try:
-            fields = json_of(text)
-        except (ValueError, RecursionError):
-            fields = None
-        sample = Sample(path, line, text, fields if isinstance(fields, dict) else None)
+    for sample in itertools.islice(_samples(file, options), FIRST_LINES if options.skip_bad else 1):
         try:
             return _format(sample, options).open_file(sample, options)
         except TraceError as error:
             wrong = wrong or error
-    raise wrong or TraceError(f"{path}:1: the file holds no request")
+    raise wrong or TraceError(f"{file}:1: the file holds no request")
+
+
+def _samples(file: LogFile, options: Options) -> Iterator[Sample]:
+    """Yield the first rows of a file: of JSON, or of a document; else lines as they are."""
+    reading = options.reading()
+    lines = read_lines(file, reading)
+    for line, text in lines:
+        if begins_document(text):
+            lines.close()
+            yield from (Sample(file, row.line, "", row.fields) for row in read_rows(file, options.reading()))
+            return
+        try:
+            fields = json_of(text)
+        except ValueError:
+            fields = None
+        yield Sample(file, line, text, fields if isinstance(fields, dict) else None)
 
 
 def _format(sample: Sample, options: Options) -> Format:
@@ -158,14 +170,11 @@ def _format(sample: Sample, options: Options) -> Format:
     for known in FORMATS:
         if known.recognises(sample):
             return known
+    where = f"{sample.file}:{sample.line}"
     if sample.fields is not None:
         found = f"the fields {', '.join(sorted(sample.fields))[:200]}" if sample.fields else "an object without fields"
-        raise TraceError(f"{sample.path}:{sample.line}: no known trace format has {found}")
-    if sample.text.lstrip().startswith("["):
-        raise TraceError(
-            f"{sample.path}:{sample.line}: a JSON array; a trace has one object a line (jq -c '.[]' makes that)"
-        )
-    raise TraceError(f"{sample.path}:{sample.line}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
+        raise TraceError(f"{where}: no known trace format has {found}{field_map_for(sample.fields)}")
+    raise TraceError(f"{where}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
 
 
 def read_arrivals(path: str | Path, options: Options | None = None) -> Recorded:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float
-from prefixroute.workload.readers.reading import Skipped
+from prefixroute.workload.readers.reading import Skipped, Tally
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
 
@@ -19,23 +19,43 @@ _MOST_SPEED = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Volatile:
-    """Something near the start of prompts that changes: nothing behind it is shared by prompts in which it differs.
+    """Text near the start of prompts that changes: nothing behind it is shared by prompts in which it differs.
+
+    Found by comparing each of the first prompts with the nearest earlier one. Figures are those of the median prompt.
 
     Attributes:
-        kind: ``date``, ``time``, ``id`` or ``number``.
-        tokens: tokens before it, in the median prompt.
-        share: prompts that have it, of those looked at.
-        masked: the same workload with every such text replaced by a constant: what fixing it would give.
+        kind: what it is made of: ``number``, ``id`` (one word) or ``text``.
+        tokens: tokens before it.
+        length: its own tokens.
+        gain: tokens behind it that the nearest earlier prompt has too.
+        share: prompts that have it, of those compared.
+        example: where it stands in one of the prompts. It quotes the log, and is in no JSON and on no page.
     """
 
     kind: str
     tokens: int
+    length: int
+    gain: int
     share: float
-    masked: Workload = field(repr=False)
+    example: str = field(default="", repr=False, compare=False)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
-        return {"kind": self.kind, "tokens": self.tokens, "share": self.share}
+        return {name: getattr(self, name) for name in ("kind", "tokens", "length", "gain", "share")}
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskedSource:
+    """The requests of a source with the blocks that they have without what is volatile."""
+
+    source: Callable[[], Iterator[Request]]
+
+    def __call__(self) -> Iterator[Request]:
+        for request in self.source():
+            if request.masked is None:
+                yield request
+            else:
+                yield request._replace(prompt=request.masked.prompt, context=request.masked.context, masked=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +73,7 @@ class Workload:
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
         is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
+        tally: what the last whole pass over its file left out; see :meth:`told`.
     """
 
     name: str
@@ -64,11 +85,33 @@ class Workload:
     head_tokens: int | None = None
     skipped: Skipped | None = None
     is_parsed: bool = False
-    volatile: Volatile | None = field(default=None, repr=False, compare=False)
+    volatile: Volatile | None = None
+    tally: Tally | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
-        """Pickle all but :attr:`volatile`; possible where the source pickles."""
-        return Workload, tuple(getattr(self, name) for name in self.__slots__ if name != "volatile")
+        """Pickle the fields; possible where the source pickles."""
+        return Workload, tuple(getattr(self, name) for name in self.__slots__)
+
+    @property
+    def masked(self) -> Workload | None:
+        """The same workload without what is volatile in its prompts: what moving that to their end would give.
+
+        None where nothing volatile was found. It costs no further reading of the file.
+        """
+        if self.volatile is None:
+            return None
+        return replace(self, source=_MaskedSource(self.source), volatile=None)
+
+    def told(self) -> Workload:
+        """Return the workload with what the last whole pass over its file left out and noticed: in its notes, and counted."""
+        if self.tally is None:
+            return self
+        skipped, assumptions, notes = self.tally.skipped, self.assumptions, (*self.notes, *self.tally.notes)
+        if skipped is not None:
+            unit, source = f"of {skipped.lines} lines", "left out as bad, as asked for"
+            assumptions += (Assumption("skipped_lines", skipped.bad, unit, source, assumed=False),)
+            notes += (skipped.note,)
+        return replace(self, assumptions=assumptions, notes=notes, skipped=skipped, tally=None)
 
     def requests(self) -> Iterator[Request]:
         """Yield the requests in order of arrival, from the first, holding one at a time.
@@ -88,7 +131,6 @@ class Workload:
             self,
             source=lambda: itertools.islice(self.source(), count),
             request_count=known,
-            volatile=self._volatile(lambda masked: masked.head(count)),
         )
 
     def scaled(self, speed: float) -> Workload:
@@ -102,7 +144,6 @@ class Workload:
             self,
             source=requests,
             notes=(*self.notes, f"arrivals {speed:g} times as fast as recorded"),
-            volatile=self._volatile(lambda masked: masked.scaled(speed)),
         )
 
     def sampled(self, share: float, seed: int = 0) -> Workload:
@@ -124,8 +165,4 @@ class Workload:
             source=requests,
             request_count=None,
             notes=(*self.notes, note),
-            volatile=self._volatile(lambda masked: masked.sampled(share, seed)),
         )
-
-    def _volatile(self, change: Callable[[Workload], Workload]) -> Volatile | None:
-        return None if self.volatile is None else replace(self.volatile, masked=change(self.volatile.masked))

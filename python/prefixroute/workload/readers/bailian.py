@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
+from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
-from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.row import Row
+from prefixroute.workload.readers.source import LogFile
+from prefixroute.workload.request import Request
 
 NAME = "bailian"
 BLOCK_SIZE = 16
@@ -28,21 +32,22 @@ def recognises(sample: Sample) -> bool:
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
-    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
-    return Opened(size, lambda path, reading: read(path, reading, size), has_sessions=True)
+    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.file, sample.line), BLOCK_SIZE)
+    return Opened(
+        size, lambda reading: partial(_read, reading=reading, block_size=size, roots=OrderedDict()), has_sessions=True
+    )
 
 
-def read(path: Path, reading: Reading, block_size: int = BLOCK_SIZE) -> Iterator[Record]:
+def _read(file: LogFile, reading: Reading, block_size: int, roots: OrderedDict[int, int]) -> Iterator[TraceRecord]:
     """Yield the requests of a Bailian trace; a session is named by the ``chat_id`` of its first turn.
 
-    The last million chats are remembered; a turn whose parent is not among them begins a session.
+    The last million chats are remembered, as ``roots``; a turn whose parent is not among them begins a session.
 
     Raises:
         TraceError: at the first row that is not what the format says.
     """
-    roots: OrderedDict[int, int] = OrderedDict()
 
-    def parse(row: Row) -> Record:
+    def parse(row: Row) -> TraceRecord:
         tokens = row.integer("input_length", least=1)
         chat, parent = row.integer("chat_id", least=-1), row.integer("parent_chat_id", least=-1)
         root = roots.get(parent, chat)
@@ -53,15 +58,15 @@ def read(path: Path, reading: Reading, block_size: int = BLOCK_SIZE) -> Iterator
             roots.popitem(last=False)
         prompt = full_blocks(row, tokens, block_size)
         kind = row.text("type")
-        return Record(
-            row.line,
+        request = Request(
             row.time("timestamp"),
             prompt,
             prompt,
             tokens,
             row.integer("output_length"),
             session=str(root),
-            attrs={"type": kind} if kind else None,
+            attrs={"type": kind} if kind else EMPTY_ATTRS,
         )
+        return TraceRecord(row.line, request)
 
-    yield from reading.parsed(read_rows(path, reading), parse)
+    yield from reading.parsed(read_rows(file, reading), parse)

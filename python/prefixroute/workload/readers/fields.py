@@ -14,63 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prefixroute.errors import ConfigError
+from prefixroute.errors import FieldMapError
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.workload.readers.lines import json_of, shown
-
-_BODIES = ("", "request.", "body.", "request.body.", "request_body.", "requestBody.", "payload.", "input.")
-_ANSWERS = ("", "response.", "response.body.", "response_body.", "responseBody.", "output.")
-_TIMES = (
-    "timestamp",
-    "time",
-    "ts",
-    "timestamp_ms",
-    "time_ms",
-    "ts_ms",
-    "start_time",
-    "startTime",
-    "request_time",
-    "created_at",
-    "@timestamp",
-    "created",
-)
-_SESSIONS = ("session", "session_id", "sessionId", "conversation_id", "thread_id", "x-session-id")
-
-
-def _in(places: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    return tuple(place + name for place in places for name in names)
-
-
-DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
-    "time": _TIMES,
-    "end_time": (),
-    "duration": (),
-    "messages": _in(_BODIES, "messages"),
-    "system": _in(_BODIES, "system"),
-    "tools": _in(_BODIES, "tools"),
-    "prompt": _in(_BODIES, "prompt"),
-    "token_ids": _in(_BODIES, "prompt_token_ids", "token_ids", "input_ids"),
-    "output": _in(_ANSWERS, "choices.0.message", "choices.0.text", "content", "output_text", "completion"),
-    "output_token_ids": _in(_ANSWERS, "output_token_ids", "completion_token_ids", "output_ids"),
-    "session": _in(
-        ("", "headers.", "request.headers.", "metadata.", "request.metadata.", "body.metadata."), *_SESSIONS
-    ),
-    "tenant": ("tenant", "tenant_id", "organization", "user_id", "user", *_in(_BODIES[1:], "user")),
-    "model": _in(_BODIES, "model"),
-    "prompt_tokens": _in(_ANSWERS, "usage.prompt_tokens", "usage.input_tokens", "prompt_tokens", "input_tokens"),
-    "output_tokens": _in(
-        _ANSWERS, "usage.completion_tokens", "usage.output_tokens", "completion_tokens", "output_tokens"
-    ),
-    "cached_tokens": _in(
-        _ANSWERS,
-        "usage.prompt_tokens_details.cached_tokens",
-        "usage.input_tokens_details.cached_tokens",
-        "usage.cache_read_input_tokens",
-        "cached_tokens",
-    ),
-    "cache_write_tokens": _in(_ANSWERS, "usage.cache_creation_input_tokens"),
-}
-"""Paths that are tried for each field in every row; the first that leads to anything but null or an empty text wins."""
+from prefixroute.workload.readers.layouts import DEFAULT_PATHS
+from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.row import shown
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _UNIT_IN_NAME = re.compile(r"(?:^|[._-])(s|ms|us|ns)$|[a-z](Ms|Us|Ns)$")
@@ -80,6 +28,7 @@ _FIGURES: dict[str, tuple[Any, float, float]] = {
     "reorder_s": (int | float, 0, 1_000_000_000),
 }
 """What a figure must be, its least and its most: more than anybody needs, and nothing that is infinite."""
+_MOST_NAMES, _MOST_DIGITS = 64, 9
 _SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "cached_apart", "fields"}
 
 
@@ -113,12 +62,14 @@ class FieldMap:
         """Read a map from TOML: settings at the top, paths under ``[fields]`` (one, or a list to try in order).
 
         Raises:
-            ConfigError: naming the file and the key that is wrong.
+            FieldMapError: naming the file and the key that is wrong.
         """
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read a field map from {path}: {error}") from error
+            raise FieldMapError(f"cannot read a field map from {path}: {error}") from error
+        except RecursionError:
+            raise FieldMapError(f"cannot read a field map from {path}: it is nested too deep") from None
         return cls.from_table(table, str(path))
 
     @classmethod
@@ -126,22 +77,22 @@ class FieldMap:
         """Return the map that a parsed TOML table describes; fields that it does not name keep their defaults."""
         unknown = table.keys() - _SETTINGS
         if unknown:
-            raise ConfigError(
+            raise FieldMapError(
                 f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_SETTINGS))}"
             )
         fields = table.get("fields", {})
         if not isinstance(fields, Mapping) or fields.keys() - DEFAULT_PATHS.keys():
-            raise ConfigError(f"{where}: [fields] may name {', '.join(DEFAULT_PATHS)}, got {fields}")
+            raise FieldMapError(f"{where}: [fields] may name {', '.join(DEFAULT_PATHS)}, got {shown(fields)}")
         paths = {**DEFAULT_PATHS, **{name: _paths(where, name, value) for name, value in fields.items()}}
         for name in ("time_unit", "duration_unit"):
             if name in table and table[name] not in list(_UNITS):  # a list, which holds what cannot be hashed
-                raise ConfigError(f"{where}: {name} must be one of {', '.join(_UNITS)}, got {table[name]!r}")
+                raise FieldMapError(f"{where}: {name} must be one of {', '.join(_UNITS)}, got {shown(table[name])}")
         if not isinstance(table.get("cached_apart", True), bool):
-            raise ConfigError(f"{where}: cached_apart must be true or false, got {shown(table['cached_apart'])}")
+            raise FieldMapError(f"{where}: cached_apart must be true or false, got {shown(table['cached_apart'])}")
         for name, (kind, least, most) in _FIGURES.items():
             value = table.get(name, least)
             if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-                raise ConfigError(
+                raise FieldMapError(
                     f"{where}: {name} must be a {'whole number' if kind is int else 'number'}, {least} to {most}, got {shown(value)}"
                 )
         return cls(
@@ -158,8 +109,23 @@ class FieldMap:
 def _paths(where: str, name: str, value: object) -> tuple[str, ...]:
     paths = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
     if not paths or not all(isinstance(path, str) and path for path in paths):
-        raise ConfigError(f"{where}: fields.{name} must be a path or a list of paths, got {value!r}")
+        raise FieldMapError(f"{where}: fields.{name} must be a path or a list of paths, got {shown(value)}")
+    for path in paths:
+        names_of(path)
     return paths
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Return the names that a path joins.
+
+    Raises:
+        FieldMapError: the path is longer than any row is deep, or a place in a list has more digits than any list.
+    """
+    names = tuple(path.split("."))
+    if len(names) > _MOST_NAMES or any(len(name) > _MOST_DIGITS and name.isdecimal() for name in names):
+        most = f"{_MOST_NAMES} names, and places in lists of {_MOST_DIGITS} digits"
+        raise FieldMapError(f"a path of a field map has at most {most}, got {shown(path)}")
+    return names
 
 
 @cache
@@ -190,7 +156,7 @@ class Finder:
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
         """Take the paths to try."""
-        self._paths = {name: [tuple(path.split(".")) for path in tried] for name, tried in paths.items()}
+        self._paths = {name: [names_of(path) for path in tried] for name, tried in paths.items()}
         self._found: dict[str, tuple[str, ...]] = {}
         self._row: dict[str, Any] = {}
         self._dotted = False
@@ -203,15 +169,25 @@ class Finder:
         self._parsed = {}
 
     def find(self, name: str) -> Any:
-        """Return the field's value, or None where no path leads to one, or only to an empty text."""
+        """Return the field's value, or None where no path leads to one, or only to an empty one."""
         for path in self._paths[name]:
             if path[0] not in self._row and not self._dotted:
                 continue
             value = self._follow(self._row, path)
-            if value is not None and value != "":
+            if value is not None and not _is_empty(value):
                 self._found[name] = path
                 return value
         return None
+
+    def follow(self, path: str) -> Any:
+        """Return what a path into the row leads to, or None."""
+        return self._follow(self._row, names_of(path))
+
+    def find_parsed(self, name: str) -> Any:
+        """Return the field's value; where it is a text that is a list or an object of JSON, what that holds."""
+        value = self.find(name)
+        parsed = self._parse(value) if isinstance(value, str) else None
+        return value if parsed is None else parsed
 
     def path_of(self, name: str) -> str:
         """Return the path that found the field last."""
@@ -240,6 +216,17 @@ class Finder:
         if id(text) not in self._parsed:
             try:
                 self._parsed[id(text)] = json_of(text) if text.lstrip()[:1] in {"{", "["} else None
-            except (ValueError, RecursionError):
+            except ValueError:
                 self._parsed[id(text)] = None
         return self._parsed[id(text)]
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a value says nothing: an empty text, list or object, or the JSON of one."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_EMPTY and value.strip() in _EMPTY_TEXTS
+    return isinstance(value, list | dict) and not value
+
+
+_EMPTY_TEXTS = frozenset({"", "{}", "[]", "null"})
+_LONGEST_EMPTY = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
+from typing import Any
 
 MOST_UNITS = 16_384
 """Characters, or tokens, of a prompt that are looked at."""
@@ -16,7 +17,7 @@ class Heads:
         """Start with no prompt."""
         self._firsts: dict[Hashable, str | tuple[int, ...]] = {}
 
-    def add(self, session: Hashable, prompt: str | list[int]) -> None:
+    def add(self, session: Hashable, prompt: str | list[Any]) -> None:
         """Look at one more prompt; only the first of a session counts. What is no list of ids is some other line's error."""
         if session in self._firsts:
             return

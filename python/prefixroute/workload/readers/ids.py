@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.draws import scattered
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.workload.readers.lines import Row
+from prefixroute.workload.readers.row import Row
+
+UNCHAINED: Final = (
+    "block ids follow different ids in different rows: they name blocks alone, not the prefixes that end there, and are joined "
+    "with what stands before them"
+)
+_FEW = 0.02
+"""Share of places up to which an id may follow another than it did before: damage, not a rule."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def block_size_of(row: Row, usual: int) -> int:
@@ -29,8 +40,25 @@ def block_size_of(row: Row, usual: int) -> int:
     )
 
 
-def full_blocks(row: Row, tokens: int, block_size: int, *, keep_partial: bool = False) -> BlockHashes:
+def are_prefixes(rows: Iterable[NDArray[np.uint64]]) -> bool:
+    """Return whether equal ids follow equal ids, as they do where each names a block with everything before it."""
+    before: dict[int, int] = {}
+    places = broken = 0
+    for row in rows:
+        earlier = -1
+        for name in row.tolist():
+            places += 1
+            broken += before.setdefault(name, earlier) != earlier
+            earlier = name
+    return broken <= _FEW * places
+
+
+def full_blocks(
+    row: Row, tokens: int, block_size: int, *, keep_partial: bool = False, chained: bool = False
+) -> BlockHashes:
     """Return the full blocks of a row's ``hash_ids``, one id a block and perhaps one for a partial last block.
+
+    ``chained``: ids name blocks alone; a hash is made of all ids up to it.
 
     Raises:
         TraceError: if there are too many ids, or too few.
@@ -40,7 +68,21 @@ def full_blocks(row: Row, tokens: int, block_size: int, *, keep_partial: bool = 
     if not full <= len(ids) <= full + (tokens % block_size > 0):
         need = -(-tokens // block_size)
         raise row.error(f"{tokens} tokens in blocks of {block_size} need {need} hash_ids, got {len(ids)}")
-    return hashed(ids if keep_partial else ids[:full], tokens, block_size)
+    ids = ids if keep_partial else ids[:full]
+    return hashed(joined_ids(ids) if chained else ids, tokens, block_size)
+
+
+def joined_ids(ids: NDArray[np.uint64], before: int = 0, at: int = 0) -> NDArray[np.uint64]:
+    """Return for each id a number that is made of it and of all before it, in their order.
+
+    Args:
+        ids: of blocks.
+        before: the number of the block before the first, or 0.
+        at: how many blocks stand before the first.
+    """
+    places = np.arange(2 * at + 1, 2 * (at + len(ids)) + 1, 2, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        return np.uint64(before) + np.cumsum(scattered(ids) * (places * _ODD | np.uint64(1)), dtype=np.uint64)
 
 
 def hashed(ids: NDArray[np.uint64], tokens: int, block_size: int) -> BlockHashes:

@@ -7,19 +7,23 @@ generator with :func:`prefixroute.workload.read_arrivals`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.readers.lines import ZONELESS, Row, cells_of, date_of, is_zoneless, read_table, shown, time_of
+from prefixroute.workload.readers.kinds import FAILED
+from prefixroute.workload.readers.lines import cells_of, read_table
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of
+from prefixroute.workload.readers.source import LogFile
+from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
 
 NAME = "lengths"
 BLOCK_SIZE = 16
+UNSHARED: Final = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
 _MOST_TOKENS = 10_000_000  # blocks are made up, so a damaged length would make many
 
 
@@ -29,17 +33,19 @@ class _Columns(NamedTuple):
     output: str
     model: str | None = None
     session: str | None = None
+    has_failures: bool = False
+    """Whether a row without an answer is a request that failed."""
 
 
 _LAYOUTS = (
     _Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-    _Columns("Timestamp", "Request tokens", "Response tokens", "Model", "Session ID"),
+    _Columns("Timestamp", "Request tokens", "Response tokens", "Model", "Session ID", has_failures=True),
 )
 
 
 def _layout(sample: Sample) -> _Columns | None:
     try:
-        names = set(cells_of(sample.path, sample.line, sample.text))
+        names = set(cells_of(sample.file, sample.line, sample.text))
     except TraceError:
         return None
     return next((layout for layout in _LAYOUTS if {layout.time, layout.prompt, layout.output} <= names), None)
@@ -55,33 +61,36 @@ def open_file(sample: Sample, options: Options) -> Opened:
     layout = _layout(sample)
     if layout is None:
         known = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
-        raise Row({}, sample.path, sample.line).error(f"the header has the columns of no known layout ({known})")
+        raise Row({}, sample.file, sample.line).error(f"the header has the columns of no known layout ({known})")
     size = options.block_size or BLOCK_SIZE
-    notes = ["the file says nothing about prefixes: every prompt is taken to be unlike any other"]
-    first = next(read_table(sample.path, Reading(skip_bad_lines=True)), None)
+    notes = [UNSHARED]
+    first = next(read_table(sample.file, Reading(skip_bad=2**53)), None)
     if first is not None and is_zoneless(first.text(layout.time) or ""):
         notes.append(ZONELESS)
-    return Opened(size, lambda path, reading: _read(path, layout, size, reading), has_sessions=True, notes=tuple(notes))
+    return Opened(
+        size,
+        lambda reading: lambda file: _read(file, layout, size, reading),
+        has_sessions=True,
+        notes=tuple(notes),
+    )
 
 
-def _read(path: Path, layout: _Columns, block_size: int, reading: Reading) -> Iterator[Record]:
-    def parse(row: Row) -> Record:
+def _read(file: LogFile, layout: _Columns, block_size: int, reading: Reading) -> Iterator[TraceRecord]:
+    def parse(row: Row) -> TraceRecord | None:
+        output = _count(row, layout.output, least=0)
+        if layout.has_failures and not output:
+            reading.left_out[FAILED] += 1
+            return None
         tokens = _count(row, layout.prompt, least=1)
         # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.
-        hashes = chain(chain_key(row.line, path.name), 0, tokens // block_size)
+        hashes = chain(chain_key(row.line, file.name), 0, tokens // block_size)
         prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
-        return Record(
-            row.line,
-            _seconds(row, layout.time),
-            prompt,
-            prompt,
-            tokens,
-            _count(row, layout.output, least=0),
-            session=row.text(layout.session) if layout.session else None,
-            model=row.text(layout.model) if layout.model else None,
-        )
+        session = row.text(layout.session) if layout.session else None
+        model = row.text(layout.model) if layout.model else None
+        request = Request(_seconds(row, layout.time), prompt, prompt, tokens, output, session=session, model=model)
+        return TraceRecord(row.line, request)
 
-    yield from reading.parsed(read_table(path, reading), parse)
+    yield from reading.parsed(read_table(file, reading), parse)
 
 
 def _count(row: Row, name: str, least: int) -> int:

@@ -1,184 +1,66 @@
-"""Lines and JSON rows of a trace file, plain or gzip, with errors that name file and line."""
+"""Lines of a log, and the rows that are written on them: as JSON, one a line or in one document, or as CSV."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import json
 import re
-import zlib
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import TraceError
+from prefixroute.workload.readers.row import Row, shown
+from prefixroute.workload.readers.source import ByteStream, LogFile
 
 if TYPE_CHECKING:
     from prefixroute.workload.readers.reading import Reading
 
-_GZIP_MAGIC = b"\x1f\x8b"
-MOST = 2**53
-"""The greatest whole number that every JSON reader keeps exact."""
-ZONELESS = "times name no zone and are taken as UTC"
-"""The note where :func:`is_zoneless`."""
-_MOST_TIME = 2.0**63
-"""The greatest size of a time: nanoseconds since 1970 in 64 bits go to the year 2262."""
+LINE_BYTES = 64 * 1024 * 1024
+"""The longest line that is read, and the longest element of a document, unless the caller says."""
+_CHUNK = 1 << 20
+"""Bytes of a document that are read at a time."""
 
 
-def open_trace(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes; gzip is recognised by its first bytes, not by its name.
-
-    Raises:
-        TraceError: if there is no such file, or it cannot be read.
-    """
-    try:
-        with path.open("rb") as stream:
-            zipped = stream.read(2) == _GZIP_MAGIC
-        return cast("IO[bytes]", gzip.open(path)) if zipped else path.open("rb")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def read_lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+def read_lines(file: LogFile, reading: Reading) -> Generator[tuple[int, str], None, None]:
     """Yield (line number from 1, text) of each line that is not blank. One line is in memory at a time.
 
     Raises:
-        TraceError: at a gzip stream that ends early or is damaged, where nothing behind can be read; and at text that is
-            not UTF-8.
+        TraceError: at packed data that ends early or is damaged, where nothing behind can be read; at a line that is
+            too long; and at text that is not UTF-8.
     """
-    number = 0
-    with open_trace(path) as stream:
-        raw = stream.fileobj if isinstance(stream, gzip.GzipFile) else stream
+    most = reading.line_bytes
+    with closing(ByteStream(file)) as stream:
+        number = 0
         while True:
             number += 1
             try:
-                line = stream.readline()
-            except EOFError as error:
-                raise TraceError(f"{path}:{number}: the gzip data ends early: the file is truncated") from error
-            except (OSError, zlib.error) as error:
-                raise TraceError(f"{path}:{number}: the gzip data is damaged: {error}") from error
-            if not line:
-                reading.end(raw.tell())
+                line = stream.readline(most + 1)
+                long = len(line) > most
+                while line[-1:] not in {b"", b"\n"} and len(line) > most:  # the rest of a line that is too long
+                    line = stream.readline(most + 1)
+            except TraceError as error:
+                raise TraceError(f"{file}:{number}: {error}") from error.__cause__
+            if not line and not long:
+                reading.end(file)
                 return
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
-            if not line or line.isspace():
+            if not long and (not line or line.isspace()):
                 continue
-            reading.at(raw.tell())
+            reading.at(stream.tell())
+            if long:
+                reading.refuse(
+                    number, TraceError(f"{file}:{number}: a line has more than {most:,} bytes: raise the limit")
+                )
+                continue
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                reading.refuse(number, TraceError(f"{path}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
+                reading.refuse(number, TraceError(f"{file}:{number}: not UTF-8: {error.reason} at byte {error.start}"))
                 continue
             yield number, text
-
-
-class Row:
-    """One JSON object of a file, and where it stands. Its methods take out one field each and check it."""
-
-    __slots__ = ("fields", "line", "path")
-
-    def __init__(self, fields: dict[str, Any], path: Path, line: int) -> None:
-        """Hold the object's fields."""
-        self.fields = fields
-        self.path = path
-        self.line = line
-
-    def error(self, text: str) -> TraceError:
-        """Return an error that names this row's file and line."""
-        return TraceError(f"{self.path}:{self.line}: {text}")
-
-    def _get(self, name: str) -> Any:
-        try:
-            return self.fields[name]
-        except KeyError:
-            raise self.error(f"field {name!r} is missing") from None
-
-    def integer(self, name: str, *, least: int = 0, most: int = MOST) -> int:
-        """Return a whole number, ``least`` to ``most``."""
-        return whole(self, name, self._get(name), least=least, most=most)
-
-    def time(self, name: str) -> float:
-        """Return a time, in whatever unit."""
-        return time_of(self, name, self._get(name))
-
-    def text(self, name: str) -> str | None:
-        """Return a text, or None where the field is absent, null or empty; numbers become their decimal text."""
-        value = self.fields.get(name)
-        if value is None or value == "":
-            return None
-        if isinstance(value, str):
-            return value
-        if type(value) is int:
-            return str(value)
-        raise self.error(f"{name} must be text, got {shown(value)}")
-
-    def sequence(self, name: str) -> list[Any]:
-        """Return a list."""
-        value = self._get(name)
-        if not isinstance(value, list):
-            raise self.error(f"{name} must be a list, got {shown(value)}")
-        return value
-
-    def ids(self, name: str) -> NDArray[np.uint64]:
-        """Return a list of whole numbers from 0 to 2**64 - 1."""
-        value = self.sequence(name)
-        if not value:
-            return np.empty(0, np.uint64)
-        try:
-            numbers = np.array(value)
-        except (ValueError, OverflowError):
-            numbers = np.array(None)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0:
-            bad = next((at for at, item in enumerate(value) if type(item) is not int or not 0 <= item < 2**64), 0)
-            raise self.error(f"{name}[{bad}] must be a whole number, 0 to 2**64 - 1, got {shown(value[bad])}")
-        return numbers.astype(np.uint64)
-
-
-def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
-    """Return a value of a row as a whole number, ``least`` to ``most``; ``5.0`` is one."""
-    if type(value) is float and value.is_integer():
-        value = int(value)
-    if type(value) is not int or not least <= value <= most:
-        beyond = type(value) is int and value > most
-        bounds = f"{least} to {most}" if beyond or most < MOST else f"{least} or more"
-        raise row.error(f"{name} must be a whole number, {bounds}, got {shown(value)}")
-    return value
-
-
-def time_of(row: Row, name: str, value: Any, *, least: float = -_MOST_TIME) -> float:
-    """Return a value of a row as a time or duration, up to 2**63: what is made of several is finite too."""
-    if type(value) not in {int, float} or not least <= value <= _MOST_TIME:
-        raise row.error(f"{name} must be a number, {'0' if least == 0 else '-2**63'} to 2**63, got {shown(value)}")
-    return float(value)
-
-
-def date_of(row: Row, name: str, text: str) -> float:
-    """Return seconds since 1970 of a date with a time, which is UTC where it names no zone: the same on every machine."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def is_zoneless(text: str) -> bool:
-    """Return whether a text is a date with a time that names no zone."""
-    try:
-        return datetime.fromisoformat(text).tzinfo is None
-    except ValueError:
-        return False
-
-
-def shown(value: object) -> str:
-    """Return a short text of a wrong value for an error."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - what fits on a line
 
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -193,11 +75,13 @@ def json_of(text: str) -> Any:
     be encoded, printed or hashed with it. All JSON of a trace comes through here.
 
     Raises:
-        ValueError: it is not JSON.
-        RecursionError: it is nested too deep.
+        ValueError: it is not JSON, or is nested too deep.
     """
-    value = json.loads(text)
-    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+    try:
+        value = json.loads(text)
+        return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -210,30 +94,151 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def read_rows(path: Path, reading: Reading) -> Iterator[Row]:
-    """Yield each line of a JSONL file as a :class:`Row`.
+def read_rows(file: LogFile, reading: Reading) -> Iterator[Row]:
+    """Yield each JSON object of a file as a :class:`Row`: one a line, or the elements of a document that is a list.
 
     Raises:
         TraceError: at a line that is not one JSON object.
     """
-    for number, line in read_lines(path, reading):
+    lines = read_lines(file, reading)
+    first = next(lines, None)
+    if first is None:
+        return
+    if begins_document(first[1]):
+        lines.close()
+        yield from _elements(file, reading)
+        return
+    yield from _row_of(file, reading, *first)
+    for number, line in lines:
+        yield from _row_of(file, reading, number, line)
+
+
+def _row_of(file: LogFile, reading: Reading, number: int, line: str) -> Iterator[Row]:
+    try:
+        fields = json_of(line)
+    except ValueError as error:
+        reading.refuse(number, TraceError(f"{file}:{number}: not JSON: {_reason(error)}"))
+        return
+    if isinstance(fields, dict):
+        yield Row(fields, file, number)
+    else:
+        reading.refuse(number, TraceError(f"{file}:{number}: must be a JSON object, got {shown(fields)}"))
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
+    return str(error)
+
+
+def begins_document(line: str) -> bool:
+    """Return whether a file that begins like this is one JSON document: a list, or an object on several lines."""
+    start = line.strip()
+    return start.startswith("[") or start == "{"
+
+
+def _elements(file: LogFile, reading: Reading) -> Iterator[Row]:
+    """Yield the objects of a document: the elements of its list, one in memory at a time, or the object that it is."""
+    with closing(_Text(file, reading)) as text:
+        yield from _values(file, reading, text)
+        reading.end(file)
+
+
+def _values(file: LogFile, reading: Reading, more: _Text) -> Iterator[Row]:
+    decoder = json.JSONDecoder()
+    listed = more.peek() == "["
+    if listed:
+        more.skip()
+    number = 0
+    while more.peek() not in {"", "]"}:
+        number += 1
         try:
-            fields = json_of(line)
-        except (ValueError, RecursionError) as error:
-            reason = (
-                f"{error.msg.removesuffix(' at')} at column {error.colno}"
-                if isinstance(error, json.JSONDecodeError)
-                else str(error)
-            )
-            reading.refuse(number, TraceError(f"{path}:{number}: not JSON: {reason}"))
-            continue
-        if isinstance(fields, dict):
-            yield Row(fields, path, number)
+            value = more.value(decoder)
+        except ValueError as error:
+            raise TraceError(f"{file}:{number}: not JSON: {_reason(error)}") from None
+        reading.at(more.position)
+        if isinstance(value, dict):
+            yield Row(value, file, number)
         else:
-            reading.refuse(number, TraceError(f"{path}:{number}: must be a JSON object, got {shown(fields)}"))
+            reading.refuse(number, TraceError(f"{file}:{number}: must be a JSON object, got {shown(value)}"))
+        if not listed:
+            break
+        if more.peek() == ",":
+            more.skip()
+        elif more.peek() != "]":
+            raise TraceError(f"{file}:{number}: not JSON: the list ends early after this element")
 
 
-def cells_of(path: Path, line: int, text: str) -> list[str]:
+class _Text:
+    """The text of a document, read as far as a value needs."""
+
+    def __init__(self, file: LogFile, reading: Reading) -> None:
+        self._file, self._reading, self._stream = file, reading, ByteStream(file)
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._text, self._at, self._ended = "", 0, False
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read."""
+        return self._stream.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def peek(self) -> str:
+        """Return the next character that is not blank, without passing it; nothing at the end."""
+        while True:
+            while self._at < len(self._text):
+                if not self._text[self._at].isspace():
+                    return self._text[self._at]
+                self._at += 1
+            if not self._grow(_CHUNK):
+                return ""
+
+    def skip(self) -> None:
+        """Pass one character."""
+        self._at += 1
+
+    def value(self, decoder: json.JSONDecoder) -> Any:
+        """Return the JSON value that begins here, and pass it.
+
+        Raises:
+            ValueError: there is none, or it is nested too deep or longer than a line may be.
+        """
+        while True:
+            try:
+                value, end = decoder.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise ValueError("it is nested too deep") from None
+            except json.JSONDecodeError:
+                held = len(self._text) - self._at
+                if held > self._reading.line_bytes:
+                    raise ValueError(f"more than {self._reading.line_bytes:,} characters: raise the limit") from None
+                if not self._grow(max(_CHUNK, held)):
+                    raise
+                continue
+            escaped = _ESCAPED_SURROGATE.search(self._text, self._at, end)
+            self._at = end
+            return _without_surrogates(value) if escaped else value
+
+    def _grow(self, size: int) -> bool:
+        """Read on; return whether there was more."""
+        grown = False
+        while not self._ended and size > 0:
+            try:
+                data = self._stream.readline(size)
+                text = self._decode(data, final=not data)
+            except (TraceError, UnicodeDecodeError) as error:
+                raise TraceError(f"{self._file}: {error}") from error
+            self._ended = not data
+            size -= len(data)
+            grown = grown or bool(text)
+            self._text, self._at = self._text[self._at :] + text, 0
+        return grown
+
+
+def cells_of(file: LogFile, line: int, text: str) -> list[str]:
     """Return the cells of one line of CSV.
 
     Raises:
@@ -242,23 +247,23 @@ def cells_of(path: Path, line: int, text: str) -> list[str]:
     try:
         return next(csv.reader([text.strip()]), [])
     except csv.Error as error:
-        raise TraceError(f"{path}:{line}: not CSV: {error}") from error
+        raise TraceError(f"{file}:{line}: not CSV: {error}") from error
 
 
-def read_table(path: Path, reading: Reading) -> Iterator[Row]:
+def read_table(file: LogFile, reading: Reading) -> Iterator[Row]:
     """Yield each line of a CSV file after its header as a :class:`Row` of texts.
 
     Raises:
         TraceError: at a line that is not CSV.
     """
     header: list[str] | None = None
-    for line, text in read_lines(path, reading):
+    for line, text in read_lines(file, reading):
         try:
-            cells = cells_of(path, line, text)
+            cells = cells_of(file, line, text)
         except TraceError as error:
             reading.refuse(line, error)
             continue
         if header is None:
             header = cells
         else:
-            yield Row(dict(zip(header, cells, strict=False)), path, line)
+            yield Row(dict(zip(header, cells, strict=False)), file, line)

@@ -3,54 +3,171 @@
 Ids name blocks of 512 tokens together with everything before them. The last block may be partial; an engine caches
 full blocks only, so a partial last id is dropped. What the answers were is not in the file: a request's context is its
 prompt.
+
+Files that later tools write in this shape are read too: with ``session_id``; with ``delay`` (ms after the row before in the
+session) in place of a time; with ``message_mode: delta``, where a row has the tokens and ids that are new in its session;
+with rows that have no ids; and with ids that name blocks alone.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
+from typing import Final, NamedTuple
 
-from prefixroute.workload.readers.ids import block_size_of, full_blocks
-from prefixroute.workload.readers.lines import Row, read_rows
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.draws import chain
+from prefixroute.errors import TraceError
+from prefixroute.hashing import BlockHashes
+from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size_of, full_blocks, hashed, joined_ids
+from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.row import MOST, Row
+from prefixroute.workload.readers.source import LogFile
+from prefixroute.workload.request import Request
+from prefixroute.workload.streams import chain_key
 
 NAME = "mooncake"
-BLOCK_SIZE = 512
+BLOCK_SIZE: Final = 512
+_FIRST_ROWS = 500
+_OPEN_SESSIONS = 1_000_000
+_LENGTHS = ("input_length", "output_length")
+WITHOUT_IDS: Final = "requests have no hash_ids: their prompts are taken to be unlike any other"
+_DELTAS = (
+    "rows have what is new in their sessions: prompts are joined from them, with answers of the stated lengths between"
+)
+_DELAYS = "rows with a delay arrive that long after the row before them in their session"
 
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row has the fields of a Mooncake trace."""
     fields = sample.fields or {}
-    return {"timestamp", "input_length", "output_length", "hash_ids"} <= fields.keys() and "chat_id" not in fields
+    timed = "timestamp" in fields or "delay" in fields
+    return "chat_id" not in fields and timed and {*_LENGTHS} <= fields.keys()
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
-    """Settle the block size: 512, unless the first row, or the caller, says otherwise."""
-    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.path, sample.line), BLOCK_SIZE)
-    return Opened(size, lambda path, reading: read(path, size, reading=reading), has_sessions=False)
+    """Settle the block size, 512 unless the first rows, or the caller, say otherwise, and what the ids name."""
+    surveyed = Reading(skip_bad=MOST, line_bytes=options.line_bytes)  # the pass that follows says what is wrong
+    rows = list(itertools.islice(read_rows(sample.file, surveyed), _FIRST_ROWS))
+    with_ids = next((row for row in rows if row.fields.get("hash_ids")), None)
+    size = options.block_size or (BLOCK_SIZE if with_ids is None else block_size_of(with_ids, BLOCK_SIZE))
+    ids = (found for row in rows if (found := _ids(row)) is not None)
+    deltas = any(row.fields.get("message_mode") == "delta" for row in rows)
+    chained = not deltas and not are_prefixes(ids)
+    notes = [note for note, said in ((UNCHAINED, chained), (_DELTAS, deltas)) if said]
+    if any("delay" in row.fields and "timestamp" not in row.fields for row in rows):
+        notes.append(_DELAYS)
+    return Opened(
+        size,
+        lambda reading: partial(read, block_size=size, chained=chained, reading=reading, sessions=Sessions()),
+        has_sessions=any(row.fields.get("session_id") for row in rows),
+        notes=tuple(notes),
+    )
+
+
+def _ids(row: Row) -> NDArray[np.uint64] | None:
+    try:
+        return row.ids("hash_ids") if "hash_ids" in row.fields else None
+    except TraceError:
+        return None  # the pass that follows says what is wrong
+
+
+class _Turn(NamedTuple):
+    """The last row of a session."""
+
+    arrival_s: float
+    prompt: BlockHashes
+    output_tokens: int
+
+
+class Sessions:
+    """The last row of each session; of the last million."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._last: OrderedDict[str, _Turn] = OrderedDict()
+
+    def last(self, session: str | None) -> _Turn | None:
+        """Return the last row of a session."""
+        return None if session is None else self._last.get(session)
+
+    def add(self, session: str | None, turn: _Turn) -> None:
+        """Remember a row as the last of its session."""
+        if session is None:
+            return
+        self._last[session] = turn
+        self._last.move_to_end(session)
+        if len(self._last) > _OPEN_SESSIONS:
+            self._last.popitem(last=False)
 
 
 def read(
-    path: Path, block_size: int = BLOCK_SIZE, *, keep_partial: bool = False, reading: Reading | None = None
-) -> Iterator[Record]:
+    file: LogFile,
+    block_size: int = BLOCK_SIZE,
+    *,
+    keep_partial: bool = False,
+    chained: bool = False,
+    reading: Reading | None = None,
+    sessions: Sessions | None = None,
+) -> Iterator[TraceRecord]:
     """Yield the requests of a Mooncake trace, streaming.
 
     Args:
-        path: the file.
+        file: the file.
         block_size: tokens an id.
         keep_partial: count a partial last block as a block, as figures published for these traces do.
+        chained: ids name blocks alone, not prefixes.
         reading: the pass that this is part of.
+        sessions: what the files before have left of sessions.
 
     Raises:
         TraceError: at the first row that is not what the format says.
     """
-    reading = reading or Reading()
+    passing = reading or Reading()
+    held = sessions or Sessions()
 
-    def parse(row: Row) -> Record:
-        arrival = row.time("timestamp") / 1000
-        tokens = row.integer("input_length", least=1)
-        prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial)
-        return Record(row.line, arrival, prompt, prompt, tokens, row.integer("output_length"))
+    def parse(row: Row) -> TraceRecord:
+        session = row.text("session_id")
+        before = held.last(session)
+        tokens, output = row.integer("input_length", least=1), row.integer("output_length")
+        arrival = _arrival(row, before)
+        if not row.fields.get("hash_ids"):
+            passing.remarks[WITHOUT_IDS] += 1
+            made = chain(chain_key(row.line, file.name), 0, tokens // block_size)
+            prompt = BlockHashes(made, token_count=tokens, block_size=block_size)
+        elif row.fields.get("message_mode") == "delta":
+            prompt = _joined(row, before, tokens, block_size)
+        else:
+            prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial, chained=chained)
+        tokens = max(tokens, prompt.token_count) if row.fields.get("message_mode") == "delta" else tokens
+        held.add(session, _Turn(arrival, prompt, output))
+        return TraceRecord(row.line, Request(arrival, prompt, prompt, tokens, output, session=session))
 
-    yield from reading.parsed(read_rows(path, reading), parse)
+    yield from passing.parsed(read_rows(file, passing), parse)
+
+
+def _arrival(row: Row, before: _Turn | None) -> float:
+    """Return when a row arrives, in seconds: at its time, or its delay after the row before in its session."""
+    if row.fields.get("timestamp") is not None or "delay" not in row.fields:
+        return row.time("timestamp") / 1000
+    return (0.0 if before is None else before.arrival_s) + row.time("delay") / 1000
+
+
+def _joined(row: Row, before: _Turn | None, tokens: int, block_size: int) -> BlockHashes:
+    """Return the prompt that a row's new tokens make with what came before in its session: prompt, answer, new tokens."""
+    held = 0 if before is None else before.prompt.token_count + before.output_tokens
+    kept = np.empty(0, np.uint64) if before is None else before.prompt.array
+    total = held + tokens
+    fresh = total // block_size - len(kept)
+    ids = row.ids("hash_ids")
+    if before is None:
+        return hashed(ids[:fresh], total, block_size)
+    key = int(joined_ids(ids, int(kept[-1]) if len(kept) else before.prompt.token_count)[-1])
+    made: NDArray[np.uint64] = np.concatenate([kept, chain(key, len(kept), len(kept) + max(0, fresh))])
+    return BlockHashes(made, token_count=total, block_size=block_size)

@@ -9,6 +9,10 @@ request::
 is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit numbers, little
 endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given. ``session`` and
 ``tenant`` are keyed hashes, ``model`` is plain, ``cached`` is what the engine reported; all four may be missing.
+
+Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain`` and
+``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above, in terms of
+the masked chains of earlier lines. The masked chain of a line without it is the line's own chain.
 """
 
 from __future__ import annotations
@@ -17,17 +21,19 @@ import binascii
 from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.workload.readers.lines import Row, read_rows
+from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Record, Sample
-from prefixroute.workload.request import cached_tokens
+from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.row import Row, shown
+from prefixroute.workload.readers.source import LogFile
+from prefixroute.workload.readers.volatile import Span
+from prefixroute.workload.request import Masked, Request, cached_tokens
 
 NAME = "private"
 VERSION = 1
@@ -41,80 +47,123 @@ def recognises(sample: Sample) -> bool:
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Check the header."""
-    header = Row(sample.fields or {}, sample.path, sample.line)
+    header = Row(sample.fields or {}, sample.file, sample.line)
     size, _ = _settings(header, options.block_size)
     notes = tuple(str(note) for note in header.sequence("notes")) if "notes" in header.fields else ()
     return Opened(
         size,
-        lambda path, reading: _read(path, size, reading),
+        lambda reading: lambda file: _read(file, size, reading),
         has_sessions=True,
         notes=notes,
+        span=_span(header),
+        head_tokens=header.integer("head") if "head" in header.fields else None,
+        bytes_per_token=1.0,
     )
+
+
+def _span(header: Row) -> Span | None:
+    """Return what the header says of a volatile head: its figures are in tokens."""
+    fields = header.fields.get("volatile")
+    if fields is None:
+        return None
+    row = Row(fields if isinstance(fields, dict) else {}, header.file, header.line)
+    share = row.time("share")
+    if not 0 <= share <= 1:
+        raise header.error(f"share of a volatile head must be 0 to 1, got {share}")
+    tokens, length, gain = (row.integer(name) for name in ("tokens", "length", "gain"))
+    return Span(row.text("kind") or "text", tokens, length, gain, share, "")
 
 
 def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
     """Return block size and window of a header whose version and block size are right."""
     if MARK not in header.fields or header.integer(MARK) != VERSION:
-        raise header.error(f"version of a private trace must be {VERSION}, got {header.fields.get(MARK)}")
+        raise header.error(f"version of a private trace must be {VERSION}, got {shown(header.fields.get(MARK))}")
     size = header.integer("block_size", least=1, most=MAX_BLOCK_SIZE)
     if block_size not in {None, size}:
         raise header.error(f"the file has blocks of {size} tokens, not {block_size}")
     return size, header.integer("window", least=1)
 
 
-def _read(path: Path, block_size: int, reading: Reading) -> Iterator[Record]:
-    rows = read_rows(path, reading)
+class _Chains:
+    """The chains of the last lines, which later ones refer to."""
+
+    def __init__(self, window: int) -> None:
+        self._chains: deque[NDArray[np.uint64]] = deque(maxlen=window)
+
+    def add(self, chain: NDArray[np.uint64]) -> None:
+        self._chains.append(chain)
+
+    def chain(self, row: Row) -> NDArray[np.uint64]:
+        """Return the chain that a row describes."""
+        kept = np.empty(0, np.uint64)
+        if "back" in row.fields:
+            back, keep = row.integer("back", least=1), row.integer("keep", least=1)
+            if back > len(self._chains):
+                raise row.error(f"goes back {back} lines where {len(self._chains)} are held")
+            earlier = self._chains[-back]
+            if keep > len(earlier):
+                raise row.error(f"keeps {keep} blocks of a chain of {len(earlier)}")
+            kept = earlier[:keep]
+        text = row.text("blocks")
+        return kept if text is None else np.concatenate([kept, _decoded(row, text)])
+
+
+def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRecord]:
+    rows = read_rows(file, reading)
     header = next(rows, None)
     if header is None:
         return
     _, window = _settings(header, block_size)
-    chains: deque[NDArray[np.uint64]] = deque(maxlen=window)
+    chains, masked = _Chains(window), _Chains(window)
+    has_masked = header.fields.get("volatile") is not None
     placed = 0
 
-    def parse(row: Row) -> Record:
+    def parse(row: Row) -> TraceRecord:
         nonlocal placed
         while placed < reading.bad:  # a bad line keeps its place: later ones count back over it
-            chains.append(np.empty(0, np.uint64))
+            chains.add(np.empty(0, np.uint64))
+            masked.add(np.empty(0, np.uint64))
             placed += 1
         tokens, output = row.integer("in", least=1), row.integer("out")
-        chain = _chain(row, chains)
-        full = row.integer("full") if "full" in row.fields else tokens // block_size
-        if not full <= min(len(chain), tokens // block_size):
-            raise row.error(f"a prompt of {tokens} tokens has {full} full blocks of {len(chain)} in the chain")
-        chains.append(chain)
-        held = max(cached_tokens(tokens, output), len(chain) * block_size)
-        context = BlockHashes(chain, token_count=held, block_size=block_size)
-        prompt = context.head(full, tokens)
-        return Record(
-            row.line,
+        chain = chains.chain(row)
+        prompt, context = _blocks(row, chain, tokens, output, block_size)
+        other, fields = None, row.fields.get("masked")
+        without = chain
+        if fields is not None and has_masked:
+            inner = Row(fields if isinstance(fields, dict) else {}, row.file, row.line)
+            without = masked.chain(inner)
+            other = Masked(*_blocks(inner, without, tokens, output, block_size))
+        request = Request(
             row.time("t"),
             prompt,
-            context if len(chain) > full else prompt,
+            context,
             tokens,
             output,
-            row.text("session"),
-            row.text("tenant"),
-            row.text("model"),
-            row.integer("cached", most=tokens) if "cached" in row.fields else None,
+            session=row.text("session"),
+            tenant=row.text("tenant"),
+            model=row.text("model"),
+            reported_hit_tokens=row.integer("cached", most=tokens) if "cached" in row.fields else None,
+            masked=other,
         )
+        chains.add(chain)
+        if has_masked:
+            masked.add(without)
+        return TraceRecord(row.line, request)
 
     yield from reading.parsed(rows, parse)
 
 
-def _chain(row: Row, chains: deque[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    kept = np.empty(0, np.uint64)
-    if "back" in row.fields:
-        back, keep = row.integer("back", least=1), row.integer("keep", least=1)
-        if back > len(chains):
-            raise row.error(f"goes back {back} lines where {len(chains)} are held")
-        earlier = chains[-back]
-        if keep > len(earlier):
-            raise row.error(f"keeps {keep} blocks of a chain of {len(earlier)}")
-        kept = earlier[:keep]
-    text = row.text("blocks")
-    if text is None:
-        return kept
-    return np.concatenate([kept, _decoded(row, text)])
+def _blocks(
+    row: Row, chain: NDArray[np.uint64], tokens: int, output: int, size: int
+) -> tuple[BlockHashes, BlockHashes]:
+    """Return prompt and context of a chain; the same object where the chain has nothing of the answer."""
+    full = row.integer("full") if "full" in row.fields else tokens // size
+    if not full <= min(len(chain), tokens // size):
+        raise row.error(f"a prompt of {tokens} tokens has {full} full blocks of {len(chain)} in the chain")
+    held = max(cached_tokens(tokens, output), len(chain) * size)
+    context = BlockHashes(chain, token_count=held, block_size=size)
+    prompt = context.head(full, tokens)
+    return prompt, context if len(chain) > full else prompt
 
 
 def _decoded(row: Row, text: str) -> NDArray[np.uint64]:

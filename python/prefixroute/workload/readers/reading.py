@@ -1,19 +1,19 @@
-"""One pass over the files of a trace: what becomes of its bad lines, and how far it is."""
+"""One pass over the files of a trace: what becomes of its bad lines and of rows of another kind, and how far it is."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from prefixroute.errors import TraceError
-from prefixroute.workload.readers.lines import Row
+from prefixroute.workload.readers.lines import LINE_BYTES
+from prefixroute.workload.readers.row import Row
+from prefixroute.workload.readers.source import LogFile
 
 Parsed = TypeVar("Parsed")
 
-MOST_BAD = 0.1
-"""Share of bad lines above which a trace is refused: what is left of it may be of another kind than what is lost."""
 SHOWN = 3
 """Bad lines that are named; the others are counted."""
 _STEPS = 200  # reports of progress in one pass
@@ -54,27 +54,46 @@ class Skipped:
         return f", and {self.bad - len(self.first):,} more" if self.bad > len(self.first) else ""
 
 
+@dataclass(slots=True)
+class Tally:
+    """What the last whole pass over a trace left out and noticed.
+
+    Attributes:
+        notes: what to say of it: counts, nothing of what is in the log.
+        skipped: bad lines that were left out.
+    """
+
+    notes: tuple[str, ...] = ()
+    skipped: Skipped | None = None
+
+
 class Reading:
     """One pass. Lines are counted as they come; a bad one ends the pass, or is left out and counted.
 
     Args:
-        skip_bad_lines: leave bad lines out.
+        skip_bad: bad lines that are left out; one more ends the pass.
+        line_bytes: bytes of the longest line that is read.
         progress: told the share of the bytes read, 0 to 1, now and then.
-        paths: the files that will be read, for the share.
+        files: the files that will be read, for the share.
     """
 
     def __init__(
         self,
         *,
-        skip_bad_lines: bool = False,
+        skip_bad: int = 0,
+        line_bytes: int = LINE_BYTES,
         progress: Callable[[float], None] | None = None,
-        paths: Iterable[Path] = (),
+        files: Iterable[LogFile] = (),
     ) -> None:
         """Begin before the first line."""
-        self._skip, self._progress = skip_bad_lines, progress
-        self._size = sum(path.stat().st_size for path in paths if path.is_file())
+        self._most_bad, self.line_bytes, self._progress = skip_bad, line_bytes, progress
+        self._size = sum(file.size for file in files)
         self._before = self._told = 0
         self.lines = self.bad = 0
+        self.left_out: Counter[str] = Counter()
+        """Rows that are no requests for a replica, by what they are; and requests that were not asked for."""
+        self.remarks: Counter[str] = Counter()
+        """What was noticed of requests that were read, by what to say of them."""
         self._first: list[tuple[int, str]] = []
 
     def at(self, position: int) -> None:
@@ -85,38 +104,50 @@ class Reading:
             self._told = done
             self._progress(min(1.0, done / max(1, self._size)))
 
-    def end(self, size: int) -> None:
-        """Leave a file of ``size`` bytes behind."""
-        self._before += size
+    def end(self, file: LogFile) -> None:
+        """Leave a file behind."""
+        self._before += file.size
 
     def refuse(self, line: int, error: TraceError) -> None:
-        """Raise what is wrong with a line, or leave the line out."""
-        if not self._skip:
+        """Raise what is wrong with a line, or leave the line out.
+
+        Raises:
+            TraceError: more lines are bad than may be.
+        """
+        if not self._most_bad:
             raise error
         self.bad += 1
         if len(self._first) < SHOWN:
             self._first.append((line, str(error)))
+        if self.bad > self._most_bad:
+            raise TraceError(f"more than {self._most_bad:,} bad lines, as many as may be skipped: {self.skipped()}")
 
     def skipped(self) -> Skipped | None:
-        """Return what was left out so far; None if nothing was.
-
-        Raises:
-            TraceError: it is more than :data:`MOST_BAD` of the lines.
-        """
+        """Return what was left out as bad so far; None if nothing was."""
         if not self.bad:
             return None
         first_lines, first = zip(*self._first, strict=True)
-        found = Skipped(self.bad, self.lines, first, first_lines)
-        if self.bad > MOST_BAD * self.lines:
-            raise TraceError(f"more than {100 * MOST_BAD:.0f} % of the lines are bad, too many to skip: {found}")
-        return found
+        return Skipped(self.bad, self.lines, first, first_lines)
 
-    def parsed(self, rows: Iterable[Row], parse: Callable[[Row], Parsed]) -> Iterator[Parsed]:
-        """Yield what ``parse`` makes of each row; what it raises for one is refused."""
+    def tell(self, tally: Tally) -> None:
+        """Say what a pass that has ended left out and noticed."""
+        tally.notes, tally.skipped = self.notes(), self.skipped()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what to say of the pass: counts of what was left out, and of what was noticed."""
+        out = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.left_out.items()))
+        return (
+            *([f"left out: {out}"] if out else []),
+            *(f"{count:,} {what}" for what, count in sorted(self.remarks.items())),
+        )
+
+    def parsed(self, rows: Iterable[Row], parse: Callable[[Row], Parsed | None]) -> Iterator[Parsed]:
+        """Yield what ``parse`` makes of each row; nothing where it makes None of one. What it raises for one is refused."""
         for row in rows:
             try:
                 made = parse(row)
             except TraceError as error:
                 self.refuse(row.line, error)
             else:
-                yield made
+                if made is not None:
+                    yield made

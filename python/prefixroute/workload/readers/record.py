@@ -1,43 +1,36 @@
-"""What a reader yields for one request of a file, before its place in time and its session are settled."""
+"""What a reader is told, and what it yields for each request of a file, before its place in time is settled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.hashing import BlockHashes
+from prefixroute.messages import CanonicalForm
 from prefixroute.workload.readers.fields import FieldMap
+from prefixroute.workload.readers.lines import LINE_BYTES
 from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.volatile import Span
+from prefixroute.workload.request import Request
 
 
-class Record(NamedTuple):
-    """One request as its file has it. Times are as recorded: any zero, and perhaps not in order."""
+class TraceRecord(NamedTuple):
+    """A request and the line it stands on. Its time is as recorded: any zero, and perhaps not in order."""
 
     line: int
-    arrival_s: float
-    prompt: BlockHashes
-    context: BlockHashes
-    prompt_tokens: int
-    output_tokens: int
-    session: str | None = None
-    tenant: str | None = None
-    model: str | None = None
-    reported_hit_tokens: int | None = None
-    attrs: Mapping[str, str] | None = None
+    request: Request
 
 
 class Sample(NamedTuple):
-    """The first line of a file that is not blank, by which its format is recognised."""
+    """The first row of a file, by which its format is recognised."""
 
-    path: Path
+    file: LogFile
     line: int
     text: str
     fields: dict[str, Any] | None
-    """The line as a JSON object, or None if it is none."""
+    """The row as a JSON object, or None if it is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +47,14 @@ class Options:
         sessions_per_hour: starts of recorded sessions, whose own start times are not in the file.
         share_system: sessions of the agent trace with equal models and equal lengths of tools and of system prompt
             share these (an assumption).
-        skip_bad_lines: leave out lines that cannot be read, up to a tenth of them, count them and name the first. The
-            file is then read through when it is opened, whatever its size.
+        skip_bad: leave out lines that cannot be read, up to so many, count them and name the first. The file is then read
+            through when it is opened, whatever its size.
+        line_bytes: bytes of the longest line, or of the longest element of a JSON document.
+        since: requests that arrived before this time are left out, on the clock of the file: seconds since 1970, or its own.
+        until: requests that arrived at this time or later are left out.
+        where: pairs of a name and a text: requests in which they differ are left out. The names are ``model``, ``tenant``,
+            ``session``, those of :attr:`Request.attrs`, and of a gateway log any path into its rows.
+        canonical: the form that messages are matched in, as a Router's ``render=``.
     """
 
     format: str | None = None
@@ -66,7 +65,16 @@ class Options:
     seed: int = 0
     sessions_per_hour: float | None = None
     share_system: bool = False
-    skip_bad_lines: bool = False
+    skip_bad: int = 0
+    line_bytes: int = LINE_BYTES
+    since: float | None = None
+    until: float | None = None
+    where: tuple[tuple[str, str], ...] = ()
+    canonical: CanonicalForm = field(default_factory=CanonicalForm)
+
+    def reading(self, **more: Any) -> Reading:
+        """Begin a pass over files, which bears with as many bad lines and as long ones as these options say."""
+        return Reading(skip_bad=self.skip_bad, line_bytes=self.line_bytes, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +83,23 @@ class Opened:
 
     Attributes:
         block_size: tokens a block.
-        records: starts reading a file from its first line.
+        records: starts a pass: returns what reads one file after another, each from its first line.
         has_sessions: whether records have a session key of their own, or too many of them to infer the others'.
         reorder_s: how far rows may be out of order unless the caller says.
         assumptions: figures that are not in the file.
         notes: what was inferred or left out.
-        masked: the records with dates, times and ids in the heads of prompts masked, where prompts are text.
-        span: the first of these in most prompts, if they have one that changes.
+        span: the text in the heads of prompts that changes most often, where prompts are text and have any.
         head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
         bytes_per_token: of text.
         has_stray_keys: whether some records have a session key where sessions are inferred for the others.
     """
 
     block_size: int
-    records: Callable[[Path, Reading], Iterator[Record]]
+    records: Callable[[Reading], Callable[[LogFile], Iterator[TraceRecord]]]
     has_sessions: bool
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-    masked: Callable[[Path, Reading], Iterator[Record]] | None = None
     span: Span | None = None
     head_tokens: int | None = None
     bytes_per_token: float = 4.0

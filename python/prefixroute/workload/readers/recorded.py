@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,14 @@ from numpy.typing import NDArray
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.draws import LONGEST, chain
 from prefixroute.hashing import BlockHashes
+from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.arrivals import Poisson
-from prefixroute.workload.readers.lines import Row, read_rows, shown
+from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Record, Sample
+from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.row import Row, shown
+from prefixroute.workload.readers.source import LogFile
+from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key, stream
 
 NAME = "recorded-sessions"
@@ -51,7 +54,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     layout = _WEKA if "tool_tokens" in (sample.fields or {}) else _LMCACHE
     size = layout.block_size
     if options.block_size not in {None, size}:
-        raise Row({}, sample.path, sample.line).error(f"the file has blocks of {size} tokens, got {options.block_size}")
+        raise Row({}, sample.file, sample.line).error(f"the file has blocks of {size} tokens, got {options.block_size}")
     per_hour = SESSIONS_PER_HOUR if options.sessions_per_hour is None else options.sessions_per_hour
     starts = Assumption(
         "sessions_per_hour",
@@ -68,49 +71,56 @@ def open_file(sample: Sample, options: Options) -> Opened:
     else:
         notes.append("block ids are per session: nothing is shared between sessions, not even system prompts")
 
-    def records(path: Path, reading: Reading) -> Iterator[Record]:
-        return _merged(_sessions(path, layout, options, reading), per_hour, options.seed)
+    def read(file: LogFile, reading: Reading) -> Iterator[TraceRecord]:
+        return merged(_sessions(file, layout, options, reading), per_hour, options.seed)
 
-    return Opened(size, records, has_sessions=True, assumptions=(starts,), notes=tuple(notes))
+    return Opened(
+        size,
+        lambda reading: lambda file: read(file, reading),
+        has_sessions=True,
+        assumptions=(starts,),
+        notes=tuple(notes),
+    )
 
 
-def _merged(sessions: Iterator[list[Record]], per_hour: float, seed: int) -> Iterator[Record]:
+def merged(sessions: Iterator[list[TraceRecord]], per_hour: float, seed: int) -> Iterator[TraceRecord]:
     """Yield the requests of all sessions in order of time; only the sessions that run at a time are held."""
     starts = Poisson(per_hour / _SECONDS_PER_HOUR).times(stream(seed, "recorded.starts"))
-    waiting: list[tuple[float, int, Record]] = []
+    waiting: list[tuple[float, int, TraceRecord]] = []
     count = 0
     for session, start in zip(sessions, starts, strict=False):
         while waiting and waiting[0][0] <= start:
             yield heapq.heappop(waiting)[2]
         for record in session:
-            arrival = start + record.arrival_s
-            heapq.heappush(waiting, (arrival, count, record._replace(arrival_s=arrival)))
+            arrival = start + record.request.arrival_s
+            placed = TraceRecord(record.line, record.request._replace(arrival_s=arrival))
+            heapq.heappush(waiting, (arrival, count, placed))
             count += 1
     while waiting:
         yield heapq.heappop(waiting)[2]
 
 
-def _sessions(path: Path, layout: _Layout, options: Options, reading: Reading) -> Iterator[list[Record]]:
-    def parse(row: Row) -> list[Record]:
+def _sessions(file: LogFile, layout: _Layout, options: Options, reading: Reading) -> Iterator[list[TraceRecord]]:
+    def parse(row: Row) -> list[TraceRecord]:
         name = row.text("session")
         if name is None:
             raise row.error("a session must have a name")
         records = list(_expand(row, name, layout, share_system=options.share_system))
         # Sub-agents overlap with the request they were spawned from; a stable sort keeps equal times as recorded.
-        records.sort(key=lambda record: record.arrival_s)
+        records.sort(key=lambda record: record.request.arrival_s)
         return records
 
-    yield from reading.parsed(read_rows(path, reading), parse)
+    yield from reading.parsed(read_rows(file, reading), parse)
 
 
-def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iterator[Record]:
+def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iterator[TraceRecord]:
     scope = chain_key(0, "session", name) if layout.scoped else 0
     shared = _shared_blocks(row, layout) if share_system and layout.scoped else None
     before: dict[int, NDArray[np.uint64]] = {}
     for at, fields in enumerate(row.sequence("requests")):
         if not isinstance(fields, dict):
             raise row.error(f"requests[{at}] must be an object, got {shown(fields)}")
-        request = Row(fields, row.path, row.line)
+        request = Row(fields, row.file, row.line)
         agent = request.integer("agent") if "agent" in fields else 0
         tokens = request.integer("in", least=1)
         ids = _ids(request, at, before.get(agent), scope, tokens // layout.block_size)
@@ -119,8 +129,7 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
             ids = np.concatenate([shared[:length], ids[length:]])
         before[agent] = ids
         prompt = BlockHashes(ids, token_count=tokens, block_size=layout.block_size)
-        yield Record(
-            row.line,
+        made = Request(
             request.time("t") / 1000,
             prompt,
             prompt,
@@ -128,8 +137,9 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
             request.integer("out"),
             session=name,
             model=_model(request),
-            attrs={"agent": str(agent)} if agent else None,
+            attrs={"agent": str(agent)} if agent else EMPTY_ATTRS,
         )
+        yield TraceRecord(row.line, made)
 
 
 def _ids(request: Row, at: int, before: NDArray[np.uint64] | None, scope: int, room: int) -> NDArray[np.uint64]:

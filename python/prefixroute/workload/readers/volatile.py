@@ -1,135 +1,277 @@
-"""Dates, times and ids in the head of prompts: what changes with every request and ends every shared prefix there."""
+"""Text in the head of prompts that changes with every request, and so ends every shared prefix there.
+
+Nothing is looked for by what it looks like. Each of the first prompts is compared with the nearest earlier one, that with
+which it shares most pieces of text: where the two part and go on alike a little later, what stands between is volatile.
+Media are content, and stand in prompts as digests: they end a comparison. So does a message of its own.
+"""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-HEAD_CHARACTERS = 16_384
-"""Where they matter most; what comes later can spoil less."""
-LONGEST = 64
-"""Characters that a date, time or id hardly exceeds."""
+import numpy as np
+
+from prefixroute.messages import MEDIA_MARK
+
+HEAD_CHARACTERS: Final = 16_384
+"""Characters of a prompt that are compared. What changes later leaves this much in common."""
+LONGEST: Final = 256
+"""Characters of the longest text that is taken to be volatile: longer ones are content."""
+AGREEING: Final = 256
+"""Characters that must be the same behind it."""
+MOST_PROMPTS: Final = 500
 _LEAST_SHARE = 0.1
 """Share of prompts from which on it is worth a word."""
-_PLACES = 8
-"""Spans of a prompt that are looked at."""
-
-_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-# Short names as words of their own and no others: what stands beside a number without a year may be "decide 2".
-_MONTH_ALONE = (
-    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|(?-i:M)ay|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
-    r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?\b"
-_YEAR = r"(?:19|20)\d\d"
-_CLOCK = r"(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)?)?"
-_WEEKDAY = "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|mon|tue|wed|thu|fri|sat|sun)"
-# An id that only its label tells: "req-00017", "trace_id=ab12", "Session ID: 7f", and of bare numbers "Request 17:", but no
-# "request 17" of a sentence.
-_LABEL = "(?:req|request|trace|span|session|conversation|correlation|transaction|message|msg)"
-_NO_DATE = rf"(?!\d{{4}}[-/.]\d\d?[-/.]\d|\d{{1,2}}[:/.]\d|{_DAY}(?: of)? {_MONTH})"
-_LABELLED = (
-    rf"(?=[rtscmuaj])(?:(?:{_LABEL}|(?:{_LABEL}|user|customer|account|chat|call|job|run)[ _-]?id)"
-    rf"(?:[\"']? ?[:=#][\"' ]{{0,2}}|[#_-]){_NO_DATE}(?=[a-z_-]*\d)[\w-]{{1,{LONGEST}}}"
-    rf"|{_LABEL} \d+(?=:\D|[])\n]))"
-)
-_KINDS = {
-    "id": (
-        r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=[0-9a-f]*[0-9])[0-9a-f]{16,}\b"
-        r"|[0-7][0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])"  # a ULID, which may follow a prefix and "_"
-        rf"|{_LABELLED}"
-    ),
-    "date": (
-        r"(?=[\djfmasondtw])(?:"  # as days and months begin
-        rf"\b\d{{4}}-\d\d-\d\d{_CLOCK}"
-        rf"|\b(?:{_WEEKDAY},? )?(?:\d{{1,2}}\.? {_MONTH} \d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}})\b"
-        rf"|\b(?:{_WEEKDAY},? )?(?:{_DAY}\.?(?: of)? {_MONTH_ALONE}(?:,? {_YEAR}\b)?"
-        rf"|{_MONTH_ALONE} {_DAY}(?![.:/]\d)(?:,? {_YEAR}\b)?)"
-        r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b"
-        rf"|\b\d{{1,2}}\.\d{{1,2}}\.{_YEAR}\b(?!\.\d)|\b{_YEAR}(?:/\d\d?/\d\d?|\.\d\d?\.\d\d?)\b(?!\.\d){_CLOCK}"
-        rf"|\b{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[t_-]?[0-2]\d[0-5]\d(?:[0-5]\d)?)?z?\b)"
-    ),
-    "time": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[ap]m\b)?",
-    "number": r"\b\d{9,}\b",
-}
-# Most characters stand inside of a word: looking back before anything is tried halves the time.
-_SPANS = re.compile(
-    f"(?<![a-z0-9])(?:{'|'.join(f'(?P<{kind}>{pattern})' for kind, pattern in _KINDS.items())})", re.IGNORECASE
-)
-
-
-def mask(text: str) -> str:
-    """Return the text with every date, time, id and long number of its head replaced by the name of its kind."""
-    head, rest = text[:HEAD_CHARACTERS], text[HEAD_CHARACTERS:]
-    return _SPANS.sub(lambda match: f"<{match.lastgroup}>", head) + rest
+_MOST_RULES = 8
+_WINDOW = 32
+"""Characters by which the place is found where two prompts go on alike."""
+_CONTEXT = 24
+"""Characters around a volatile text by which it is found in other prompts."""
+_JOINED = 16
+"""Volatile texts that are no further apart are one: a date and a time."""
+_MEDIA_CHARACTERS = 48
+"""Characters of a medium's kind and digest."""
+_FRAME, _INSTRUCTIONS = "\x1e", ("system", "developer", "tools")
+_WORD = re.compile(r"""[^\s\x00-\x1f"'<>()\[\]{},;]*""")
+_PIECE = 8
+_ONE_IN = 32
+"""One piece in so many is an anchor, by its hash."""
+_LATEST = 32
+"""Prompts that are remembered for each anchor."""
+_ABOUT, _CANDIDATES = 2, 32
+"""How many pieces less a prompt may share to be as near, and how many such prompts are looked at."""
 
 
 class Span(NamedTuple):
-    """The first changing text in the head of prompts.
+    """The volatile text that most prompts have.
 
     Attributes:
-        kind: ``date``, ``time``, ``id`` or ``number``.
+        kind: what it is made of: ``number``, ``id`` (one word) or ``text``.
         characters: what comes before it, in the median prompt.
-        share: prompts that have one of this kind in this place, of all prompts looked at.
-        ends_head: whether half of these prompts or more begin with one text that ends where it stands: it is what they
-            differ by.
+        length: its own characters, in the median prompt.
+        gain: characters behind it that the nearest earlier prompt has too, in the median prompt.
+        share: prompts that have it, of those compared.
+        example: where it stands in the first of them, for the eyes of who has the log.
     """
 
     kind: str
     characters: int
+    length: int
+    gain: int
     share: float
-    ends_head: bool
+    example: str
 
 
-class _Seen:
-    """What stands in one place of the prompts, all of one kind."""
+class Mask:
+    """Takes volatile texts out of prompts, found by what stands before and behind each of them."""
 
-    __slots__ = ("heads", "starts", "values")
+    def __init__(self, rules: list[tuple[str, str, bool]] | None = None) -> None:
+        """Take the text before and behind each, and whether it is the first of its prompt. Pickles as these."""
+        self.rules = rules or []
+        starts = ["\\A" if first else "" for _, _, first in self.rules]
+        self._patterns = [
+            re.compile(rf"{start}({re.escape(before)}).{{0,{LONGEST}}}?({re.escape(behind)})", re.DOTALL)
+            for start, (before, behind, _) in zip(starts, self.rules, strict=True)
+        ]
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.values: Counter[str] = Counter()
-        self.heads: Counter[int] = Counter()
+    def __bool__(self) -> bool:
+        """Return whether there is anything to take out."""
+        return bool(self.rules)
 
-    def span(self, kind: str, prompts: int) -> Span | None:
-        """Return it if it changes: no value is in half of the prompts that have it.
-
-        What fewer than half of all prompts have must end a head: dates that users write here and there are no fault.
-        """
-        count = len(self.starts)
-        if count < _LEAST_SHARE * prompts or 2 * self.values.most_common(1)[0][1] >= count:
-            return None
-        ends_head = 2 * self.heads.most_common(1)[0][1] >= count
-        if not ends_head and 2 * count < prompts:
-            return None
-        return Span(kind, sorted(self.starts)[count // 2], count / prompts, ends_head)
+    def __call__(self, text: str) -> str:
+        """Return the text without what is volatile in its head."""
+        head, rest = text[: HEAD_CHARACTERS + LONGEST], text[HEAD_CHARACTERS + LONGEST :]
+        for pattern in self._patterns:
+            head = pattern.sub(r"\1\2", head, count=1)
+        return head + rest
 
 
-class Spans:
-    """Collects the first spans of each prompt by their order in it: a date that stays may stand before a time that changes."""
+class _Change(NamedTuple):
+    """A volatile text of one prompt: where it begins and ends, and how many characters behind it agree."""
+
+    start: int
+    end: int
+    agreeing: int
+
+
+class Changes:
+    """Collects the first prompts, and compares each with the nearest earlier one."""
 
     def __init__(self) -> None:
         """Start with no prompt."""
-        self._prompts = 0
-        self._places: list[dict[str, _Seen]] = []
+        self._heads: list[str] = []
+        self._anchors: dict[int, list[int]] = {}
+        self._changes: list[list[_Change]] = []
 
     def add(self, text: str) -> None:
         """Look at the head of one more prompt."""
-        self._prompts += 1
-        for place, match in enumerate(itertools.islice(_SPANS.finditer(text[:HEAD_CHARACTERS]), _PLACES)):
-            if place == len(self._places):
-                self._places.append({})
-            seen = self._places[place].setdefault(match.lastgroup or "", _Seen())
-            seen.starts.append(match.start())
-            seen.values[match.group()] += 1
-            seen.heads[hash(text[: match.start()])] += 1
+        if len(self._heads) == MOST_PROMPTS:
+            return
+        head = text[: HEAD_CHARACTERS + LONGEST]
+        anchors = _anchors(head)
+        nearest = self._nearest(head, anchors)
+        self._changes.append([] if nearest is None else list(_changes(head, self._heads[nearest])))
+        for anchor in anchors:
+            prompts = self._anchors.setdefault(anchor, [])
+            prompts.append(len(self._heads))
+            del prompts[:-_LATEST]
+        self._heads.append(head)
 
-    def result(self) -> Span | None:
-        """Return the first that changes and that a tenth of the prompts or more have; of two, the one that more have."""
-        for kinds in self._places:
-            spans = [span for kind, seen in kinds.items() if (span := seen.span(kind, self._prompts))]
-            if spans:
-                return max(spans, key=lambda span: span.share)
+    def _nearest(self, head: str, anchors: list[int]) -> int | None:
+        """Return the earlier prompt that shares most pieces; of some that share about as many, the one that begins most alike."""
+        votes = Counter(prompt for anchor in anchors for prompt in self._anchors.get(anchor, ()))
+        if not votes:
+            return None
+        least = max(votes.values()) - _ABOUT
+        near = sorted((prompt for prompt, count in votes.items() if count >= least), reverse=True)[:_CANDIDATES]
+        return max(near, key=lambda prompt: (_common(head, 0, self._heads[prompt], 0), prompt))
+
+    def result(self) -> tuple[Span | None, Mask]:
+        """Return the volatile text that most prompts have, if a tenth of them or more have one, and what takes all out."""
+        groups = self._groups()
+        compared = max(1, len(self._heads) - 1)
+        rules = [self._rule(group) for group in groups if len({prompt for prompt, _ in group}) > 1][:_MOST_RULES]
+        changed = sum(bool(changes) for changes in self._changes)
+        if not rules or changed < _LEAST_SHARE * compared:
+            return None, Mask()
+        return self._span(groups[0], changed / compared), Mask(rules)
+
+    def _groups(self) -> list[list[tuple[int, _Change]]]:
+        """Return the changes, as pairs with their prompts, by what stands behind them and about where; the most common first."""
+        alike: dict[str, list[tuple[int, _Change]]] = {}
+        for prompt, changes in enumerate(self._changes):
+            for change in changes:
+                behind = self._heads[prompt][change.end : change.end + _CONTEXT]
+                alike.setdefault(behind, []).append((prompt, change))
+        groups: list[list[tuple[int, _Change]]] = []
+        for found in alike.values():
+            last = -LONGEST - 1
+            for prompt, change in sorted(found, key=lambda one: one[1].start):
+                if change.start - last > LONGEST:
+                    groups.append([])
+                groups[-1].append((prompt, change))
+                last = change.start
+        return sorted(groups, key=len, reverse=True)
+
+    def _rule(self, group: list[tuple[int, _Change]]) -> tuple[str, str, bool]:
+        """Return what stands before and behind the widest of some changes: it has the others in it."""
+        prompt, change = max(group, key=lambda one: one[1].end - one[1].start)
+        head = self._heads[prompt]
+        first = change.start <= _CONTEXT
+        before = head[0 if first else change.start - _CONTEXT : change.start]
+        return before, head[change.end : change.end + _CONTEXT], first
+
+    def _span(self, group: list[tuple[int, _Change]], share: float) -> Span:
+        changes = [change for _, change in group]
+        values = [self._heads[prompt][change.start : change.end] for prompt, change in group]
+        prompt, first = group[0]
+        example = self._heads[prompt][max(0, first.start - _CONTEXT) : first.end + _CONTEXT]
+        return Span(
+            _kind(values),
+            _median([change.start for change in changes]),
+            _median([change.end - change.start for change in changes]),
+            _median([change.agreeing for change in changes]),
+            share,
+            " ".join(re.sub(r"[\x00-\x1f]", " ", example).split()),
+        )
+
+
+def _median(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def _kind(values: list[str]) -> str:
+    texts = [value for value in values if value]
+    if all(re.fullmatch(r"[\d.,:/ -]+", text) for text in texts):
+        return "number"
+    return "id" if all(len(text.split()) == 1 for text in texts) else "text"
+
+
+def _anchors(head: str) -> list[int]:
+    """Return hashes of some pieces of a text: of the same pieces wherever they stand."""
+    units = np.frombuffer(head.encode("utf-16-le", "surrogatepass"), "<u2").astype(np.uint32)
+    if len(units) < _PIECE:
+        return []
+    hashes = np.zeros(len(units) - _PIECE + 1, np.uint32)
+    for place in range(_PIECE):
+        hashes = hashes * np.uint32(0x9E3779B1) + units[place : place + len(hashes)]
+    hashes ^= hashes >> np.uint32(15)
+    chosen = hashes[hashes % _ONE_IN == 0]
+    if len(chosen) * 8 * _ONE_IN < len(hashes):  # a text that repeats itself may have none
+        chosen = np.append(chosen, hashes.min())
+    return [int(anchor) for anchor in np.unique(chosen)]
+
+
+def _changes(text: str, earlier: str) -> Iterator[_Change]:
+    """Yield what is volatile in a text, seen from an earlier one; both go on alike behind the last of them."""
+    found: list[_Change] = []
+    at = other = 0
+    while len(found) <= _MOST_RULES:
+        same = _common(text, at, earlier, other)
+        at, other = at + same, other + same
+        ends = _resumed(text, at, earlier, other)
+        if ends is None or MEDIA_MARK in text[max(0, at - _MEDIA_CHARACTERS) : ends[0]] or _FRAME in text[at : ends[0]]:
+            break
+        agreeing = _agreeing(text, ends[0], earlier, ends[1])
+        start, end = _words(text, at, ends[0])
+        if found and start - found[-1].end < _JOINED:
+            start = found.pop().start
+        found.append(_Change(start, end, agreeing))
+        at, other = ends
+    while found and found[-1].agreeing < AGREEING:
+        found.pop()
+    yield from (change for change in found if change.end - change.start <= LONGEST)
+
+
+def _agreeing(text: str, at: int, earlier: str, other: int) -> int:
+    """Return how many characters agree from a place in each text: of the same message, unless that is the system prompt or tools.
+
+    What a user writes at the end of a message may be followed by the same answer twice; that makes it no fault.
+    """
+    same = _common(text, at, earlier, other)
+    frame = text.rfind(_FRAME, 0, at)
+    if frame < 0 or text.startswith(_INSTRUCTIONS, frame + 1):
+        return same
+    end = text.find(_FRAME, at, at + same)
+    return same if end < 0 else end - at
+
+
+def _resumed(text: str, at: int, earlier: str, other: int) -> tuple[int, int] | None:
+    """Return where two texts go on alike after they parted, or None if they do not within :data:`LONGEST` characters."""
+    if at >= len(text) or other >= len(earlier):
         return None
+    for skipped in range(LONGEST + 1):
+        window = earlier[other + skipped : other + skipped + _WINDOW]
+        if len(window) < _WINDOW:
+            return None
+        place = text.find(window, at, at + LONGEST + _WINDOW)
+        if place >= 0:
+            return place, other + skipped
+    return None
+
+
+def _words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the bounds of the words that a stretch is in."""
+    before = text[max(0, start - LONGEST) : start][::-1]
+    head, tail = _WORD.match(before), _WORD.match(text, end)
+    whole = start == end or not text[start:end][-1:].isspace()
+    return start - (head.end() if head else 0), tail.end() if tail and whole else end
+
+
+def _common(one: str, at: int, other: str, place: int) -> int:
+    """Return how many characters two texts have in common from a place in each."""
+    most = min(len(one) - at, len(other) - place)
+    low, step = 0, 64
+    while low < most:
+        length = min(step, most - low)
+        if one[at + low : at + low + length] == other[place + low : place + low + length]:
+            low, step = low + length, 2 * step
+        elif length == 1:
+            break
+        else:
+            step = length // 2
+            most = min(most, low + length)
+    return low

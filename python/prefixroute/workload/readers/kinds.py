@@ -1,0 +1,79 @@
+"""Rows of a log that are no request for a replica: what they are, so that they are left out and counted, not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+CACHED: Final = "answered by the gateway's cache"
+FAILED: Final = "failed"
+SPANS: Final = "spans of other kinds"
+_CALLS: Final = {
+    "embedding": "embeddings",
+    "rerank": "rerankings",
+    "image_generation": "image generations",
+    "image_edit": "image generations",
+    "transcription": "transcriptions",
+    "speech": "speech syntheses",
+    "moderation": "moderations",
+}
+_SPAN_CALLS = {"execute_tool", "invoke_agent", "create_agent", "tool", "agent", "chain", "retriever"}
+_FAILURES = frozenset({"failure", "failed", "error", "status_code_error"})
+_FIRST_FAILURE = 400
+"""The first status of HTTP that says a request was not answered."""
+_SPAN_ERROR = 2
+"""The code of a span's status that OpenTelemetry gives errors."""
+_CALLED = ("call_type", "url", "endpoint", "path", "gen_ai.operation.name")
+_ERRORS = ("error", "response.error", "response_body.error", "response.body.error")
+_STATUS = ("status_code", "statusCode", "response_status", "http_status", "status")
+
+
+def other_kind(row: Mapping[str, Any], follow: Callable[[str], Any]) -> str | None:
+    """Return what a row is if it is no request that a replica served; None if it is one, as far as the row says.
+
+    Args:
+        row: its fields.
+        follow: finds what a path into the row leads to.
+    """
+    if str(row.get("cache_hit")).lower() == "true":
+        return CACHED
+    call = _call(row)
+    if call is not None:
+        return call
+    if _is_span(row):
+        return SPANS
+    return FAILED if _has_failed(row, follow) else None
+
+
+def _call(row: Mapping[str, Any]) -> str | None:
+    """Return what was asked for, if it is not an answer in text: of a gateway's call type, a batch's URL, a span's operation."""
+    for name in map(row.get, _CALLED):
+        if isinstance(name, str):
+            found = next((kind for part, kind in _CALLS.items() if part in name), None)
+            if found is not None:
+                return found
+    return None
+
+
+def _is_span(row: Mapping[str, Any]) -> bool:
+    kind = row.get("type")
+    if (
+        isinstance(kind, str) and "input" in row and ("trace_id" in row or "traceId" in row)
+    ):  # an observation of Langfuse
+        return kind.upper() != "GENERATION"
+    return row.get("gen_ai.operation.name") in _SPAN_CALLS
+
+
+def _has_failed(row: Mapping[str, Any], follow: Callable[[str], Any]) -> bool:
+    if any(_is_failure(row.get(name)) for name in _STATUS) or _is_failure(row.get("level")):
+        return True
+    return any(follow(path) for path in _ERRORS) or ("metadata" in row and _is_failure(follow("metadata.status")))
+
+
+def _is_failure(value: Any) -> bool:
+    if isinstance(value, Mapping):  # of an OpenTelemetry span
+        code = value.get("code", value.get("status_code"))
+        return code == _SPAN_ERROR or _is_failure(code)
+    if isinstance(value, str):
+        return value.lower() in _FAILURES or (value.isdecimal() and int(value[:4]) >= _FIRST_FAILURE)
+    return type(value) is int and value >= _FIRST_FAILURE

@@ -1,0 +1,142 @@
+"""One row of a trace file, and the checks of what its fields hold, with errors that name file and line."""
+
+from __future__ import annotations
+
+import reprlib
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.errors import TraceError
+from prefixroute.workload.readers.source import LogFile
+
+MOST = 2**53
+"""The greatest whole number that every JSON reader keeps exact."""
+ZONELESS = "times name no zone and are taken as UTC"
+"""The note where :func:`is_zoneless`."""
+_MOST_TIME = 2.0**63
+"""The greatest size of a time: nanoseconds since 1970 in 64 bits go to the year 2262."""
+_SHOWN = 40
+"""Characters of a wrong value that an error shows."""
+
+
+class Row:
+    """One JSON object of a file, and where it stands. Its methods take out one field each and check it."""
+
+    __slots__ = ("fields", "file", "line")
+
+    def __init__(self, fields: dict[str, Any], file: LogFile, line: int) -> None:
+        """Hold the object's fields."""
+        self.fields = fields
+        self.file = file
+        self.line = line
+
+    def error(self, text: str) -> TraceError:
+        """Return an error that names this row's file and line."""
+        return TraceError(f"{self.file}:{self.line}: {text}")
+
+    def _get(self, name: str) -> Any:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise self.error(f"field {name!r} is missing") from None
+
+    def integer(self, name: str, *, least: int = 0, most: int = MOST) -> int:
+        """Return a whole number, ``least`` to ``most``."""
+        return whole(self, name, self._get(name), least=least, most=most)
+
+    def time(self, name: str) -> float:
+        """Return a time, in whatever unit."""
+        return time_of(self, name, self._get(name))
+
+    def text(self, name: str) -> str | None:
+        """Return a text, or None where the field is absent, null or empty; numbers become their decimal text."""
+        value = self.fields.get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            return value
+        if type(value) is int:
+            return str(value)
+        raise self.error(f"{name} must be text, got {shown(value)}")
+
+    def sequence(self, name: str) -> list[Any]:
+        """Return a list."""
+        value = self._get(name)
+        if not isinstance(value, list):
+            raise self.error(f"{name} must be a list, got {shown(value)}")
+        return value
+
+    def ids(self, name: str) -> NDArray[np.uint64]:
+        """Return a list of whole numbers from 0 to 2**64 - 1."""
+        value = self.sequence(name)
+        if not value:
+            return np.empty(0, np.uint64)
+        try:
+            numbers = np.array(value)
+        except (ValueError, OverflowError):
+            numbers = np.array(None)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0:
+            bad = next((at for at, item in enumerate(value) if type(item) is not int or not 0 <= item < 2**64), 0)
+            raise self.error(f"{name}[{bad}] must be a whole number, 0 to 2**64 - 1, got {shown(value[bad])}")
+        return numbers.astype(np.uint64)
+
+
+def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
+    """Return a value of a row as a whole number, ``least`` to ``most``; ``5.0`` is one."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not least <= value <= most:
+        beyond = type(value) is int and value > most
+        bounds = f"{least} to {most}" if beyond or most < MOST else f"{least} or more"
+        raise row.error(f"{name} must be a whole number, {bounds}, got {shown(value)}")
+    return value
+
+
+def time_of(row: Row, name: str, value: Any, *, least: float = -_MOST_TIME) -> float:
+    """Return a value of a row as a time or duration, up to 2**63: what is made of several is finite too."""
+    if type(value) not in {int, float} or not least <= value <= _MOST_TIME:
+        raise row.error(f"{name} must be a number, {'0' if least == 0 else '-2**63'} to 2**63, got {shown(value)}")
+    return float(value)
+
+
+def date_of(row: Row, name: str, text: str) -> float:
+    """Return seconds since 1970 of a date with a time, which is UTC where it names no zone: the same on every machine."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def is_date(text: str) -> bool:
+    """Return whether a text is a date with or without a time."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_zoneless(text: str) -> bool:
+    """Return whether a text is a date with a time that names no zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
+
+
+def shown(value: object) -> str:
+    """Return a short text of a wrong value for an error, whatever its size and depth."""
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = f"a whole number of {int(value).bit_length() if isinstance(value, int) else 0} bits"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 2 * _SHOWN
+_SHORT.maxdict = _SHORT.maxlist = 8

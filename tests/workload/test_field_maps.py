@@ -1,0 +1,108 @@
+"""Field maps: where a log of its own layout has what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from logs import chat_rows, read, write
+
+from prefixroute.errors import ConfigError
+from prefixroute.workload import FieldMap, Options, read_trace
+
+FIELDS = """
+time_unit = "ms"
+reorder_s = 30
+
+[fields]
+time = "ts"
+messages = "http.request.body.messages"
+model = ["http.request.body.model", "model"]
+session = "http.request.headers.x-chat"
+output = "http.response.body.choices.0.message"
+prompt_tokens = "billing.gen_ai.usage.input_tokens"
+cached_tokens = "billing.cached"
+"""
+
+
+def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
+    rows = [
+        {
+            "ts": row["timestamp"] * 1_000,
+            "billing": {"gen_ai.usage.input_tokens": 300 + 200 * at, "cached": 16 * at},
+            "http": {
+                "request": {
+                    "headers": {"x-chat": f"chat-{at % 2}"},
+                    "body": json.dumps({"model": "m", "messages": row["messages"]}),
+                },
+                "response": {"body": json.dumps({"choices": row["response"].get("choices", [])})},
+            },
+        }
+        for at, row in enumerate(chat_rows())
+    ]
+    (tmp_path / "map.toml").write_text(FIELDS)
+    options = Options(fields=FieldMap.read(tmp_path / "map.toml"))
+    mapped = read(write(tmp_path / "log.jsonl", rows), options)
+    plain = read(write(tmp_path / "plain.jsonl", chat_rows()))
+    assert [request.session for request in mapped] == ["chat-0", "chat-1", "chat-0"]
+    assert [request.arrival_s for request in mapped] == [0, 2, 9.5]
+    assert mapped[0].reported_hit_tokens == 0
+    assert (mapped[2].prompt.array[: len(mapped[0].context)] == mapped[0].context.array).all()
+    assert len(plain) == len(mapped)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour = 1", "unknown colour; known are block_size"),
+        ("[fields]\nprice = 'x'", r"\[fields\] may name time, "),
+        ("[fields]\ntime = 3", "fields.time must be a path or a list of paths, got 3"),
+        ("time_unit = 'days'", "time_unit must be one of s, ms, us, ns, got 'days'"),
+        ("block_size = 0", "block_size must be a whole number, 1 to 65536, got 0"),
+        ("bytes_per_token = true", "bytes_per_token must be a number, 0.25 to 256, got True"),
+        ("bytes_per_token = inf", "bytes_per_token must be a number, 0.25 to 256, got inf"),
+        ("bytes_per_token = 1e300", "bytes_per_token must be a number, 0.25 to 256, got 1e\\+300"),
+        ("block_size = 65_537", "block_size must be a whole number, 1 to 65536, got 65537"),
+        ("cached_apart = 1", "cached_apart must be true or false, got 1"),
+        ("block_size = 8.5", "block_size must be a whole number, 1 to 65536, got 8.5"),
+        ("reorder_s = nan", "reorder_s must be a number, 0 to 1000000000, got nan"),
+        ("time_unit = ['s']", r"time_unit must be one of s, ms, us, ns, got \['s'\]"),
+        ("duration_unit = {}", "duration_unit must be one of s, ms, us, ns, got {}"),
+        ("fields = 3", r"\[fields\] may name time, .*, got 3"),
+        ("= 3", "cannot read a field map"),
+    ],
+)
+def test_bad_field_maps_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "map.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        FieldMap.read(tmp_path / "map.toml")
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_paths_are_tried_in_the_order_given_in_every_row(tmp_path: Path, *, early: bool) -> None:
+    """A row where only a later path leads to something changes nothing for the rows behind it."""
+    rows = [{"ts": at, "created": 5, "chat": "a", "sid": f"u{at}", "token_ids": [1] * 40} for at in range(10, 14)]
+    if early:
+        rows.insert(0, {"created": 9, "chat": "", "sid": "z", "token_ids": [1] * 40})
+    layout = FieldMap.from_table({"fields": {"time": ["ts", "created"], "session": ["chat", "sid"]}})
+    requests = read(write(tmp_path / "t.jsonl", rows), Options(fields=layout))
+    assert [request.session for request in requests] == ["z"] * early + ["a"] * 4
+    assert requests[-1].arrival_s == 3 + early
+
+
+def test_a_body_that_is_no_json_has_no_fields(tmp_path: Path) -> None:
+    rows = [{"time": 1, "request_body": "{broken", "prompt": "hello there"}]
+    (request,) = read(write(tmp_path / "t.jsonl", rows))
+    assert request.prompt_tokens == 3
+
+
+def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> None:
+    log, fields = tmp_path / "log.jsonl", tmp_path / "map.toml"
+    log.write_text("\n".join(json.dumps({"t": 10 + at, "prompt": f"{at} " * 60, "latency": 2}) for at in range(5)))
+    for path, said in (("latency", ()), ("latencyy", ("latencyy",))):
+        fields.write_text(f'time_unit = "s"\n[fields]\nend_time = "t"\nduration = "{path}"\n')
+        notes = read_trace(log, Options(fields=FieldMap.read(fields))).notes
+        told = [note for note in notes if "where the field map says" in note]
+        assert [note.rpartition(": ")[2] for note in told] == list(said)
+        assert all(note.startswith("none of the first 5 requests has duration") for note in told)

@@ -1,0 +1,216 @@
+"""Gateway logs in their plain forms: messages, text and token ids, sessions, and rows that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from logs import chat_rows, read, write
+
+from prefixroute.errors import ConfigError, TraceError
+from prefixroute.hashing import hash_blocks
+from prefixroute.messages import MEDIA_TOKENS, canonical
+from prefixroute.types import Namespace
+from prefixroute.workload import FieldMap, Options, read_trace
+
+
+def test_messages_share_their_prefix_and_the_answer(tmp_path: Path) -> None:
+    workload = read_trace(write(tmp_path / "gateway.jsonl", chat_rows()))
+    first, other, second = workload.requests()
+    assert [first.arrival_s, other.arrival_s, second.arrival_s] == [0, 2, 9.5]
+    assert (second.prompt.array[: len(first.context)] == first.context.array).all()
+    assert len(first.context) > len(first.prompt)
+    shared = int((first.prompt.array[: len(other.prompt)] == other.prompt.array[: len(first.prompt)]).sum())
+    assert shared * 16 == pytest.approx(1_120 / 4, abs=30)
+    assert first.session == second.session != other.session
+    assert any("sessions are inferred" in note for note in workload.notes)
+    assert any("window of 600 s" in note for note in workload.notes)
+
+
+def test_messages_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:
+    row = {key: value for key, value in chat_rows()[0].items() if key != "response"}
+    (request,) = read(write(tmp_path / "g.jsonl", [{**row, "tools": [{"name": "t"}]}]))
+    text = canonical(row["messages"], [{"name": "t"}])
+    assert request.prompt == hash_blocks(text, 16, Namespace(model="m"))
+
+
+def test_models_share_nothing(tmp_path: Path) -> None:
+    rows = [{**chat_rows()[0], "model": name} for name in ("a", "b")]
+    first, second = read(write(tmp_path / "g.jsonl", rows))
+    assert not set(first.prompt.array.tolist()) & set(second.prompt.array.tolist())
+    assert [first.model, second.model] == ["a", "b"]
+
+
+def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
+    row = chat_rows()[1]
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 200_000}}]}
+    other = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 199_999 + "B"}}]}
+    rows = [
+        {**row, "tools": [{"name": "search"}]},
+        {**row, "messages": [image]},
+        {**row, "messages": [image]},
+        {**row, "messages": [other]},
+    ]
+    tools, first, same, changed = read(write(tmp_path / "g.jsonl", rows))
+    assert tools.prompt.array[0] != read(write(tmp_path / "p.jsonl", [row]))[0].prompt.array[0]
+    assert first.prompt_tokens == pytest.approx(MEDIA_TOKENS, abs=5)
+    assert first.prompt == same.prompt != changed.prompt
+    assert {item.name for item in read_trace(tmp_path / "g.jsonl").assumptions} == {
+        "bytes_per_token",
+        "media_tokens",
+        "output_tokens",
+    }
+    assert {item.name for item in read_trace(tmp_path / "p.jsonl").assumptions} == {"bytes_per_token", "output_tokens"}
+
+
+def test_blocks_that_no_index_takes_name_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "g.jsonl", [{"time": 1, "prompt": "word " * 40}])
+    dense = Options(block_size=65_536, fields=FieldMap(bytes_per_token=256))
+    with pytest.raises(TraceError, match=r"g\.jsonl:1: a block of 65536 tokens at 256 bytes a token must have 262144"):
+        read_trace(tmp_path / "g.jsonl", dense)
+    with pytest.raises(ConfigError, match="block_size must be at least 1 and at most 65536, got 70000"):
+        read_trace(tmp_path / "g.jsonl", Options(block_size=70_000))
+    rows = [{"timestamp": 0, "input_length": 100_000, "output_length": 1, "hash_ids": [1]}]
+    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids for 100000 tokens fit no block size .* up to 65536"):
+        read_trace(write(tmp_path / "m.jsonl", rows))
+
+
+def test_token_ids_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:
+    ids, answer = list(range(100)), list(range(500, 540))
+    row = {"timestamp": 3.0, "model": "m", "token_ids": ids, "output_token_ids": answer, "session_id": "s"}
+    (request,) = read(write(tmp_path / "t.jsonl", [row]), Options(block_size=8))
+    namespace = Namespace(model="m")
+    assert request.prompt == hash_blocks(np.array(ids), 8, namespace)
+    assert request.context == hash_blocks(np.array(ids + answer[:-1]), 8, namespace)
+    assert (request.prompt_tokens, request.output_tokens, request.session) == (100, 40, "s")
+
+
+def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
+    ends = [(40, 30.0), (41, 1.0), (45, 44.0), (50, 2.0)]
+    rows = [{"end": end, "took": took, "token_ids": [1] * 40, "session": str(end)} for end, took in ends]
+    layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}, "reorder_s": 60})
+    requests = read(write(tmp_path / "done.jsonl", rows), Options(fields=layout))
+    assert [request.arrival_s for request in requests] == [0, 9, 39, 47]
+    assert [request.session for request in requests] == ["45", "40", "41", "50"]
+    with pytest.raises(TraceError, match=r"done\.jsonl:3: time goes back .*; rows may be 5 s out of order"):
+        read_trace(tmp_path / "done.jsonl", Options(fields=layout, reorder_s=5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"messages": {"text": "hello"}}, "messages must be a list or a text, got {'text': 'hello'}"),
+        ({"messages": ["hello"]}, "message 0 must be a mapping with a role, got 'hello'"),
+        (
+            {"messages": None},
+            "no prompt: looked for token_ids, messages, prompt, as in messages, .*; a field map names another",
+        ),
+        ({"messages": []}, "no prompt: looked for"),
+        ({"messages": None, "token_ids": [], "prompt": ""}, "no prompt: looked for"),
+        ({"timestamp": None}, "no time: looked for timestamp, time"),
+        ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),
+        ({"timestamp": [1]}, r"time must be a number, -2\*\*63 to 2\*\*63, got \[1\]"),
+        ({"response": {"usage": {"prompt_tokens": -4}}}, "prompt_tokens must be a whole number, 0 or more, got -4"),
+        ({"model": {"name": "m"}}, "model must be text, got {'name': 'm'}"),
+        ({"token_ids": [1, 2, -3]}, "2"),
+        ({"token_ids": "abc"}, "token ids must be a list, got 'abc'"),
+        ({"token_ids": [1, "b"]}, ""),
+        ({"token_ids": [1] * 20, "output_token_ids": {"a": 1}}, "output token ids must be a list"),
+        ({"messages": None, "prompt": {"a": 1}}, "prompt must be text or a list of token ids"),
+    ],
+)
+def test_bad_gateway_rows_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows = [*chat_rows(), {**chat_rows()[2], **change}]
+    with pytest.raises(TraceError, match=rf"g\.jsonl:4: .*{message}"):
+        read_trace(write(tmp_path / "g.jsonl", rows))
+
+
+def test_sessions_are_inferred_by_extension_and_only_once_each(tmp_path: Path) -> None:
+    def row(*ids: int) -> dict[str, Any]:
+        return {"timestamp": 0, "input_length": 512 * len(ids), "output_length": 1, "hash_ids": list(ids)}
+
+    path = write(tmp_path / "m.jsonl", [row(0), row(0, 1), row(0, 1, 2), row(0, 1, 3), row(0, 9), row(0, 1, 2, 4)])
+    workload = read_trace(path)
+    sessions = [request.session for request in workload.requests()]
+    assert sessions[0] is None
+    assert sessions[1] == sessions[2] == sessions[5]
+    assert len({*sessions}) == 4
+    assert "sessions are inferred" in workload.notes[-1]
+    assert {request.session for request in read(path, Options(infer_sessions=False))} == {None}
+
+
+@pytest.mark.parametrize(
+    ("keyed", "inferred", "note"),
+    [
+        (0, True, None),
+        (1, True, "1 of the first 20 requests have a session key, which they keep"),
+        (2, True, "2 of the first 20 requests have a session key"),
+        (3, False, "17 of the first 20 requests carry no session key"),
+        (19, False, "1 of the first 20 requests carry no session key"),
+        (20, False, None),
+    ],
+)
+@pytest.mark.parametrize("empty", [{}, {"session": ""}, {"session": None}], ids=["none", "empty", "null"])
+def test_sessions_are_inferred_where_nearly_all_requests_have_no_key(
+    tmp_path: Path, keyed: int, inferred: bool, note: str | None, empty: dict[str, Any]
+) -> None:
+    rows = [{"time": at, "token_ids": [at] * 40, **({"session": "mine"} if at < keyed else empty)} for at in range(20)]
+    workload = read_trace(write(tmp_path / "t.jsonl", rows))
+    sessions = [request.session for request in workload.requests()]
+    assert sessions[:keyed] == ["mine"] * keyed
+    assert len(set(sessions[keyed:])) == (20 - keyed if inferred else min(1, 20 - keyed))
+    said = " ".join(workload.notes)
+    assert ("are inferred, a prompt" in said) == inferred
+    assert ("no session key: sessions are inferred" in said) == (keyed == 0)
+    assert ("session key" in said.replace("no session key: ", "")) == (note is not None)
+    assert note is None or note in said
+
+
+def test_bytes_a_token_as_given_and_prompts_of_plain_text_or_ids(tmp_path: Path) -> None:
+    rows = [
+        {"time": 1, "prompt": "word " * 200, "user": 7},
+        {"time": 2, "prompt": [1, 2, 3, 4], "completion_tokens": 9.0},
+        {"time": 3, "prompt": "word " * 200, "response": {"content": "word " * 40}},
+    ]
+    workload = read_trace(write(tmp_path / "t.jsonl", rows), Options(fields=FieldMap(bytes_per_token=5.0)))
+    text, ids, again = workload.requests()
+    assert {item.name: (item.value, item.assumed) for item in workload.assumptions} == {"bytes_per_token": (5.0, False)}
+    assert (text.prompt_tokens, text.tenant, text.output_tokens) == (200, "7", 0)
+    assert (ids.prompt_tokens, ids.output_tokens) == (4, 9)
+    assert again.prompt == text.prompt
+    assert again.output_tokens == pytest.approx(44, abs=2)
+
+
+def test_tool_calls_and_odd_content_are_part_of_the_text(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f" * 80}}]}
+    tail = [call, {"role": "tool", "tool_call_id": "1", "content": {"rows": [1, 2]}}, {"content": ["a", 5]}]
+    base = {"time": 1, "messages": [{"role": "user", "content": "x" * 200}, *tail]}
+    other = {
+        **base,
+        "messages": [
+            base["messages"][0],
+            {**call, "tool_calls": [{"id": "1", "function": {"name": "g" * 80}}]},
+            *tail[1:],
+        ],
+    }
+    first, second = read(write(tmp_path / "t.jsonl", [base, other]))
+    assert first.prompt.array[0] == second.prompt.array[0]
+    assert first.prompt.array[-1] != second.prompt.array[-1]
+
+
+def test_what_a_log_leaves_out_of_answers_is_said_and_their_length_assumed(tmp_path: Path) -> None:
+    said = {"timestamp": 1, "messages": [{"role": "user", "content": "hello " * 40}]}
+    answer = {"choices": [{"message": {"role": "assistant", "content": "good day " * 20}}]}
+    logs = {
+        "neither": [said],
+        "lengths": [{**said, "usage": {"prompt_tokens": 60, "completion_tokens": 45}}],
+        "answers": [{**said, "response": answer}],
+    }
+    traces = {name: read_trace(write(tmp_path / f"{name}.jsonl", rows)) for name, rows in logs.items()}
+    assumed = {name: {item.name for item in trace.assumptions if item.assumed} for name, trace in traces.items()}
+    assert {name for name, figures in assumed.items() if "output_tokens" in figures} == {"neither"}
+    noted = {name for name, trace in traces.items() if "answers are not in the log" in " ".join(trace.notes)}
+    assert noted == {"neither", "lengths"}
+    assert next(traces["answers"].requests()).output_tokens > 0
