@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import prefixroute as pr
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -23,8 +26,26 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = list(range(4_000))
 
 
-async def open_stream(replica: str, _tokens: list[int]) -> AsyncIterator[str]:
-    for chunk in (replica, "!", "\n"):
+@dataclass(frozen=True)
+class Usage:
+    output: list[int]
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    text: str
+    usage: Usage | None = None
+
+
+DEAD: set[str] = set()
+"""Replicas that refuse connections."""
+
+
+async def open_stream(replica: str, _tokens: list[int]) -> AsyncIterator[Chunk]:
+    if replica in DEAD:
+        raise ConnectionRefusedError(replica)
+    for chunk in (Chunk(replica), Chunk("!"), Chunk("", Usage([7] * 100, 0))):
         await asyncio.sleep(0)
         yield chunk
 
@@ -45,18 +66,31 @@ def test_every_block_runs(page: str) -> None:
     run_blocks(page)
 
 
-def test_the_relay_of_the_readme_streams_and_keeps_a_conversation_together() -> None:
-    namespace = run_blocks("README.md")
+@pytest.mark.parametrize("page", ["README.md", "docs/embedding.md"])
+def test_the_relay_streams_retries_before_the_first_chunk_and_reports(page: str) -> None:
+    namespace = run_blocks(page)
+    router = namespace["router"] = pr.Router(["x", "y"])
 
-    async def relay() -> list[str]:
-        return [chunk async for chunk in namespace["relay"](PROMPT, "chat-17")]
+    def ask(session: str) -> list[str]:
+        async def relay() -> list[str]:
+            return [chunk.text async for chunk in namespace["relay"](PROMPT, session)]
 
-    first, second = asyncio.run(relay()), asyncio.run(relay())
-    assert first == second
-    assert first[1:] == ["!", "\n"]
-    decision = namespace["router"].choose(PROMPT, session="chat-17")
+        return asyncio.run(relay())
+
+    first, second = ask("chat-17"), ask("chat-17")
+    assert first == second == [first[0], "!", ""]
+    decision = router.choose([*PROMPT, *[7] * 100], session="chat-17")
     assert decision.replica == first[0]
-    assert decision.hit_tokens == 3_984
+    assert decision.hit_tokens == 4_096  # prompt and output, in whole blocks
+    DEAD.add(first[0])
+    try:
+        assert ask("chat-17")[0] != first[0]
+    finally:
+        DEAD.clear()
+    counts = router.stats()["counts"]
+    assert counts["finished"] == 3
+    assert counts["retried"] == 1
+    assert router.stats()["unreported_requests"] == 0
 
 
 def test_links_lead_somewhere() -> None:

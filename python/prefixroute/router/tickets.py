@@ -66,6 +66,11 @@ class Ticket:
         """Whether the request is still in flight."""
         return self.attempt.open
 
+    @property
+    def started(self) -> bool:
+        """Whether the replica has begun to answer: from then on a retry would send a part of the answer twice."""
+        return self.attempt.started
+
     def first_token(self, *, now: float | None = None) -> None:
         """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive.
 
