@@ -89,7 +89,7 @@ def test_the_relay_streams_retries_before_the_first_chunk_and_reports(page: str)
         DEAD.clear()
     counts = router.stats()["counts"]
     assert counts["finished"] == 3
-    assert counts["retried"] == 1
+    assert counts["aborted"] == 1
     assert router.stats()["unreported_requests"] == 0
 
 
