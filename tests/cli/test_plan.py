@@ -148,7 +148,7 @@ def test_the_same_answer_twice_is_the_same_bytes(prefixroute: Prefixroute) -> No
         (("openai", "--users", 0), "users must be at least 1"),
         (("openai", "--limit", -3), "limit must be above 0"),
         (("gemini", "--model", "claude-sonnet-5-5"), "plans for stored"),
-        (("gemini", "--hours", 0), "hours must be above 0"),
+        (("gemini", "--hours", 0), "hours must be at least 0.0166667"),
         (("compare", "chat", "--models", "x"), "no prices for the model 'x'"),
         (("compare", "chat,requests=100", "--requests-per-day", "nan"), "requests_per_day"),
         (("nobody",), "commands: anthropic, openai, gemini, compare"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from prefixroute import ConfigError
+from prefixroute import ConfigError, hash_blocks
 from prefixroute.providers import Account, Usage, diagnosis_of, find_model
 
 FORMS = {
@@ -202,3 +202,11 @@ def test_memory_is_bounded() -> None:
 def test_mistakes(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         account().add(claude_usage(0, 1), **({"prompt": PROMPT} | given))  # type: ignore[arg-type]
+
+
+def test_hashes_of_another_block_size_count_their_own_tokens() -> None:
+    book = account()
+    hashed = hash_blocks(list(range(3_600)), 64)
+    book.add(claude_usage(0, 3_590), prompt=hashed, started_s=0.0)
+    assert book.add(claude_usage(3_584, 6), prompt=hashed, started_s=10.0).reason == ""
+    assert book.add(claude_usage(0, 3_590), prompt=hashed, started_s=400.0).expected_tokens == 3_584

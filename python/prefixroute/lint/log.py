@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from prefixroute.workload.readers.reading import Reading
 
 MOST_ROWS = 20_000
 """Rows whose bodies are looked at; what is wrong with prompts shows in the first."""
+MOST_BYTES = 256 * 1024 * 1024
+"""Bytes of different texts that are held; rows after that are not looked at."""
 _BODIES = ("", "request.", "body.", "request.body.")
 _ROUTING = {
     "key": tuple(f"{body}prompt_cache_key" for body in _BODIES),
@@ -50,18 +53,27 @@ def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int 
     layout = FieldMap() if fields is None else fields
     finder = Finder({**DEFAULT_PATHS, **layout.paths, **_ROUTING})
     entries: list[Entry] = []
+    texts: dict[str, str] = {}
+    held = 0
     try:
         for number, row in enumerate(read_rows(log_files(path)[0], Reading(skip_bad=most))):
-            if number >= most:
+            if number >= most or held > MOST_BYTES:
                 break
             finder.take(row.fields)
             entry = _entry(finder, row.line, layout)
-            if entry is not None:
-                entries.append(entry)
+            if entry is None:
+                continue
+            held += sum(len(block.text) for block in entry.prompt.blocks if block.text not in texts)
+            entries.append(entry._replace(prompt=_shared(entry.prompt, texts)))
     except TraceError:
         # The reader of traces has read the file before and says what is wrong with it; what came before counts.
         return entries
     return entries
+
+
+def _shared(prompt: Prompt, texts: dict[str, str]) -> Prompt:
+    """Return the prompt with texts that earlier prompts have too held once: turns repeat all that was said before."""
+    return Prompt(tuple(replace(block, text=texts.setdefault(block.text, block.text)) for block in prompt.blocks))
 
 
 def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:

@@ -55,7 +55,12 @@ class Prompt:
         for name in ("system", "instructions"):
             blocks += [_block(f"{name}[{at}]", part) for at, part in enumerate(_listed(body.get(name)))]
         name = "messages" if body.get("messages") is not None else "input"
-        for at, message in enumerate(_listed(body.get(name))):
+        messages = body.get(name)
+        if messages is not None and not isinstance(messages, (list, tuple, str)):
+            raise ConfigError(f"{name} must be a list or a text, got {messages!r:.80}")
+        for at, message in enumerate(_listed(messages)):
+            if not isinstance(message, (Mapping, str)):
+                raise ConfigError(f"{name}[{at}] must be a mapping or a text, got {message!r:.80}")
             blocks += _message(f"{name}[{at}]", message)
         if not blocks:
             raise ConfigError(f"a request must have messages, tools or a system prompt, got {sorted(map(str, body))}")

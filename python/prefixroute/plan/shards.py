@@ -20,6 +20,9 @@ SIMULATED = 20_000
 """Requests of one simulation unless given; a minute of 1,000 requests is the most that is run through fewer than 20 times."""
 MOST_SIMULATED = 2_000_000
 MOST_USERS = 1_000_000
+MOST_TOKENS = 10**9
+MOVED_USERS = 10_000
+"""Users whose moves are counted; a share of so many is within a point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class Load:
             check_float("the sum of all users' shares", sum(self.users.values()), 0, above=True)
         else:
             check_int("users", self.users, 1, MOST_USERS)
-        check_int("shared_tokens", self.shared_tokens, 1)
+        check_int("shared_tokens", self.shared_tokens, 1, MOST_TOKENS)
         for name in ("user_tokens", "own_tokens"):
-            check_int(name, getattr(self, name), 0)
+            check_int(name, getattr(self, name), 0, MOST_TOKENS)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -167,7 +170,7 @@ def plan_shards(
     over = sorted((one for one in heavy if one[1] > most), key=lambda one: -one[1])
     assumed = limit is None and (known is None or "key_requests_per_minute" in used.assumed)
     return ShardPlan(
-        model.id, most, assumed, wanted, tuple(rows), tuple(over), moved(list(load.shares), wanted, wanted + 1),
+        model.id, most, assumed, wanted, tuple(rows), tuple(over), moved(list(load.shares)[:MOVED_USERS], wanted, wanted + 1),
         used.promised, used.note,
     )  # fmt: skip
 
@@ -194,7 +197,7 @@ def simulate_shards(
     users = list(shares)
     times = np.cumsum(rng.exponential(MINUTE_S / load.requests_per_minute, requests))
     who = rng.choice(len(users), size=requests, p=list(shares.values()))
-    keys = [shard_of(user, shards) for user in users]
+    keys = {number: shard_of(users[number], shards) for number in np.unique(who).tolist()}
     recent: dict[int, deque[float]] = {}
     seen: dict[tuple[object, ...], float] = {}
     warm = min(lifetime_s, float(times[-1]) / 2)

@@ -85,7 +85,7 @@ def plan_storage(
         model: prices and rules; it needs a mode of kind ``stored``.
         shared_tokens: of the prefix.
         uses_per_hour: rate, above 0.
-        hours: how long an object lives before it is written anew.
+        hours: how long an object lives before it is written anew, a minute or more.
         miss_probability: that implicit caching misses a live entry.
         tier: service tier of the requests; storage costs the standard price.
 
@@ -94,7 +94,7 @@ def plan_storage(
     """
     check_int("shared_tokens", shared_tokens, 1, 10**9)
     check_float("uses_per_hour", uses_per_hour, 0, 1e12, above=True)
-    check_float("hours", hours, 0, 1e6, above=True)
+    check_float("hours", hours, 1 / 60, 1e6)
     check_float("miss_probability", miss_probability, 0, 1)
     if not any(mode.kind == "stored" for mode in model.modes):
         raise ConfigError(f"{model.id} has no stored cache objects; models of gemini and vertex do")

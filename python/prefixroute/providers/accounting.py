@@ -174,15 +174,15 @@ class Account:
     def _judge(self, verdict: Verdict, call: _Call) -> Verdict:
         usage, hashes = verdict.usage, call.prompt.array.tolist()
         # The log's own count of tokens stands; blocks of text only say which share of it is in common.
-        scale = usage.prompt_tokens / max(1, call.prompt.token_count)
+        block = call.prompt.block_size * usage.prompt_tokens / max(1, call.prompt.token_count)
         depths = {name: one.depth(hashes) for name, one in self._spaces.items()}
         known = max(depths.values(), default=0)
         before = [] if call.session is None else self._before.get(call.session, [])
         common = _common(before, hashes)
         deepest = max(known, len(before) if 0 < common < len(before) else 0)
-        expected = min(usage.prompt_tokens, round(deepest * BLOCK_TOKENS * scale))
+        expected = min(usage.prompt_tokens, round(deepest * block))
         lost = expected - usage.read_tokens
-        slack = 2 * BLOCK_TOKENS * scale + (self._model.mode().increment_tokens or 0)
+        slack = 2 * block + (self._model.mode().increment_tokens or 0)
         if lost <= slack:
             return Verdict(verdict.id, usage, verdict.usd, expected)
         told, position = call.told, None
@@ -195,7 +195,7 @@ class Account:
             parted = common if 0 < common < len(before) else known
             # Where prompts part, an entry that ends behind that place cannot be hit, however live it is.
             if reason in (CHANGED, UNKNOWN) and parted < len(hashes):
-                reason, position = CHANGED, round(parted * BLOCK_TOKENS * scale)
+                reason, position = CHANGED, round(parted * block)
         ideal = ideal_usd(usage, expected, self._model, self._lifetime.name)
         lost_usd = max(0.0, verdict.usd - ideal)
         return Verdict(verdict.id, usage, verdict.usd, expected, lost, lost_usd, reason, told is not None, position)
