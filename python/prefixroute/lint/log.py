@@ -13,6 +13,7 @@ from prefixroute.errors import PrefixRouteError, TraceError
 from prefixroute.plan.prompts import Prompt
 from prefixroute.workload import FieldMap, log_files
 from prefixroute.workload.readers.fields import Finder, seconds_of, unit_of
+from prefixroute.workload.readers.kinds import other_kind
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
@@ -60,7 +61,7 @@ def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int 
             if number >= most or held > MOST_BYTES:
                 break
             finder.take(row.fields)
-            entry = _entry(finder, row.line, layout)
+            entry = None if other_kind(row.fields, finder.follow) else _entry(finder, row.line, layout)
             if entry is None:
                 continue
             held += sum(len(block.text) for block in entry.prompt.blocks if block.text not in texts)
