@@ -3,7 +3,8 @@
 Claude: entries at marks, readable once the response that writes them has begun, a lifetime from the start of the request
 that wrote or last read them, a minimum size, a look-back of 20 blocks, one cache for each workspace. OpenAI before
 GPT-5.6: prefixes in steps of 128 tokens from 1,024 on, at the machine that the head's hash and `prompt_cache_key` name; above
-15 requests a minute for such a pair, further ones go to the next machine.
+15 requests a minute for such a pair, further ones go to the next machine. From GPT-5.6 on: entries at exact breakpoints, one of
+them implicit at the end of the input, for 30 minutes or 12 hours.
 """
 
 from __future__ import annotations
@@ -156,3 +157,64 @@ class OpenAICache:
                 turn.fresh.append(machine[name])
         turn.input = total - turn.read
         return turn
+
+
+@dataclass
+class BreakpointCache:
+    """Exact breakpoints behind a routing key, see the module."""
+
+    clock: Callable[[], float]
+    minimum: int = 1_024
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def meet(self, body: dict[str, Any]) -> Turn:
+        """Look a request of the Responses API up, and write what its breakpoints say."""
+        options, now = body.get("prompt_cache_options") or {}, self.clock()
+        default, explicit = options.get("ttl", "30m"), options.get("mode") == "explicit"
+        key = digest(body["model"], body.get("prompt_cache_key"), body.get("tools"))
+        chain, ends, marks, total = [], [], {}, 0
+        for at, (block, mark) in enumerate(input_blocks(body)):
+            key = digest(key, block)
+            total += tokens_of(json.dumps(block))
+            chain.append(key)
+            ends.append(total)
+            if mark is not None:
+                marks[at] = mark.get("ttl", default)
+        written = dict(list(marks.items())[-4 if explicit else -3 :])
+        if not explicit and chain:
+            written[len(chain) - 1] = default
+        read = 0
+        for at in range(len(chain) - 1, -1, -1):
+            entry = self.entries.get(chain[at])
+            if entry is not None and entry.readable and entry.expires_s > now:
+                entry.expires_s = now + LIFETIMES[entry.lifetime]
+                read = entry.tokens
+                break
+        turn, done = Turn(total, read), read
+        for at, lifetime in sorted(written.items()):
+            if ends[at] <= done or ends[at] < self.minimum:
+                continue
+            turn.write[lifetime] = turn.write.get(lifetime, 0) + ends[at] - done
+            done = ends[at]
+            entry = Entry(ends[at], lifetime, now + LIFETIMES[lifetime])
+            self.entries[chain[at]] = entry
+            turn.fresh.append(entry)
+        turn.input = total - done
+        return turn
+
+
+LIFETIMES = {one.name: one.seconds for one in find_provider("openai").model("gpt-5.6").mode().lifetimes}
+
+
+def input_blocks(body: dict[str, Any]) -> list[tuple[Any, dict[str, Any] | None]]:
+    """Return each block of a request of the Responses API without its breakpoint, and the breakpoint."""
+    items = body.get("input") or []
+    units: list[tuple[Any, Any]] = (
+        [("instructions", {"text": body["instructions"]})] if body.get("instructions") else []
+    )
+    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
+        content = item.get("content")
+        blocks = [{"type": "input_text", "text": content}] if isinstance(content, str) else content or [item]
+        units += [(item.get("role"), block) for block in blocks]
+    mark = "prompt_cache_breakpoint"
+    return [([role, {name: block[name] for name in block if name != mark}], block.get(mark)) for role, block in units]

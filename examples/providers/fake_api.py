@@ -1,4 +1,4 @@
-"""A local server that speaks the Messages API of Claude and OpenAI's chat completions, with caches as documented.
+"""A local server of Claude's Messages API and OpenAI's chat completions and Responses, with caches as documented.
 
     python -m examples.providers.fake_api --port 8010
     ANTHROPIC_BASE_URL=http://127.0.0.1:8010 OPENAI_BASE_URL=http://127.0.0.1:8010/v1 python your_program.py
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from examples.providers.caches import ClaudeCache, OpenAICache, Turn
+from examples.providers.caches import BreakpointCache, ClaudeCache, OpenAICache, Turn
 
 WORDS = ("All", " is", " well", ".")
 
@@ -33,7 +33,7 @@ class FakeAPI:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, ttft_s: float = 0.01) -> None:
         """Start with empty caches."""
-        self.claude, self.openai = ClaudeCache(clock), OpenAICache(clock)
+        self.claude, self.openai, self.breakpoints = ClaudeCache(clock), OpenAICache(clock), BreakpointCache(clock)
         self.ttft_s = ttft_s
         self.failing = 0
         self.requests = 0
@@ -41,6 +41,7 @@ class FakeAPI:
             routes=[
                 Route("/v1/messages", self.messages, methods=["POST"]),
                 Route("/v1/chat/completions", self.completions, methods=["POST"]),
+                Route("/v1/responses", self.responses, methods=["POST"]),
             ]
         )
 
@@ -69,6 +70,18 @@ class FakeAPI:
             return StreamingResponse(_claude_events(message, words), media_type="text/event-stream")
         return JSONResponse(message)
 
+    async def responses(self, request: Request) -> Response:
+        """Answer a request of the Responses API, by the rules of GPT-5.6 and later; a prewarming one without output."""
+        body = await request.json()
+        if self.refused():
+            return JSONResponse({"error": {"message": "told to", "type": "server_error"}}, 500)
+        turn = self.breakpoints.meet(body)
+        words = () if (body.get("prompt_cache_options") or {}).get("prewarm") else WORDS
+        answer = _response(self.requests, body, turn, words)
+        await asyncio.sleep(self.ttft_s)
+        turn.begin()
+        return JSONResponse(answer)
+
     async def completions(self, request: Request) -> Response:
         """Answer a request for a chat completion."""
         body = await request.json()
@@ -89,6 +102,36 @@ class FakeAPI:
             return StreamingResponse(_openai_events(head, usage), media_type="text/event-stream")
         choice = {"index": 0, "message": {"role": "assistant", "content": "".join(WORDS)}, "finish_reason": "stop"}
         return JSONResponse({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+def _response(number: int, body: dict[str, Any], turn: Turn, words: tuple[str, ...]) -> dict[str, Any]:
+    total = turn.input + turn.read + sum(turn.write.values())
+    details = {
+        "cached_tokens": turn.read,
+        "cache_write_tokens": sum(turn.write.values()),
+        "cache_write_tokens_details": {f"ttl_{name}_tokens": turn.write.get(name, 0) for name in ("30m", "12h")},
+    }
+    text = {"type": "output_text", "text": "".join(words), "annotations": []}
+    output = {"type": "message", "id": f"out_{number}", "role": "assistant", "status": "completed", "content": [text]}
+    usage = {
+        "input_tokens": total,
+        "input_tokens_details": details,
+        "output_tokens": len(words),
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": total + len(words),
+    }
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 0,
+        "model": body["model"],
+        "status": "completed",
+        "output": [output] if words else [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": usage,
+    }
 
 
 def _message(number: int, body: dict[str, Any], turn: Turn, words: tuple[str, ...]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from examples.providers.fake_api import FakeAPI, serving
 from prefixroute.providers import Account, find_model, shards_for
 
 MODEL = "gpt-5"
-PER_MINUTE, LIMIT, MINUTES = 120, 15, 3
+PER_MINUTE, LIMIT, MINUTES = 120, 15, 2
 USERS = [f"user-{number}" for number in range(PER_MINUTE // 2)]
 SYSTEM = "Answer politely. " * 300
 

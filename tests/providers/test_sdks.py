@@ -41,6 +41,7 @@ def api(served: tuple[FakeAPI, Clock, str]) -> tuple[FakeAPI, Clock, str]:
     served[0].claude.entries.clear()
     served[0].openai.machines.clear()
     served[0].openai.recent.clear()
+    served[0].breakpoints.entries.clear()
     served[0].failing = 0
     return served
 
@@ -237,5 +238,35 @@ def test_openai_usage_and_one_key_for_each_machine(api: tuple[FakeAPI, Clock, st
             calls = [partial(stream, number) for number in range(5)]
             answers = await fan_out(calls[0], calls[1:], started=begun)
             assert [usage.read_tokens > 0 for usage in answers] == [False] + [True] * 4
+
+    run(call)
+
+
+def test_exact_breakpoints_lifetimes_and_prewarming_of_the_responses_api(api: tuple[FakeAPI, Clock, str]) -> None:
+    marked = {"type": "input_text", "text": DOCUMENT, "prompt_cache_breakpoint": {"mode": "explicit"}}
+
+    async def call() -> None:
+        async with AsyncOpenAI(api_key="k", base_url=f"{api[2]}/v1", max_retries=0) as client:
+
+            async def one(question: str, **options: object) -> Usage:
+                content = [marked, {"type": "input_text", "text": question}]
+                response = await client.responses.create(
+                    model="gpt-5.6",
+                    input=[{"role": "user", "content": content}],
+                    extra_body={"prompt_cache_options": {"mode": "explicit", **options}},
+                )
+                assert bool(response.output) is not bool(options.get("prewarm"))
+                return Usage.of(response)
+
+            warm = await one("-", prewarm=True, ttl="12h")
+            assert warm.write_tokens == {"12h": warm.written}
+            assert warm.written > 3_500
+            assert (await one("Why?")).read_tokens == warm.written
+            api[1].now += 40_000
+            assert (await one("How?")).read_tokens == warm.written
+            api[1].now += 43_201
+            late = await one("How?")
+            assert (late.read_tokens, late.write_tokens) == (0, {"30m": warm.written})
+            assert late.usd(find_model("gpt-5.6")) < warm.usd(find_model("gpt-5.6"))
 
     run(call)

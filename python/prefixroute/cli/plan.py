@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,9 +38,11 @@ from prefixroute.cli.plan_options import (
     described,
 )
 from prefixroute.errors import ConfigError
-from prefixroute.plan.breakpoints import place_breakpoints
+from prefixroute.lint import read_entries
+from prefixroute.plan.breakpoints import MOST_PROMPTS, place_breakpoints
 from prefixroute.plan.burst import Calls, figures_assumed, plan_batch, plan_burst
 from prefixroute.plan.lifetimes import lifetimes_by_rate
+from prefixroute.plan.prompts import Prompt
 from prefixroute.plan.shards import LIMIT, Load, plan_shards
 from prefixroute.plan.storage import plan_storage
 from prefixroute.plan.traffic import plan_trace
@@ -57,9 +59,7 @@ from prefixroute.report.plans import (
     trace_sections,
 )
 from prefixroute.sim.grid import open_source
-from prefixroute.workload import Workload, log_files
-from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload import Workload
 
 ANTHROPIC_EXAMPLE = "Example: prefixroute plan anthropic --requests 10 --shared-tokens 20000"
 OPENAI_EXAMPLE = "Example: prefixroute plan openai --per-minute 120 --users 1000"
@@ -90,7 +90,9 @@ def anthropic(  # noqa: PLR0917
     prompts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.jsonl", help="Request bodies, one a line: where breakpoints belong.", rich_help_panel=TRAFFIC
+            metavar="FILE.jsonl",
+            help="A log or request bodies, one a line: where breakpoints belong.",
+            rich_help_panel=TRAFFIC,
         ),
     ] = None,
     *,
@@ -112,7 +114,7 @@ def anthropic(  # noqa: PLR0917
         number = REQUESTS if requests is None else arguments.count(requests, what="--requests")
         answer.assumptions += defaults(("requests", number, requests), ("shared_tokens", shared, shared_tokens))
         calls = Calls(number, shared, own_tokens, output_tokens, workspaces, miss_probability)
-        burst = plan_burst(found, calls, lifetime=lifetime, speed=pace.speed)
+        burst = plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed)
         answer.add("burst", burst.to_dict(), burst_section(burst))
         answer.assumptions += burst.assumptions
         if any(price.tier == BATCH for price in found.prices):
@@ -120,14 +122,14 @@ def anthropic(  # noqa: PLR0917
             batches = [{"name": one.name, "best_usd": one.best_usd, "worst_usd": one.worst_usd} for one in orders]
             answer.add("batch", batches, batch_section(orders))
     if per_hour is not None:
-        plan = lifetimes_by_rate(found, shared, per_hour)
+        plan = lifetimes_by_rate(found, shared, per_hour, tier=figures.tier)
         answer.assumptions += defaults(("shared_tokens", shared, shared_tokens))
         answer.add("lifetimes", plan.to_dict(), lifetime_section(plan))
     if prompts is not None:
-        placed = place_breakpoints(_bodies(prompts), found)
+        placed = place_breakpoints(_prompts(prompts, reading), found)
         answer.add("breakpoints", placed.to_dict(), *placement_sections(placed))
     if traced.trace is not None:
-        _trace(answer, traced, found, reading)
+        _trace(answer, traced, found, reading, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
     answer.give()
 
@@ -181,13 +183,15 @@ def openai(  # noqa: PLR0917
             ("requests_per_minute", rate, per_minute), ("users", USERS, users), ("shared_tokens", shared, shared_tokens)
         )
     load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=own_tokens)
-    plan = plan_shards(found, load, limit=limit, lifetime=lifetime, seed=seed)
+    plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
     answer.add("keys", plan.to_dict(), shard_section(plan))
     # Unless said otherwise, the uses of one key's entry: its share of the requests.
-    kept = lifetimes_by_rate(found, shared, 60 * rate / plan.shards if per_hour is None else per_hour)
+    kept = lifetimes_by_rate(
+        found, shared, 60 * rate / plan.shards if per_hour is None else per_hour, tier=figures.tier
+    )
     answer.add("lifetimes", kept.to_dict(), lifetime_section(kept))
     if workload is not None:
-        _trace(answer, traced, found, reading, workload)
+        _trace(answer, traced, found, reading, workload, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
     answer.give()
 
@@ -213,11 +217,11 @@ def gemini(
     shared = SHARED_TOKENS if shared_tokens is None else arguments.count(shared_tokens, what="--shared-tokens")
     rate = PER_HOUR if per_hour is None else per_hour
     answer.assumptions += defaults(("shared_tokens", shared, shared_tokens), ("uses_per_hour", rate, per_hour))
-    plan = plan_storage(found, shared, rate, hours=hours, miss_probability=miss_probability)
+    plan = plan_storage(found, shared, rate, hours=hours, miss_probability=miss_probability, tier=figures.tier)
     answer.add("storage", plan.to_dict(), storage_section(plan))
     answer.assumptions += plan.assumptions
     if traced.trace is not None:
-        _trace(answer, traced, found, reading)
+        _trace(answer, traced, found, reading, tier=figures.tier)
     answer.give()
 
 
@@ -278,12 +282,18 @@ def compare(  # noqa: PLR0917
 
 
 def _trace(
-    answer: Answer, traced: Traced, model: Model, reading: options.Reading, workload: Workload | None = None
+    answer: Answer,
+    traced: Traced,
+    model: Model,
+    reading: options.Reading,
+    workload: Workload | None = None,
+    *,
+    tier: str,
 ) -> None:
     """Add what each lifetime makes of a trace."""
     by = arguments.names(traced.by, what="--by")
     opened = _opened(traced.trace or "", reading, answer.outputs, stream=True) if workload is None else workload
-    plan = plan_trace(opened, model, by=by, binding=traced.binding, begin_s=traced.begin_s)
+    plan = plan_trace(opened, model, by=by, binding=traced.binding, begin_s=traced.begin_s, tier=tier)
     answer.add("trace", plan.to_dict(), *trace_sections(plan))
     answer.assumptions += opened.assumptions
     answer.notes += plan.notes
@@ -306,14 +316,14 @@ def _users(workload: Workload) -> tuple[float, dict[str, float]]:
     return 60 * counts.total() / (last - first), {user: float(count) for user, count in counts.items()}
 
 
-def _bodies(path: Path) -> list[Any]:
-    """Read request bodies: each line is one, or has it under ``body`` or ``request``."""
-    bodies = []
-    for row in read_rows(log_files(path)[0], Reading()):
-        fields = row.fields
-        inner = next((fields[name] for name in ("body", "request") if isinstance(fields.get(name), dict)), fields)
-        bodies.append(inner)
-    return bodies
+def _prompts(path: Path, reading: options.Reading) -> list[Prompt]:
+    """Read the prompts of a log, or of a file of request bodies."""
+    if not path.is_file():
+        raise ConfigError(f"--prompts must be a file of request bodies, got {str(path)!r}")
+    found = [entry.prompt for entry in read_entries(path, reading.options.fields, most=MOST_PROMPTS)]
+    if not found:
+        raise ConfigError(f"{path}: no line holds a request with messages")
+    return found
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {

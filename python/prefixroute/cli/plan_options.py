@@ -18,7 +18,7 @@ from prefixroute.costmodel import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import Speed
 from prefixroute.plan.traffic import CLASSES, DEFAULT_CLASSES, Binding
-from prefixroute.providers.catalog import MAX_AGE_DAYS, Model, Provider
+from prefixroute.providers.catalog import MAX_AGE_DAYS, STANDARD, Model, Provider
 from prefixroute.providers.tables import find_model, find_provider, read_provider
 from prefixroute.report.sheet import Section, Sheet
 from prefixroute.sim.sweep import SCHEMA
@@ -74,6 +74,7 @@ class Figures:
     minimum: Annotated[
         int | None, typer.Option(help="Tokens of the shortest cached prefix.", rich_help_panel=PRICES)
     ] = None
+    tier: Annotated[str, typer.Option(metavar="NAME", help="Service tier.", rich_help_panel=PRICES)] = STANDARD
     max_age_days: Annotated[int, typer.Option(help="Age of prices that warns.", rich_help_panel=PRICES)] = MAX_AGE_DAYS
 
     @property

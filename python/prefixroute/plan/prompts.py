@@ -42,11 +42,13 @@ class Prompt:
 
     @classmethod
     def of(cls, body: Any) -> Prompt:
-        """Read a body of the Messages, chat completions or Responses API, or its messages.
+        """Read a body of the Messages, chat completions or Responses API, or its messages; a prompt is itself.
 
         Raises:
             ConfigError: it is neither.
         """
+        if isinstance(body, Prompt):
+            return body
         if isinstance(body, Sequence) and not isinstance(body, (str, bytes)):
             body = {"messages": body}
         if not isinstance(body, Mapping):
