@@ -1,10 +1,10 @@
 """Prompt caches that behave as the providers document theirs, by a clock that is passed in. 4 characters are a token.
 
-Claude: entries at marks, readable once the response that writes them has begun, a lifetime from the start of the request
-that wrote or last read them, a minimum size, a look-back of 20 blocks, one cache for each workspace. OpenAI before
-GPT-5.6: prefixes in steps of 128 tokens from 1,024 on, at the machine that the head's hash and `prompt_cache_key` name; above
-15 requests a minute for such a pair, further ones go to the next machine. From GPT-5.6 on: entries at exact breakpoints, one of
-them implicit at the end of the input, for 30 minutes or 12 hours.
+Claude: entries at marks, readable once the response that writes them has begun, a lifetime from the start of the
+request that wrote or last read them, a minimum size, a look-back of 20 blocks, one cache for each workspace. OpenAI
+before GPT-5.6: prefixes in steps of 128 tokens from 1,024 on, at the machine that the head's hash and
+`prompt_cache_key` name; above 15 requests a minute for such a pair, further ones go to the next machine. From GPT-5.6
+on: entries at exact breakpoints, one of them implicit at the end of the input, for 30 minutes or 12 hours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ten questions about one document at Claude: all at once, one then nine, and pre-warmed, with what each cost.
 
-Run it: python -m examples.providers.claude_fan_out. Without ANTHROPIC_API_KEY it talks to a local server that behaves as
-the API documents; with a key it talks to the API and costs real money.
+Run it: python -m examples.providers.claude_fan_out. Without ANTHROPIC_API_KEY it talks to a local server that behaves
+as the API documents; with a key it talks to the API and costs real money.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ def report(name: str, messages: list[Message]) -> None:
     account = Account(find_model(MODEL))
     for message in messages:
         account.add(message)
-    print(
-        f"{name:14} {account.calls:2} calls, {account.hit_ratio:5.1%} of the prompt read from the cache, ${account.usd:.4f}"
-    )
+    hits = f"{account.hit_ratio:5.1%} of the prompt read from the cache"
+    print(f"{name:14} {account.calls:2} calls, {hits}, ${account.usd:.4f}")
 
 
 async def main(url: str | None) -> None:

@@ -1,10 +1,11 @@
 """60 users, 120 requests a minute, each user's own file in the prompt: one prompt_cache_key at OpenAI, then eight.
 
-Above about 15 requests a minute for one head and key, further ones go to other machines, which hold another user's file. With
-a key for each shard of users, a user's requests stay at one machine.
+Above about 15 requests a minute for one head and key, further ones go to other machines, which hold another user's
+file. With a key for each shard of users, a user's requests stay at one machine.
 
-Run it: python -m examples.providers.openai_keys. Without OPENAI_API_KEY it talks to a local server that behaves as the API
-documents for models before GPT-5.6, with a clock of its own; with a key it talks to the API, takes minutes and costs money.
+Run it: python -m examples.providers.openai_keys. Without OPENAI_API_KEY it talks to a local server that behaves as the
+API documents for models before GPT-5.6, with a clock of its own; with a key it talks to the API, takes minutes and
+costs money.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class OwnOrApi:
         requests_per_month: its rate.
         promise: what replicas keep.
         offers: all of them.
-        break_even_requests_per_month: requests from which the rent of the replicas is below the cheapest API; the rent of
-            this fleet, which serves the rate above and not any rate. None without a fleet.
+        break_even_requests_per_month: requests from which the rent of the replicas is below the cheapest API; the rent
+            of this fleet, which serves the rate above and not any rate. None without a fleet.
         assumptions: figures behind the offers.
         notes: of the traffic, and of the comparison.
     """
@@ -96,9 +96,10 @@ def own_or_api(
 ) -> OwnOrApi:
     """Price a traffic at each model's API under the rules of its provider, and on replicas of one's own.
 
-    APIs: :func:`~prefixroute.plan.plan_trace`, each model with its cheapest lifetime. Replicas: the smallest fleet that keeps
-    the promise in a timed simulation, with a reserve (:class:`~prefixroute.advise.Headroom`), rented by the month, idle hours included. Models answer differently: prices are compared
-    and not answers.
+    APIs: :func:`~prefixroute.plan.plan_trace`, each model with its cheapest lifetime. Replicas: the smallest fleet that
+        keeps
+    the promise in a timed simulation, with a reserve (:class:`~prefixroute.advise.Headroom`), rented by the month, idle
+    hours included. Models answer differently: prices are compared and not answers.
 
     Args:
         workload: the traffic; its arrivals count.

@@ -67,7 +67,7 @@ def command(  # noqa: PLR0917
     machine: PricedMachine,
     reading: options.Reading,
 ) -> None:
-    """Check a log and settings: volatile heads, short prefixes, order of tools, lifetimes, caches, seeds, routers, keys."""
+    """Check a log and settings for what stands in the way of caches: prompts, lifetimes, engines, routers, keys."""
     output = Output(report, png)
     if sarif_file is not None and not sarif_file.absolute().parent.is_dir():
         raise ConfigError(f"--sarif must be a file in an existing folder, got {str(sarif_file)!r}")

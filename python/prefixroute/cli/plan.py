@@ -102,7 +102,7 @@ def anthropic(  # noqa: PLR0917
     outputs: Outputs,
     reading: options.Reading,
 ) -> None:
-    """Claude: order of calls, pre-warming, lifetime, breakpoints, batches; on a trace, reuse and dollars by lifetime."""
+    """Claude: order of calls, pre-warming, lifetime, breakpoints, batches; on a trace, dollars by lifetime."""
     found, stale = figures.model(model, "anthropic", ("marks",), date.today())  # noqa: DTZ011 - prices age by the day
     answer = Answer(f"Prompt caching with {found.id}", outputs)
     answer.notes += stale
@@ -163,7 +163,7 @@ def openai(  # noqa: PLR0917
     outputs: Outputs,
     reading: options.Reading,
 ) -> None:
-    """OpenAI, and others with a routing key: how many keys, what hits to expect, retention; on a trace, its own users."""
+    """OpenAI, and others with a routing key: how many keys, what hits to expect, lifetimes, also on a trace."""
     found, stale = figures.model(model, "openai", ("keyed",), date.today())  # noqa: DTZ011 - prices age by the day
     answer = Answer(f"Prompt caching with {found.id}", outputs)
     answer.notes += stale

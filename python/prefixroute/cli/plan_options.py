@@ -83,7 +83,7 @@ class Figures:
         return () if self.prices is None else (read_provider(self.prices),)
 
     def model(self, name: str | None, provider: str, kinds: tuple[str, ...], today: date) -> tuple[Model, list[str]]:
-        """Return a model whose cache works in one of these ways, with the user's figures, and a warning if it is old."""
+        """Return a model whose cache works in one of these ways, with the user's figures, and a warning if old."""
         known = self.own
         if name is not None:
             found = find_model(name, known)

@@ -18,7 +18,7 @@ LEAST_SHARE = 0.01
 
 
 def hash_seeds(case: Case) -> Iterator[Finding]:
-    """Yield whether engines hash blocks differently: what is not set is a default, or drawn at random by older engines."""
+    """Yield whether engines hash blocks differently; a seed that is not set differs from one that is."""
     known = {(engine.hash_seed, engine.hash_algorithm) for engine in case.settings.engines}
     if len(known) > 1:
         seeds = ", ".join(sorted(f"{seed or 'not set'} {algorithm or ''}".strip() for seed, algorithm in known))

@@ -36,13 +36,14 @@ class Rule:
 _TABLE = (
     Rule(
         "PR101", "volatile-head", ERROR, "a date, id or counter near the start of prompts",
-        "{where}, character {character:,}: a {kind} that changes in {share:.0%} of the prompts, after {tokens:,} tokens; "
-        "{lost_tokens:,} tokens behind it are not reused",
+        "{where}, character {character:,}: a {kind} that changes in {share:.0%} of the prompts, after {tokens:,} "
+        "tokens; {lost_tokens:,} tokens behind it are not reused",
         "Move it behind everything that is shared, or leave it out.",
     ),
     Rule(
         "PR102", "prefix-too-short", WARNING, "a shared prefix below a block or below the provider's minimum",
-        "prompts begin with {head_tokens:,} tokens in common, less than the {minimum:,} that are cached at least ({what})",
+        "prompts begin with {head_tokens:,} tokens in common, less than the {minimum:,} that are cached at least "
+        "({what})",
         "Put instructions, tools and examples that all prompts share in front, until the minimum is reached.",
     ),
     Rule(
@@ -72,12 +73,14 @@ _TABLE = (
     ),
     Rule(
         "PR203", "no-marks", ERROR, "prompts without breakpoints at a provider that needs them",
-        "none of {bodies:,} request bodies carries a breakpoint, and {model} caches nothing without; {best} would reuse {ratio:.1%}",
+        "none of {bodies:,} request bodies carries a breakpoint, and {model} caches nothing without; {best} would reuse "
+        "{ratio:.1%}",
         "Set cache_control on the last block that calls share, or at the top of the request.",
     ),
     Rule(
         "PR204", "cache-too-small", WARNING, "a cache that holds less than is reused",
-        "{capacity:,} tokens of cache over {engines} engines reuse {ratio:.1%} of the prompt tokens, one without a bound {ideal:.1%}",
+        "{capacity:,} tokens of cache over {engines} engines reuse {ratio:.1%} of the prompt tokens, one without a bound "
+        "{ideal:.1%}",
         "Give the cache more memory, or route each prefix to one replica: `prefixroute advise` says which.",
     ),
     Rule(
@@ -87,7 +90,8 @@ _TABLE = (
     ),
     Rule(
         "PR206", "written-for-nothing", WARNING, "entries that are written at a fee and hardly read",
-        "entries of {lifetime} are written at a fee and reuse {ratio:.1%} of the prompt tokens: no cache would cost less",
+        "entries of {lifetime} are written at a fee and reuse {ratio:.1%} of the prompt tokens: no cache would cost "
+        "less",
         "Set no breakpoints until the other findings are mended.",
     ),
     Rule(
@@ -112,7 +116,8 @@ _TABLE = (
     ),
     Rule(
         "PR401", "key-over-rate", WARNING, "a routing key above its rate",
-        "{share:.0%} of the requests come while their key has had {limit:g} in the last minute; the busiest has {busiest:.0f}",
+        "{share:.0%} of the requests come while their key has had {limit:g} in the last minute; the busiest has "
+        "{busiest:.0f}",
         "Split keys by user: prefixroute.cache_key(user_id, {shards}) keeps each under it on average.",
     ),
     Rule(
@@ -122,7 +127,8 @@ _TABLE = (
     ),
     Rule(
         "PR403", "binding-shorter-than-lifetime", WARNING, "a binding that ends before the cache entry does",
-        "sessions are bound for {binding:g} s, entries live {seconds:g} s ({lifetime}): who comes back in between is sent elsewhere",
+        "sessions are bound for {binding:g} s, entries live {seconds:g} s ({lifetime}): who comes back in between is "
+        "sent elsewhere",
         "Bind sessions at least as long as entries live.",
     ),
 )  # fmt: skip

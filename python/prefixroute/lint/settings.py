@@ -1,4 +1,4 @@
-"""Settings of engines, router and API, from a TOML or YAML file: an engine's own configuration, or several in sections."""
+"""Settings of engines, router and API, from a TOML or YAML file: an engine's own, or several in sections."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ class Settings:
 
     @classmethod
     def of(cls, table: Any) -> Settings:
-        """Return the settings of a parsed file: sections ``engine``, ``engines``, ``router``, ``api``, or an engine's own keys.
+        """Return the settings of a parsed file: sections engine, engines, router and api, or an engine's own keys.
 
-        Keys of engines are those of vLLM and SGLang, with ``-`` or ``_``; the many that say nothing of caching are passed
-        over. In the other sections a key that is not known is an error.
+        Keys of engines are those of vLLM and SGLang, with ``-`` or ``_``; the many that say nothing of caching are
+        passed over. In the other sections a key that is not known is an error.
         """
         if not isinstance(table, Mapping) or not all(isinstance(key, str) for key in table):
             raise ConfigError(f"settings must be a table, got {table!r:.80}")

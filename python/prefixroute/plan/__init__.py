@@ -1,7 +1,7 @@
 """Planners for the prompt caches of LLM APIs: orders of calls, lifetimes, breakpoints, keys, storage, whole traces.
 
-Prices and rules come from :mod:`prefixroute.providers`. Every result is frozen data with ``to_dict``; equal inputs give equal
-results.
+Prices and rules come from :mod:`prefixroute.providers`. Every result is frozen data with ``to_dict``; equal inputs give
+equal results.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class Change:
         kind: ``date``, ``id``, ``number`` or ``text``.
         character: its place in the block's text, in the median prompt.
         tokens: prompt tokens before it, in the median prompt.
-        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, on average: not reused because of it.
+        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, on average: not reused because
+            of it.
         share: prompts that have it.
         examples: what stands there, up to three.
     """
@@ -80,7 +81,8 @@ class Placement:
         reused_tokens: of these, read from the cache with the marks.
         reused_as_marked: the same with the marks that the prompts carry; None where none carries one.
         marks: where they belong.
-        rolling_blocks: distance of further marks where a turn adds more blocks than the look-back reaches; None where none does.
+        rolling_blocks: distance of further marks where a turn adds more blocks than the look-back reaches; None where
+            none does.
         longest_turn_blocks: most blocks that a prompt adds to the one it continues.
         changes: what spoils heads, the most expensive first.
     """
@@ -103,9 +105,10 @@ class Placement:
 def place_breakpoints(bodies: Iterable[Any], model: Model, *, mode: str | None = None) -> Placement:
     """Choose the breakpoints with which these prompts, sent in this order, read most from the cache.
 
-    Candidates are the ends of blocks up to which two prompts are equal and behind which some part ways, and the end of each
-    prompt. They are chosen one after another, the one that adds most first, up to the provider's number of marks. An entry is
-    looked for at each mark and at as many blocks before it as the look-back allows. Lifetimes are not looked at.
+    Candidates are the ends of blocks up to which two prompts are equal and behind which some part ways, and the end of
+    each prompt. They are chosen one after another, the one that adds most first, up to the provider's number of marks.
+    An entry is looked for at each mark and at as many blocks before it as the look-back allows. Lifetimes are not
+    looked at.
 
     Args:
         bodies: request bodies, in the order in which they are sent; at most 10,000.
@@ -274,7 +277,7 @@ def _common_end(one: str, other: str) -> int:
 
 
 def _change(prompt: Prompt, near: Prompt) -> tuple[str, str, int, float, float, str] | None:
-    """Return place, kind, character, tokens before, tokens lost behind and text of the first change, if it is a short one."""
+    """Return place, kind, character, tokens before, tokens lost behind and text of the first change, if short."""
     at = _common(prompt.chain, near.chain)
     if at >= len(prompt.blocks) or at >= len(near.blocks):
         return None

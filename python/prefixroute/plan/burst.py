@@ -53,7 +53,7 @@ class Speed:
         return overhead + uncached_tokens / (self.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
 
     def last_s(self, calls: int, ttft_s: float) -> float:
-        """Return seconds until the last of equal calls, sent together, begins to answer: full waves before it, and its own."""
+        """Return seconds until the last of equal calls begins to answer: the full waves before its own, then its own."""
         if calls <= 0:
             return 0.0
         waves = 0 if self.concurrency is None else (calls - 1) // self.concurrency
@@ -191,11 +191,11 @@ def plan_burst(
 ) -> Burst:
     """Price the orders in which calls that share a prefix can be sent.
 
-    With p shared tokens, n calls, k workspaces and the prices i (input), w (write) and r (read) of a token: no cache costs
-    n p i; all at once n p w, since an entry can be read only once a response has begun; one in each workspace and then the
-    rest k p w + (n - k) p r; pre-warming and then all k p w + n p r. With a probability m of missing a live entry, r becomes
-    (1 - m) r + m w. What is not shared costs the same in each order. Source: the seed article (2026-11), whose 10 calls of
-    20,000 tokens at $2, $2.50 and $0.10 a million cost 40, 50, 6.8 and 7.0 cents.
+    With p shared tokens, n calls, k workspaces and the prices i (input), w (write) and r (read) of a token: no cache
+    costs n p i; all at once n p w, since an entry can be read only once a response has begun; one in each workspace and
+    then the rest k p w + (n - k) p r; pre-warming and then all k p w + n p r. With a probability m of missing a live
+    entry, r becomes (1 - m) r + m w. What is not shared costs the same in each order. Source: the seed article
+    (2026-11), whose 10 calls of 20,000 tokens at $2, $2.50 and $0.10 a million cost 40, 50, 6.8 and 7.0 cents.
 
     Args:
         model: prices and rules.
@@ -268,7 +268,7 @@ def figures_assumed(model: Model, mode: str | None = None) -> tuple[Assumption, 
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """One way of sending calls as a batch, whose hits are best effort: US dollars between the best and the worst case."""
+    """One way of sending calls as a batch, whose hits are best effort: US dollars at best and at worst."""
 
     name: str
     best_usd: float
@@ -278,8 +278,8 @@ class BatchOrder:
 def plan_batch(model: Model, calls: Calls, *, lifetime: str | None = None) -> tuple[BatchOrder, ...]:
     """Price calls sent as batches at the batch tier. Hits inside of a batch are best effort.
 
-    A batch of one with the longest lifetime, ended before the others are sent, gives each of them an entry to hit; marks
-    without it may all write. Source: the seed article (2026-11), Claude's batches at half of every price.
+    A batch of one with the longest lifetime, ended before the others are sent, gives each of them an entry to hit;
+    marks without it may all write. Source: the seed article (2026-11), Claude's batches at half of every price.
 
     Args:
         model: prices; it needs a batch tier.

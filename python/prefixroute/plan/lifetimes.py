@@ -62,8 +62,9 @@ def lifetimes_by_rate(
 ) -> LifetimePlan:
     """Price every lifetime for uses that come at a rate, independently of one another (Poisson).
 
-    A gap is at most T with probability 1 - q, q = exp(-rate T): a use costs (1 - q) read + q write. Kept alive, an entry is
-    read once in each lifetime of a gap, q / (1 - q) times on average, and never written again: read (1 + q / (1 - q)).
+    A gap is at most T with probability 1 - q, q = exp(-rate T): a use costs (1 - q) read + q write. Kept alive, an
+    entry is read once in each lifetime of a gap, q / (1 - q) times on average, and never written again: read (1 + q /
+    (1 - q)).
 
     Args:
         model: prices and rules.

@@ -69,7 +69,7 @@ class Replay:
         return found
 
     def _tokens(self, blocks: int, request: Request) -> int:
-        """Return the tokens of leading blocks that count as a hit: none under the minimum, whole increments above it."""
+        """Return the tokens of leading blocks that are hit: none under the minimum, whole increments above it."""
         found, least = min(blocks * self._block, request.prompt_tokens), self._model.minimum_tokens
         if found < least:
             return 0
@@ -80,9 +80,9 @@ class Replay:
 class _Prefixes:
     """Any prefix can be hit, up to the last block that was used within the lifetime.
 
-    What a request writes can be read once it has begun to answer, or once an earlier one has that it ran beside and that
-    writes the same. Of each request are kept: the blocks that it read; those that an earlier one was writing too, and when
-    these can be read.
+    What a request writes can be read once it has begun to answer, or once an earlier one has that it ran beside and
+    that writes the same. Of each request are kept: the blocks that it read; those that an earlier one was writing too,
+    and when these can be read.
     """
 
     def __init__(self, lifetime: Lifetime, arrivals: array[float], begin_s: float) -> None:
@@ -117,8 +117,8 @@ class _Prefixes:
 class _Units:
     """Entries are exact: they end where a prompt ended, and a longer prompt hits one only as a whole.
 
-    ``detects``: the common prefix of two prompts becomes an entry too, once it was seen. The prompt that shows it does not hit
-    it; the next one does.
+    ``detects``: the common prefix of two prompts becomes an entry too, once it was seen. The prompt that shows it does
+    not hit it; the next one does.
     """
 
     def __init__(self, lifetime: Lifetime, *, detects: bool) -> None:

@@ -17,7 +17,8 @@ LIMIT = 15.0
 """Requests a minute for one head and key where a provider names none (ASSUMED: OpenAI's guidance before GPT-5.6)."""
 MINUTE_S = 60.0
 SIMULATED = 20_000
-"""Requests of one simulation unless given; a minute of 1,000 requests is the most that is run through fewer than 20 times."""
+"""Requests of one simulation unless given; a minute of 1,000 requests is the most that is run through fewer than 20
+times."""
 MOST_SIMULATED = 2_000_000
 MOST_USERS = 1_000_000
 MOST_TOKENS = 10**9
@@ -170,7 +171,8 @@ def plan_shards(
     over = sorted((one for one in heavy if one[1] > most), key=lambda one: -one[1])
     assumed = limit is None and (known is None or "key_requests_per_minute" in used.assumed)
     return ShardPlan(
-        model.id, most, assumed, wanted, tuple(rows), tuple(over), moved(list(load.shares)[:MOVED_USERS], wanted, wanted + 1),
+        model.id, most, assumed, wanted, tuple(rows), tuple(over),
+        moved(list(load.shares)[:MOVED_USERS], wanted, wanted + 1),
         used.promised, used.note,
     )  # fmt: skip
 
@@ -187,10 +189,10 @@ def simulate_shards(
 ) -> tuple[float, float, float]:
     """Return the busiest key's requests a minute, the overflow ratio and the expected hit ratio of a number of keys.
 
-    A model of what providers describe, and no promise of theirs (ASSUMED): requests come at random (Poisson), each user's
-    with the key of :func:`~prefixroute.providers.shard_of`. Requests of one key within the last minute fill one machine after
-    another, ``limit`` each. A machine holds the shared head and the users' prefixes that it has seen within the lifetime. The
-    first lifetime, or half of the run if that is less, warms up and is not counted.
+    A model of what providers describe, and no promise of theirs (ASSUMED): requests come at random (Poisson), each
+    user's with the key of :func:`~prefixroute.providers.shard_of`. Requests of one key within the last minute fill one
+    machine after another, ``limit`` each. A machine holds the shared head and the users' prefixes that it has seen
+    within the lifetime. The first lifetime, or half of the run if that is less, warms up and is not counted.
     """
     rng = np.random.default_rng([seed, shards])
     shares = load.shares

@@ -77,8 +77,8 @@ def plan_storage(
     """Price a shared prefix with a stored object, and with implicit caching.
 
     With p tokens, u uses an hour and the prices i, r and s (a token kept for an hour): no cache u p i; a stored object
-    u p r + p s + p i / h, written once in h hours at the input price; implicit caching hits where the gap before is within
-    its lifetime T, with probability (1 - exp(-u T)) (1 - m): uses come at random (Poisson). Stored pays from
+    u p r + p s + p i / h, written once in h hours at the input price; implicit caching hits where the gap before is
+    within its lifetime T, with probability (1 - exp(-u T)) (1 - m): uses come at random (Poisson). Stored pays from
     u = (s + i / h) / (i - r) uses an hour on. Source: Gemini's price page and caching guide, 2026-11.
 
     Args:
@@ -126,7 +126,8 @@ def plan_storage(
 def _crossing(plain: float, read: float, fixed: float, lifetime_h: float, missed: float) -> float | None:
     """Return the least rate at which the stored object's fixed cost is below what implicit misses cost, by bisection.
 
-    Misses cost u (1 - (1 - exp(-u T)) (1 - m)) (plain - read) an hour: with m = 0 that peaks at u = 1 / T and falls again.
+    Misses cost u (1 - (1 - exp(-u T)) (1 - m)) (plain - read) an hour: with m = 0 that peaks at u = 1 / T and falls
+    again.
     """
 
     def lost(rate: float) -> float:

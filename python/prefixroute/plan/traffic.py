@@ -1,4 +1,4 @@
-"""A trace under a provider's rules: what each lifetime would reuse and cost, and which is best for each class of sessions."""
+"""A trace under a provider's rules: what each lifetime reuses and costs, and the best for each class of sessions."""
 
 from __future__ import annotations
 
@@ -225,8 +225,9 @@ def plan_trace(
 ) -> TracePlan:
     """Run a trace through a cache of unlimited size for each lifetime of a model, by the rules of its provider.
 
-    Entries end with each prompt (a mark, or a breakpoint, at its end) and a read starts their lifetime again. The tokens of a
-    prompt that are not found are written at the price of the lifetime. Prompts under the minimum are not cached. With
+    Entries end with each prompt (a mark, or a breakpoint, at its end) and a read starts their lifetime again. The
+    tokens of a prompt that are not found are written at the price of the lifetime. Prompts under the minimum are not
+    cached. With
     ``begin_s``, requests that come before the one that writes has begun to answer write again, which
     :func:`~prefixroute.providers.fan_out` avoids; without, they count as hits.
 

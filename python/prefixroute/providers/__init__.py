@@ -1,8 +1,8 @@
 """Prompt caching of LLM APIs: providers as dated data, a runtime for calls, and accounting of what they report.
 
 Tables and rules: :func:`find_model`, :func:`find_provider`, :func:`read_provider`. Runtime, which needs no SDK:
-:func:`fan_out`, :class:`PreWarmer`, :func:`cache_key`. Accounting: :class:`Usage`, :class:`Account`. Planners, which need
-traffic, are in :mod:`prefixroute.plan`.
+:func:`fan_out`, :class:`PreWarmer`, :func:`cache_key`. Accounting: :class:`Usage`, :class:`Account`. Planners, which
+need traffic, are in :mod:`prefixroute.plan`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a stream of API calls cost, what it should have cost, and which calls missed a cache that they should have hit."""
+"""What API calls cost, what they should have cost, and which calls missed a cache that they should have hit."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Mode:
         promised: a live entry is hit, by the provider's word; otherwise hits are best effort.
         readable: one of :data:`READABLE`.
         max_marks: breakpoints of one request.
-        lookback_blocks: content blocks before a mark in which an earlier entry is looked for; None where there is no limit.
+        lookback_blocks: content blocks before a mark in which an earlier entry is looked for; None where there is no
+            limit.
         rolling_blocks: distance at which rolling breakpoints should be placed.
         match_latest: breakpoints of a prompt that are compared, from its end.
         increment_tokens: hits are multiples of this, above the minimum.
@@ -313,7 +314,8 @@ class Provider:
         age = (today - self.date).days
         if age <= max_age_days:
             return None
-        return f"prices of {self.title} are {age} days old ({self.date.isoformat()}): check them, or give a file of your own"
+        told = f"prices of {self.title} are {age} days old ({self.date.isoformat()})"
+        return f"{told}: check them, or give a file of your own"
 
 
 def nearest_model(name: str, among: Iterable[Provider]) -> Model:

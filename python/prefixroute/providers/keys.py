@@ -38,7 +38,7 @@ def shard_of(user_id: str | int | bytes, shards: int) -> int:
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """Return the bucket, 0 to ``buckets`` - 1, of a 64-bit key: jump consistent hashing, source as in :func:`shard_of`."""
+    """Return the bucket, 0 to ``buckets`` - 1, of a 64-bit key by jump consistent hashing, see :func:`shard_of`."""
     bucket, jump = -1, 0
     while jump < buckets:
         bucket = jump
@@ -65,7 +65,8 @@ def cache_key(user_id: str | int | bytes, shards: int, *, prefix: str = "shard")
 def shards_for(requests_per_minute: float, limit: float) -> int:
     """Return how many keys keep each at ``limit`` requests a minute on average: ceil(rate / limit), at least 1.
 
-    Source: OpenAI's prompt caching guide for models before GPT-5.6, about 15 a minute for one head and key; 120 a minute
+    Source: OpenAI's prompt caching guide for models before GPT-5.6, about 15 a minute for one head and key; 120 a
+        minute
     need 8 keys. An average: bursts go over it, and the provider promises nothing.
     """
     check_float("requests_per_minute", requests_per_minute, 0, limit * MOST_SHARDS if limit > 0 else math.inf)
@@ -78,8 +79,8 @@ def prefix_key(body: Mapping[str, Any]) -> str:
     """Return a key of the part of a request that its calls share: 32 hexadecimal digits.
 
     That part ends with the last block that carries a ``cache_control`` or ``prompt_cache_breakpoint`` mark; of a body
-    without marks it is the model, tools and system prompt. So two questions behind one system prompt have one key. Marks
-    themselves change no key.
+    without marks it is the model, tools and system prompt. So two questions behind one system prompt have one key.
+    Marks themselves change no key.
 
     Args:
         body: of a request of the Messages, chat completions or Responses API.

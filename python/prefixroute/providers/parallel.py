@@ -37,8 +37,9 @@ async def fan_out(
     """Send ``first``, wait until its response has begun, then send the others, ``limit`` at a time.
 
     An entry can be read once the response that writes it has begun; calls sent before that write it again (Claude's
-    prompt caching guide). Each call is sent once. If the first fails, or is cancelled, before its response has begun, the
-    next becomes the first. Cancelling ``fan_out`` cancels every call in flight, sends no other, and waits for those.
+    prompt caching guide). Each call is sent once. If the first fails, or is cancelled, before its response has begun,
+    the next becomes the first. Cancelling ``fan_out`` cancels every call in flight, sends no other, and waits for
+    those.
 
     Args:
         first: makes the call and returns its answer; called with no argument, in a task of its own.

@@ -20,9 +20,11 @@ MARGIN_S = 15.0
 def renewals_worth(model: Model, tokens: int, lifetime: str | None = None, mode: str | None = None) -> float:
     """Return how many renewals in a row cost no more than what they save: (write - read) / read, rounded down.
 
-    A renewal reads the prefix once. It saves, at the next use, the difference between writing the prefix and reading it.
-    Renewing until the cost reaches that saving, and no longer, costs at most twice what one who knew the next use would
-    pay: the bound of the ski-rental problem (Karlin, Manasse, Rudolph and Sleator, 1988). Infinity where reads are free.
+    A renewal reads the prefix once. It saves, at the next use, the difference between writing the prefix and reading
+    it. Renewing until the cost reaches that saving, and no longer, costs at most twice what one who knew the next use
+    would
+    pay: the bound of the ski-rental problem (Karlin, Manasse, Rudolph and Sleator, 1988). Infinity where reads are
+        free.
 
     Args:
         model: whose prices.
@@ -64,9 +66,10 @@ class PreWarmer:
     """Renews one cache entry at the longest safe interval while nobody uses it, and stops when that no longer pays.
 
     ``ping`` sends the request that renews the entry: the same prefix, model, tools, thinking and effort as the real
-    calls, and no answer (Claude: ``max_tokens=0``; OpenAI's Responses: ``prompt_cache_options={"prewarm": True}``). Call
-    :meth:`used` when a real request starts. After an idle stretch in which renewals have cost what they could save, the
-    entry is given up until the next :meth:`used`. A ping that raises gives it up too: its error is in :attr:`last_error`.
+    calls, and no answer (Claude: ``max_tokens=0``; OpenAI's Responses: ``prompt_cache_options={"prewarm": True}``).
+    Call :meth:`used` when a real request starts. After an idle stretch in which renewals have cost what they could
+    save, the entry is given up until the next :meth:`used`. A ping that raises gives it up too: its error is in
+    :attr:`last_error`.
 
     Use it as an asynchronous context manager, or run :meth:`run` in a task. For one event loop; no thread may share it.
 
@@ -81,8 +84,8 @@ class PreWarmer:
         sleep: waits for some seconds.
 
     Raises:
-        ConfigError: the entry cannot be kept like this: too short to be cached, a lifetime that reads do not renew, or a
-            margin that leaves nothing of it.
+        ConfigError: the entry cannot be kept like this: too short to be cached, a lifetime that reads do not renew, or
+            a margin that leaves nothing of it.
 
     Attributes:
         pings: renewals sent.

@@ -64,8 +64,8 @@ class Usage:
     def of(cls, found: Any) -> Usage:
         """Read a usage object or a response of any known provider.
 
-        Known are the Messages API (Claude, also on Vertex), chat completions and Responses (OpenAI, Azure, Mistral, xAI),
-        DeepSeek's hit and miss tokens, Gemini's ``usageMetadata`` and Bedrock's Converse.
+        Known are the Messages API (Claude, also on Vertex), chat completions and Responses (OpenAI, Azure, Mistral,
+        xAI), DeepSeek's hit and miss tokens, Gemini's ``usageMetadata`` and Bedrock's Converse.
 
         Raises:
             ConfigError: it is of no known form, or a count is impossible.

@@ -29,7 +29,8 @@ def burst_section(burst: Burst) -> Section:
         lines.append(f"Cheapest: {burst.best.name}, {usd(burst.best.usd)}. {_even(burst)}")
     if calls.workspaces > 1:
         lines.append(
-            f"Each of the {calls.workspaces} workspaces has a cache of its own: the entry is written {calls.workspaces} times."
+            f"Each of the {calls.workspaces} workspaces has a cache of its own: the entry is written "
+            f"{calls.workspaces} times."
         )
     if not burst.is_promised:
         lines.append("The provider promises no hit: the worst case stands beside the expected cost.")
@@ -39,7 +40,8 @@ def burst_section(burst: Burst) -> Section:
     )
     expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
     return Section(
-        f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for {burst.lifetime}",
+        f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
+        f"{burst.lifetime}",
         ("order", expected, "best", "worst", assumed("last first token s", times)),
         rows,
         tuple(lines),
@@ -51,7 +53,8 @@ def burst_section(burst: Burst) -> Section:
 def _cacheable(tokens: int, minimum: int, model: str, *, is_cacheable: bool) -> str:
     if is_cacheable:
         return f"{tokens:,} tokens can be cached: the minimum of {model} is {minimum:,}."
-    return f"{tokens:,} tokens are not cacheable: the minimum of {model} is {minimum:,}, and nothing says so when it is missed."
+    why = f"the minimum of {model} is {minimum:,}, and nothing says so when it is missed"
+    return f"{tokens:,} tokens are not cacheable: {why}."
 
 
 def _even(burst: Burst) -> str:
@@ -65,7 +68,10 @@ def _even(burst: Burst) -> str:
 def batch_section(orders: Sequence[BatchOrder]) -> Section:
     """Return what batches cost between the best and the worst case."""
     rows = tuple((order.name, usd(order.best_usd), usd(order.worst_usd)) for order in orders)
-    line = "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others start."
+    line = (
+        "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others "
+        "start."
+    )
     return Section("As batches", ("order", "best", "worst"), rows, (line,))
 
 
@@ -135,7 +141,8 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
     early = max(reuse.early_tokens for reuse in total.kept.values()) / max(1, total.prompt_tokens)
     if early:
         lines.append(
-            f"{percent(early)} of the prompt tokens are written again, because the request that wrote them had not begun to "
+            f"{percent(early)} of the prompt tokens are written again, because the request that wrote them had not "
+            "begun to "
             "answer: send one first, then the rest (`fan_out`)."
         )
     if total.short:
@@ -146,7 +153,8 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
         behind = f"behind a binding of {lasting(plan.binding.seconds)} to one of {plan.binding.targets}"
         rows += [_kept(f"{name} {behind}", total, reuse, plan) for name, reuse in total.bound.items()]
         lines += [
-            f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back in "
+            f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back "
+            "in "
             f"between may be sent where the entry is not; that costs {usd(loss)}."
             for name, loss in plan.binding_loss.items()
         ]
@@ -259,7 +267,8 @@ def offer_section(found: OwnOrApi) -> Section:
     lines = [f"Cheapest: {best.name} ({best.provider}), {usd(best.usd_per_month or 0.0)} a month."]
     if found.break_even_requests_per_month is not None:
         lines.append(
-            f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} requests a "
+            f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} "
+            "requests a "
             f"month on; this traffic has {found.requests_per_month:,.0f}."
         )
     rows = tuple(
