@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
@@ -186,6 +188,20 @@ class FakeBelief:
 
     def expect_events(self, name: str) -> None:
         self.find(name).fed = True
+
+    def apply(self, name: str, payload: bytes, *, sequence: int | None = None, now: float = 0.0) -> SimpleNamespace:
+        del sequence
+        self.find(name)
+        events = msgpack.unpackb(payload)[1]
+        for event in events:
+            if event["type"] == "AllBlocksCleared":
+                self.apply_cleared(name)
+            elif event["type"] == "BlockRemoved":
+                self.apply_removed(name, event["block_hashes"])
+            else:
+                parent, ids = event["parent_block_hash"], event["token_ids"]
+                self.apply_stored(name, event["block_hashes"], parent=parent, token_ids=ids, now=now)
+        return SimpleNamespace(tiered=any(event.get("medium") not in (None, "GPU") for event in events))
 
     def apply_stored(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from prefixroute.sim.observe import PerfectBelief
 from prefixroute.sim.stores import BlockStore
 
 BLOCK = 16
+EMPTY_BATCH = msgpack.packb([1.5, []])
 Make = Callable[..., Belief]
 
 
@@ -102,6 +104,7 @@ def test_the_lowest_free_slot_is_given_first(make: Make) -> None:
         lambda belief: belief.apply_stored_hashes("x", [1]),
         lambda belief: belief.apply_removed("x", [1]),
         lambda belief: belief.apply_cleared("x"),
+        lambda belief: belief.apply("x", EMPTY_BATCH),
     ],
 )
 def test_an_unknown_replica_is_refused(one: Belief, call: Callable[[Belief], object]) -> None:
@@ -155,6 +158,18 @@ def test_token_events_meet_prompts_of_the_same_tokens(one: Belief) -> None:
     assert held(one, tokens) == [3 * BLOCK]
     one.apply_removed("a", [903, 902])
     assert held(one, tokens) == [BLOCK]
+
+
+@PREDICTING
+def test_batches_of_events_are_the_events(one: Belief) -> None:
+    tokens = list(range(2 * BLOCK))
+    stored = {"type": "BlockStored", "block_hashes": [7, 8], "parent_block_hash": None, "token_ids": tokens}
+    assert not one.apply("a", msgpack.packb([1.5, [{**stored, "block_size": BLOCK, "medium": "GPU"}]])).tiered
+    assert held(one, tokens) == [2 * BLOCK]
+    one.apply("a", msgpack.packb([1.5, [{"type": "BlockRemoved", "block_hashes": [8], "medium": "GPU"}], 0]))
+    assert held(one, tokens) == [BLOCK]
+    one.apply("a", msgpack.packb([1.5, [{"type": "AllBlocksCleared"}]]))
+    assert held(one, tokens) == [0]
 
 
 @PREDICTING

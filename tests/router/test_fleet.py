@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 
 from prefixroute.errors import ConfigError, EventError, NoReplicaError, OverloadedError, UnknownReplicaError
+from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
 from prefixroute.types import Caps, Namespace, Replica, Timing
 
@@ -434,3 +436,24 @@ def test_a_replica_that_came_back_has_not_been_tried(make_router: Make, policy: 
     assert f"Tried before: {', '.join(sorted(('a', 'b')))}." in router.explain(ticket)
     with pytest.raises(NoReplicaError):
         ticket.retry()
+
+
+def test_batches_of_events_reach_the_index_and_declare_the_replica(make_router: Make) -> None:
+    fleet = {"a": None, "full": Replica(events=True, reuse_reports=True)}
+    router = make_router(fleet, index=PrefixIndex())
+    ids = list(range(32))
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [1, 2],
+        "parent_block_hash": None,
+        "token_ids": ids,
+        "block_size": 16,
+    }
+    twice = msgpack.packb([1.5, [event, event, {"type": "BlockRemoved", "block_hashes": [2]}]])
+    for name in ("a", "full"):
+        router.apply(name, twice, sequence=7)
+    assert router.choose([*ids, 1]).view.hits == [32, 16]
+    with pytest.raises(EventError, match="not a batch of events"):
+        router.apply("a", b"")
+    with pytest.raises(UnknownReplicaError):
+        router.apply("z", twice)

@@ -3,6 +3,6 @@
 :class:`prefixroute.index.PrefixIndex` satisfies :class:`Belief` as it is. ``tests/belief`` holds the laws of every belief.
 """
 
-from prefixroute.belief.protocol import Belief, Blocks, Booked
+from prefixroute.belief.protocol import Belief, Blocks, Booked, Heard
 
-__all__ = ["Belief", "Blocks", "Booked"]
+__all__ = ["Belief", "Blocks", "Booked", "Heard"]

@@ -38,6 +38,14 @@ class Booked(Protocol):
         """Leading blocks of the prompt that were held before."""
 
 
+class Heard(Protocol):
+    """What a batch of events did."""
+
+    @property
+    def tiered(self) -> bool:
+        """Whether some store spoke of a medium other than the GPU."""
+
+
 @runtime_checkable
 class Belief(Protocol):
     """What each replica holds, as far as the router knows.
@@ -99,6 +107,9 @@ class Belief(Protocol):
 
     def expect_events(self, name: str) -> object:
         """Count a replica as one that sends events, though none has come yet."""
+
+    def apply(self, name: str, payload: bytes, *, sequence: int | None = None, now: float = 0.0) -> Heard:
+        """Apply an engine's batch of KV events, as bytes."""
 
     def apply_stored(
         self,

@@ -22,7 +22,7 @@ from prefixroute.types import Namespace, Replica, new_tuple
 from prefixroute.validation import check_callable, check_float
 
 if TYPE_CHECKING:
-    from prefixroute.belief import Belief
+    from prefixroute.belief import Belief, Heard
     from prefixroute.policies import Answer, Policy, View
     from prefixroute.routing import RouterOptions
     from prefixroute.telemetry import Regret
@@ -348,6 +348,28 @@ class Router:
         """
         report = membership.load_report(self._time(at), loads)
         return self._change(lambda state: membership.report(state, name, report))
+
+    def apply(self, name: str, payload: bytes, *, sequence: int | None = None) -> Heard:
+        """Apply an engine's batch of KV events as it came over the wire, see :meth:`PrefixIndex.apply`.
+
+        Args:
+            name: the replica: one data-parallel rank.
+            payload: the MessagePack bytes.
+            sequence: the batch's number, if gaps and restarts should be noticed here.
+
+        Returns:
+            What the batch did.
+
+        Raises:
+            EventError: the bytes are no batch of events, or this router matches text.
+            UnknownReplicaError: no replica has that name.
+        """
+        self._hear(name, {})
+        applied = self._state.belief.apply(name, payload, sequence=sequence, now=self._time(None))
+        if applied.tiered:
+            with self._lock:
+                self._state.fleet[name].tiered = True
+        return applied
 
     def apply_stored(self, name: str, block_hashes: Any, **event: Any) -> Any:
         """Apply an engine's event that blocks were stored, see :meth:`PrefixIndex.apply_stored`.

@@ -15,6 +15,7 @@ from prefixroute.validation import check_float
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prefixroute.belief import Heard
     from prefixroute.hashing import BlockHashes
     from prefixroute.router import Router
     from prefixroute.sim.replica import CacheEvent
@@ -139,6 +140,11 @@ class PerfectBelief:
     def expire(self, now: float) -> None:
         """Change nothing."""
 
+    def apply(self, name: str, payload: bytes, *, sequence: int | None = None, now: float = 0.0) -> Heard:  # noqa: ARG002
+        """Change nothing."""
+        self._slot(name)
+        return _Unheard()
+
     def _ignore(self, name: str | None = None, *_: Any, **__: Any) -> None:
         """Change nothing."""
         if name is not None:
@@ -146,6 +152,12 @@ class PerfectBelief:
 
     clear = new_epoch = set_capacity = retract = expect_events = _ignore
     apply_stored = apply_stored_hashes = apply_removed = apply_cleared = _ignore
+
+
+class _Unheard(NamedTuple):
+    """What a batch of events did: nothing."""
+
+    tiered: bool = False
 
 
 _NOTHING = IndexStats(**{name: 0 for name in vars(IndexStats) if name != "to_dict" and not name.startswith("_")})

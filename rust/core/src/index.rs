@@ -84,9 +84,12 @@ impl Index {
         })
     }
 
-    /// Forgets what a replica holds, believed and known; pins too.
+    /// Forgets what a replica holds, believed and known; pins too. The next batch of its events may have any number.
     pub fn clear(&self, slot: Slot) -> Result<()> {
-        self.live(slot, |engine| engine.clear(slot))
+        self.live(slot, |engine| {
+            engine.clear(slot);
+            engine.begin_feed_anew(slot);
+        })
     }
 
     /// Another capacity, in blocks of belief; evicts down to it.

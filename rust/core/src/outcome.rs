@@ -148,6 +148,8 @@ pub struct Applied {
     pub reasons: Vec<String>,
     /// Batches missing before this one, by its sequence number.
     pub missed: u64,
+    /// Some store spoke of a medium other than the GPU.
+    pub tiered: bool,
     /// The engine began again: what it held before is forgotten.
     pub restarted: bool,
     /// A batch that was applied before: nothing was done.

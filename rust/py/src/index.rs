@@ -473,7 +473,7 @@ impl PrefixIndex {
     ) -> PyResult<Applied> {
         let base = Base::read(namespace)?;
         let work = || self.at(&name, |slot| self.index.apply(slot, payload, &base.spec(), sequence, now));
-        detached_if_long(py, payload.len() * PAYLOAD_COST, work).and_then(|done| Applied::of(py, done))
+        detached_if_long(py, payload.len() * PAYLOAD_COST, work).map(Applied::from)
     }
 
     /// An engine stored these blocks, one after the other behind parent. Every store is a further copy, unless the replica
@@ -557,6 +557,9 @@ impl PrefixIndex {
     }
 
     /// The replica sends events, though none has come yet: what is inserted there is provisional.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn expect_events(&self, name: Text<'_>) -> PyResult<()> {
         self.at(&name, |slot| self.index.expect_events(slot))
     }

@@ -187,51 +187,120 @@ pub struct Applied {
     rank: Option<i64>,
     /// Events of the batch.
     events: usize,
-    /// What its stores did.
-    stored: Py<Stored>,
-    /// What its removals did.
-    removed: Py<Removed>,
+    /// Blocks that the replica did not hold.
+    stored: usize,
+    /// Believed blocks that the events confirmed.
+    confirmed: usize,
+    /// Further copies of blocks that it held.
+    copies: usize,
+    /// Blocks that wait for their parent.
+    orphaned: usize,
+    /// Waiting blocks that found their parent.
+    adopted: usize,
+    /// Blocks that found no room under `max_bytes`.
+    dropped: usize,
+    /// Blocks that a replica which reports reuse said again.
+    reused: usize,
+    /// Blocks of attention groups that the index does not follow.
+    unindexed: usize,
+    /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
+    placeless: usize,
+    /// Copies taken away.
+    removed: usize,
+    /// Names in removals that no copy of this replica has.
+    unknown: usize,
     /// Clear events.
     cleared: usize,
     /// Events that are malformed, each of which cost itself alone.
     refused: usize,
     /// Events of types that this version does not know.
     unrecognized: usize,
-    /// Why events were refused or not recognized: the first eight.
-    reasons: Vec<String>,
     /// Batches missing before this one, by its sequence number.
     missed: u64,
+    /// Why events were refused or not recognized: the first eight.
+    reasons: Vec<String>,
+    /// Some event spoke of a medium other than the GPU.
+    tiered: bool,
     /// The engine began again: what it held before was forgotten.
     restarted: bool,
     /// A batch that had been applied before: nothing was done.
     stale: bool,
 }
 
-impl Applied {
-    /// As Python sees it.
-    pub fn of(py: Python<'_>, done: core::Applied) -> PyResult<Self> {
-        Ok(Self {
+impl From<core::Applied> for Applied {
+    fn from(done: core::Applied) -> Self {
+        let (stored, removed) = (done.stored, done.removed);
+        Self {
             timestamp: done.timestamp,
             rank: done.rank,
             events: done.events,
-            stored: Py::new(py, Stored::from(done.stored))?,
-            removed: Py::new(py, Removed::from(done.removed))?,
+            stored: stored.stored,
+            confirmed: stored.confirmed,
+            copies: stored.copies,
+            orphaned: stored.orphaned,
+            adopted: stored.adopted,
+            dropped: stored.dropped,
+            reused: stored.reused,
+            unindexed: stored.unindexed,
+            placeless: stored.placeless,
+            removed: removed.removed,
+            unknown: removed.unknown,
             cleared: done.cleared,
             refused: done.refused,
             unrecognized: done.unrecognized,
-            reasons: done.reasons,
             missed: done.missed,
+            reasons: done.reasons,
+            tiered: done.tiered,
             restarted: done.restarted,
             stale: done.stale,
-        })
+        }
+    }
+}
+
+impl Applied {
+    /// The counts by name.
+    fn counts(&self) -> [(&'static str, u64); 16] {
+        [
+            ("events", self.events as u64),
+            ("stored", self.stored as u64),
+            ("confirmed", self.confirmed as u64),
+            ("copies", self.copies as u64),
+            ("orphaned", self.orphaned as u64),
+            ("adopted", self.adopted as u64),
+            ("dropped", self.dropped as u64),
+            ("reused", self.reused as u64),
+            ("unindexed", self.unindexed as u64),
+            ("placeless", self.placeless as u64),
+            ("removed", self.removed as u64),
+            ("unknown", self.unknown as u64),
+            ("cleared", self.cleared as u64),
+            ("refused", self.refused as u64),
+            ("unrecognized", self.unrecognized as u64),
+            ("missed", self.missed),
+        ]
     }
 }
 
 #[pymethods]
 impl Applied {
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let (stored, removed) = (self.stored.bind(py).repr()?, self.removed.bind(py).repr()?);
-        let (events, refused) = (self.events, self.refused);
-        Ok(format!("<Applied events={events} stored={stored} removed={removed} refused={refused}>"))
+    /// The fields by name.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(py);
+        fields.set_item("timestamp", self.timestamp)?;
+        fields.set_item("rank", self.rank)?;
+        for (name, count) in self.counts() {
+            fields.set_item(name, count)?;
+        }
+        fields.set_item("reasons", &self.reasons)?;
+        fields.set_item("tiered", self.tiered)?;
+        fields.set_item("restarted", self.restarted)?;
+        fields.set_item("stale", self.stale)?;
+        Ok(fields)
+    }
+
+    fn __repr__(&self) -> String {
+        let counts = self.counts().into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(name, count)| format!(" {name}={count}")).collect();
+        format!("<Applied{}>", counts.concat())
     }
 }

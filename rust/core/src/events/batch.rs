@@ -3,7 +3,7 @@
 use super::apply::StoreEvent;
 use super::payload::{Action, Batch, Store};
 use crate::engine::Engine;
-use crate::ids::Slot;
+use crate::ids::{Medium, Slot};
 use crate::outcome::{Applied, Removed, Stored};
 
 /// Reasons that a batch's result repeats.
@@ -85,6 +85,7 @@ impl Engine {
                 true
             }
             Action::Store(store) => {
+                done.tiered |= store.residence.medium != Medium::Gpu;
                 done.stored += self.store_event(slot, &store.event(), &event.contents, now);
                 store.known_medium
             }
@@ -99,6 +100,13 @@ impl Engine {
             }
         };
         self.feed_mut(slot).counters.unknown_media += u64::from(!known_medium);
+    }
+
+    /// The next batch may have any number.
+    pub(crate) fn begin_feed_anew(&mut self, slot: Slot) {
+        if let Some(feed) = &mut self.replicas[slot.index()].feed {
+            feed.sequence = None;
+        }
     }
 
     /// Compares a batch's number with the last one.
