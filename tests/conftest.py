@@ -37,3 +37,12 @@ def traces_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no traces in {folder}: set PREFIXROUTE_TRACES to the folder that holds mooncake_*.jsonl.gz")
     return folder
+
+
+@pytest.fixture(scope="session")
+def logs_dir() -> Path:
+    """Return the folder of made-up logs in the shapes of real exports, or skip: they are not part of the repository."""
+    folder = Path(os.environ.get("PREFIXROUTE_LOGS", ROOT.parent / "shared" / "logs"))
+    if not folder.is_dir():
+        pytest.skip(f"no logs in {folder}: set PREFIXROUTE_LOGS to the folder that holds litellm_spend.jsonl")
+    return folder

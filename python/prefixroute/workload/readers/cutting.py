@@ -8,6 +8,7 @@ ones is cut as it was there, and the rest of its reported tokens is spread over 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +21,11 @@ from prefixroute.workload.request import cached_tokens
 MOST_CUTS: Final = 2_000_000
 """Places that a ruler remembers, some 130 bytes each. What is new in later texts is cut as if nobody had had it before."""
 
+_MOST_RECENT = 2_048
+"""Texts whose cuts are remembered as lists, so that a next turn need not follow them one by one."""
+_WINDOW = 32
+"""Names in which a text that is known has a cut: 512 bytes for blocks of 16 tokens, four times what these have at most."""
+_NEAR = 16
 _ALIKE = 1.25
 """How far the reported tokens of an answer may be from those of its text. Beyond that they have reasoning that is not repeated."""
 
@@ -91,6 +97,7 @@ class Ruler:
         self._unit = max(1, block_size // BYTES_PER_TOKEN)
         self._width = BYTES_PER_TOKEN * self._unit
         self._before: dict[int, int] = {}
+        self._recent: OrderedDict[int, list[int]] = OrderedDict()
 
     def cut(
         self, prompt: bytes, answer: bytes, namespace: Namespace | None, reported: int | None, output: int | None
@@ -107,6 +114,7 @@ class Ruler:
         fine = hash_blocks(prompt + answer, self._unit, namespace).array
         names = fine.tolist()
         cuts = self._known(names)
+        known = len(cuts)
         inside = len(prompt) // self._width
         earlier = sum(place < inside for place in cuts)
         tokens = self._tokens(cuts[:earlier], len(prompt)) if reported is None else reported
@@ -120,7 +128,7 @@ class Ruler:
         held = tokens + repeated
         if answer and len(cuts) < held // self.block_size:
             cuts += self._spread(cuts, len(prompt) + len(answer), held, len(names))
-        self._remember(names, cuts)
+        self._remember(names, cuts, known)
         chain = fine[cuts[: max(full, held // self.block_size)]]
         context = BlockHashes(chain, token_count=max(held, len(chain) * self.block_size), block_size=self.block_size)
         blocks = context.head(full, tokens)
@@ -129,26 +137,49 @@ class Ruler:
     def _known(self, names: list[int]) -> list[int]:
         """Return where earlier texts were cut that begin like this one: the last such place, and those before it."""
         before = self._before
-        at = len(names) - 1
-        while at >= 0 and names[at] not in before:
-            at -= 1
-        cuts: list[int] = []
+        at = self._last_known(names)
         if at < 0:
-            return cuts
-        places = dict(zip(names, range(len(names)), strict=True))
-        name = names[at]
-        while name:
-            cuts.append(places[name])
-            name = before[name]
-        return cuts[::-1]
+            return []
+        recent = self._recent.get(names[at])
+        if recent is not None:
+            return list(recent)
+        cuts: list[int] = []
+        while True:
+            cuts.append(at)
+            name = before[names[at]]
+            if not name:
+                return cuts[::-1]
+            at = _last(names, name, at)
 
-    def _remember(self, names: list[int], cuts: list[int]) -> None:
+    def _last_known(self, names: list[int]) -> int:
+        """Return the last place where an earlier text was cut, or -1.
+
+        Windows of names are searched by halves: those with a cut come first, since earlier texts share a beginning.
+        """
+        known = self._before.keys()
+        low, high = 0, -(-len(names) // _WINDOW)
+        while low < high:
+            middle = (low + high) // 2
+            if known.isdisjoint(names[middle * _WINDOW : (middle + 1) * _WINDOW]):
+                high = middle
+            else:
+                low = middle + 1
+        at = min(len(names), low * _WINDOW) - 1
+        while at >= 0 and names[at] not in known:
+            at -= 1
+        return at
+
+    def _remember(self, names: list[int], cuts: list[int], known: int) -> None:
+        if cuts:
+            self._recent[names[cuts[-1]]] = cuts
+            if len(self._recent) > _MOST_RECENT:
+                self._recent.popitem(last=False)
         if len(self._before) >= MOST_CUTS:
             return
-        last = 0
-        for place in cuts:
+        last = names[cuts[known - 1]] if known else 0
+        for place in cuts[known:]:
             name = names[place]
-            self._before.setdefault(name, last)
+            self._before[name] = last
             last = name
 
     def _tokens(self, cuts: list[int], size: int) -> int:
@@ -164,3 +195,12 @@ class Ruler:
         places = np.unique(np.minimum((ends / self._width).astype(np.int64), end) - 1)
         first = cuts[-1] if cuts else -1
         return [int(place) for place in places if place > first]
+
+
+def _last(names: list[int], name: int, end: int) -> int:
+    """Return where a name stands before ``end``: soon before, where cuts are as dense as they mostly are."""
+    near = max(0, end - _NEAR)
+    try:
+        return names.index(name, near, end)
+    except ValueError:
+        return names.index(name, 0, near)

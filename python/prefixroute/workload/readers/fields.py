@@ -28,6 +28,8 @@ _FIGURES: dict[str, tuple[Any, float, float]] = {
     "reorder_s": (int | float, 0, 1_000_000_000),
 }
 """What a figure must be, its least and its most: more than anybody needs, and nothing that is infinite."""
+_MOST_LAYOUTS = 64
+"""Sets of keys of rows that are remembered."""
 _MOST_NAMES, _MOST_DIGITS = 64, 9
 _SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "cached_apart", "fields"}
 
@@ -152,27 +154,37 @@ class Finder:
     Texts that are parsed on the way are parsed once a row.
     """
 
-    __slots__ = ("_dotted", "_found", "_parsed", "_paths", "_row")
+    __slots__ = ("_found", "_layouts", "_parsed", "_paths", "_row", "_tried")
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
         """Take the paths to try."""
         self._paths = {name: [names_of(path) for path in tried] for name, tried in paths.items()}
         self._found: dict[str, tuple[str, ...]] = {}
         self._row: dict[str, Any] = {}
-        self._dotted = False
+        self._tried = self._paths
+        self._layouts: dict[tuple[str, ...], dict[str, list[tuple[str, ...]]]] = {}
         self._parsed: dict[int, Any] = {}
 
     def take(self, row: dict[str, Any]) -> None:
         """Look at this row from now on."""
-        self._row = row
-        self._dotted = any("." in key for key in row)
-        self._parsed = {}
+        self._row, self._parsed = row, {}
+        keys = tuple(row)
+        tried = self._layouts.get(keys)
+        if tried is None:
+            if len(self._layouts) == _MOST_LAYOUTS:
+                self._layouts.clear()
+            tried = self._layouts[keys] = self._for(keys)
+        self._tried = tried
+
+    def _for(self, keys: tuple[str, ...]) -> dict[str, list[tuple[str, ...]]]:
+        """Return the paths that can lead to anything in a row of these keys."""
+        if any("." in key for key in keys):
+            return self._paths
+        return {name: [path for path in tried if path[0] in keys] for name, tried in self._paths.items()}
 
     def find(self, name: str) -> Any:
         """Return the field's value, or None where no path leads to one, or only to an empty one."""
-        for path in self._paths[name]:
-            if path[0] not in self._row and not self._dotted:
-                continue
+        for path in self._tried[name]:
             value = self._follow(self._row, path)
             if value is not None and not _is_empty(value):
                 self._found[name] = path

@@ -49,7 +49,9 @@ def open_file(sample: Sample, options: Options) -> Opened:
         most = f"must have {BYTES_PER_TOKEN * MAX_BLOCK_SIZE} bytes at most: give a smaller block_size"
         raise TraceError(f"{sample.file}:{sample.line}: a block of {size} tokens at {rate:.4g} bytes a token {most}")
     by_request = found.bytes_per_token is not None and layout.bytes_per_token is None
-    settled = Settled(size, rate if by_request else cutter.bytes_per_token, by_request, found.timed, found.mask)
+    settled = Settled(
+        size, rate if by_request else cutter.bytes_per_token, by_request, found.timed, found.mask, found.chained
+    )
 
     def records(reading: Reading) -> Callable[[LogFile], Iterator[TraceRecord]]:
         return RequestReader(layout, options, settled, reading).records

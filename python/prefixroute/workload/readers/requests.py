@@ -54,6 +54,7 @@ class Settled(NamedTuple):
         by_request: whether prompts are cut so that each has its reported tokens.
         timed: whether rows have times; else all come at once.
         mask: what is volatile in prompts.
+        chained: whether requests name the response before, so that one that names none begins a session.
     """
 
     block_size: int
@@ -61,6 +62,7 @@ class Settled(NamedTuple):
     by_request: bool = False
     timed: bool = True
     mask: Mask = Mask()
+    chained: bool = False
 
 
 class Asked(NamedTuple):
@@ -136,8 +138,7 @@ class RequestReader:
         session = earlier.session if earlier is not None else own if isinstance(own, str) else None
         if isinstance(own, str) and own.startswith("resp"):
             self._chains.add(own, text + answer, session or own)
-        chained = earlier is not None or before is not None
-        return Asked(parts.head + text, answer, session if chained else None)
+        return Asked(parts.head + text, answer, session if self._settled.chained or before is not None else None)
 
     def _record(self, row: Row) -> TraceRecord | None:
         asked = self.asked(row)
@@ -318,9 +319,7 @@ def has_request(fields: dict[str, Any]) -> bool:
     row = joined(span_row(fields))
     finder = Finder(DEFAULT_PATHS)
     finder.take(row)
-    if other_kind(row, finder.follow) is not None:
-        return finder.find("time") is not None
-    return any(finder.find(name) is not None for name in PROMPTS)
+    return other_kind(row, finder.follow) is not None or any(finder.find(name) is not None for name in PROMPTS)
 
 
 def _number(value: Any) -> Any:

@@ -54,6 +54,7 @@ class Survey(NamedTuple):
         media: whether any has an image, a sound or a file.
         timed: whether any row has a time.
         keys: how many have a session key.
+        chained: whether requests name the response before.
         clocks: what had to be assumed of times.
         absent: which fields of the map no row has.
         bytes_per_token: of the text, by reported prompt tokens; None where there are none that fit.
@@ -69,6 +70,7 @@ class Survey(NamedTuple):
     media: bool
     timed: bool
     keys: Keys
+    chained: bool
     clocks: tuple[str, ...]
     absent: tuple[str, ...]
     bytes_per_token: float | None
@@ -91,7 +93,7 @@ class _Surveyor:
         """Bytes and reported tokens of prompts."""
         self.changes, self.heads = Changes(), Heads()
         self.requests = self.keyed = 0
-        self.text = self.media = self.timed = self.answers = self.lengths = False
+        self.text = self.media = self.timed = self.chained = self.answers = self.lengths = False
 
     def look(self, row: Row) -> Asked | None:
         """Take one row in; return what it asks, or None where it is no request."""
@@ -119,6 +121,7 @@ class _Surveyor:
             self.timed = True
             if (clock := self.reader.clock_note()) is not None:
                 self.clocks[clock] = None
+        self.chained = self.chained or found("previous_response") is not None
         self.answers = self.answers or bool(asked.answer) or bool(found("output_token_ids"))
         self.lengths = self.lengths or found("output_tokens") is not None
 
@@ -155,6 +158,6 @@ def survey(file: LogFile, layout: FieldMap, options: Options) -> Survey:
         for name, paths in seen.absent.items()
     )
     return Survey(
-        seen.text, seen.media, seen.timed, Keys(seen.keyed, seen.requests), tuple(seen.clocks), nowhere, rate, implausible,
+        seen.text, seen.media, seen.timed, Keys(seen.requests if seen.chained else seen.keyed, seen.requests), seen.chained, tuple(seen.clocks), nowhere, rate, implausible,
         span, mask, seen.heads.result(), seen.answers, seen.lengths,
     )  # fmt: skip

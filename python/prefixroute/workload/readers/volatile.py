@@ -39,7 +39,7 @@ _WORD = re.compile(r"""[^\s\x00-\x1f"'<>()\[\]{},;]*""")
 _PIECE = 8
 _ONE_IN = 32
 """One piece in so many is an anchor, by its hash."""
-_LATEST = 32
+_LATEST = 8
 """Prompts that are remembered for each anchor."""
 _ABOUT, _CANDIDATES = 2, 32
 """How many pieces less a prompt may share to be as near, and how many such prompts are looked at."""
@@ -71,10 +71,9 @@ class Mask:
     def __init__(self, rules: list[tuple[str, str, bool]] | None = None) -> None:
         """Take the text before and behind each, and whether it is the first of its prompt. Pickles as these."""
         self.rules = rules or []
-        starts = ["\\A" if first else "" for _, _, first in self.rules]
         self._patterns = [
-            re.compile(rf"{start}({re.escape(before)}).{{0,{LONGEST}}}?({re.escape(behind)})", re.DOTALL)
-            for start, (before, behind, _) in zip(starts, self.rules, strict=True)
+            re.compile(f"{re.escape(before)}(.{{0,{LONGEST}}}?){re.escape(behind)}", re.DOTALL)
+            for before, behind, _ in self.rules
         ]
 
     def __bool__(self) -> bool:
@@ -84,8 +83,10 @@ class Mask:
     def __call__(self, text: str) -> str:
         """Return the text without what is volatile in its head."""
         head, rest = text[: HEAD_CHARACTERS + LONGEST], text[HEAD_CHARACTERS + LONGEST :]
-        for pattern in self._patterns:
-            head = pattern.sub(r"\1\2", head, count=1)
+        for pattern, (_, _, first) in zip(self._patterns, self.rules, strict=True):
+            found = pattern.match(head) if first else pattern.search(head)
+            if found is not None:
+                head = head[: found.start(1)] + head[found.end(1) :]
         return head + rest
 
 
