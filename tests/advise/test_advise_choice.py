@@ -104,6 +104,18 @@ def test_what_is_better_in_recompute_and_ttft_and_worse_in_nothing_is_the_advice
     assert rejected.metrics == ("recompute_ratio", "ttft_mean_s")
 
 
+def test_a_wide_interval_of_the_cost_excuses_no_cost() -> None:
+    figures = {
+        "session": {"recompute_ratio": 0.060, "ttft_mean_s": 0.0027, METRIC: 3.65},
+        "cache-aware": {"recompute_ratio": 0.053, "ttft_mean_s": 0.0024, METRIC: 6.41},
+    }
+    found = compared(figures, 0.1)
+    wide = found.gaps.ends.copy()
+    wide[METRICS.index(METRIC), ..., 1:] = [-100.0, 100.0]
+    choice = choose(replace(found, gaps=Gaps(found.gaps.policies, wide)))
+    assert (choice.policy, choice.rejected) == ("session", ())
+
+
 def test_where_objectives_disagree_each_takes_its_own_and_the_tradeoff_is_named() -> None:
     figures = {
         "session": {"recompute_ratio": 0.05, "ttft_mean_s": 0.200, METRIC: 10.0},

@@ -27,8 +27,10 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
     assert listing.code == 0
     for command in COMMANDS:
         assert command in listing.out
-        shown = prefixroute(command, "--help")
+        shown = prefixroute(command, "-h")
+        assert shown == prefixroute(command, "--help")
         assert shown.code == 0
+        assert "<bool>" not in shown.out
         assert f"Example: prefixroute {command}" in shown.out
 
 
@@ -64,6 +66,19 @@ def test_a_users_mistake_is_one_line_and_exit_2(prefixroute: Prefixroute, argume
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert complaint in err
+
+
+def test_a_shell_gets_its_completion(prefixroute: Prefixroute) -> None:
+    assert "--install-completion" in prefixroute("--help").out
+    environment = {
+        **os.environ,
+        "_PREFIXROUTE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "prefixroute si",
+        "COMP_CWORD": "1",
+    }
+    code = "from prefixroute.cli import main; main([])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert ended.stdout.split() == ["simulate", "size"]
 
 
 def test_without_a_command_the_help_is_all(prefixroute: Prefixroute) -> None:
@@ -106,7 +121,9 @@ def started(pid: int) -> bool:
 )
 def test_interrupt_ends_cleanly(jobs: str, at_work: Callable[[int], bool]) -> None:
     """Ctrl-C reaches every process of the terminal's group; none of them may print a traceback."""
-    simulate = [*COMMAND, "simulate", "chat", "--seeds", "500", "--jobs", jobs]
+    # Processes inherit it where SIGINT is ignored (in a job in the background of a shell): here it is not, wherever this runs.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prefixroute.cli import main; main()"
+    simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", jobs]
     with subprocess.Popen(
         simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:

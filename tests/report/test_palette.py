@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from prefixroute.report.palette import COLOURS, DASHES, GLYPHS, SHAPES
+from prefixroute.report.html import STYLE
+from prefixroute.report.palette import COLOURS, DASHES, GLYPHS, INK, PAPER, SHAPES
 
 LIGHT, DARK = "#f6f8fa", "#151b23"
 XYZ = np.array(
@@ -53,7 +55,22 @@ def test_every_colour_is_readable_on_both_pages(background: str) -> None:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_stay_apart_for_every_reader(sight: str) -> None:
     seen = [lab(SIGHT[sight] @ linear(colour)) for colour in COLOURS]
-    assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
+    assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 12
+    assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen[:6], 2)) >= 15
+
+
+INKS = re.compile(r"--(ink|soft|faint|paper|card): (#[0-9a-f]{6})")
+
+
+def test_text_has_the_contrast_that_readers_need_on_page_and_card_in_light_and_dark() -> None:
+    """WCAG 2, level AA: 4.5 for text."""
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
+    for inks in (dict(INKS.findall(light)), dict(INKS.findall(dark))):
+        assert set(inks) == {"ink", "soft", "faint", "paper", "card"}
+        for text in ("ink", "soft"):
+            for ground in ("paper", "card"):
+                assert contrast(inks[text], inks[ground]) >= 4.5
+    assert contrast(PAPER[INK], "#ffffff") >= 4.5
 
 
 def test_signs_are_distinct_and_glyphs_match_the_shapes() -> None:

@@ -20,7 +20,7 @@ def test_the_summary_speaks_of_the_largest_fleet(study: Study) -> None:
     assert "At 8 replicas, round-robin computes 51.0 %" in share
     assert "cache-aware 4.3 %" in share
     assert "below 3.7 %" in share
-    assert "$127.5 with round-robin and $10.75 with cache-aware" in cost
+    assert "$132.6 with round-robin (skew 1.04) and $11.18 with cache-aware (skew 1.04)" in cost
 
 
 def test_a_column_is_marked_only_where_a_default_stands_behind_it_and_others_have_none(study: Study) -> None:

@@ -182,11 +182,15 @@ def choose(
 
 
 def beats(comparison: Comparison, policy: str, other: str) -> tuple[str, ...]:
-    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing."""
+    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing.
+
+    Worse is beyond the noise, or by more than :data:`NOISY` by the point estimate: a wide interval excuses nothing.
+    """
     gaps = {metric: comparison.gap(policy, other, metric) for metric in JUDGED}
-    if any(gap.low > 0 for gap in gaps.values()):
+    figures = {metric: getattr(comparison.row(other), metric) for metric in JUDGED}
+    if any(gap.low > 0 or gap.value > NOISY * figures[metric] for metric, gap in gaps.items()):
         return ()
-    least = {metric: MATERIAL * getattr(comparison.row(other), metric) for metric in JUDGED}
+    least = {metric: MATERIAL * figure for metric, figure in figures.items()}
     return tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
 
 

@@ -31,7 +31,6 @@ Clocked = Annotated[
     bool | None,
     typer.Option(
         "--timed/--untimed",
-        metavar=options.FLAG,
         help="Simulate with a clock, or without one.",
         show_default="timed, where the workload spans time",
     ),

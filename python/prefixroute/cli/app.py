@@ -24,6 +24,15 @@ class Commands(TyperGroup):
             raise ConfigError(f"there is no command {args[0]!r}; commands: {', '.join(self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command whose help shows flags as such, without a type that they do not take."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None:
+            for option in (*command.params, command.get_help_option(ctx)):
+                if getattr(option, "is_flag", False):
+                    option.metavar = ""
+        return command
+
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(

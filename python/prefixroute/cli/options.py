@@ -24,8 +24,6 @@ from prefixroute.workload.readers.lines import LINE_BYTES
 
 LOAD_PARTS = 60
 """Parts of a run in the chart of the load."""
-FLAG = ""
-"""Metavar of options that take no value."""
 TRACE, MODEL, OUTPUT = "Trace", "Hardware", "Output"
 """Panels of the help."""
 
@@ -79,14 +77,12 @@ Observe = Annotated[
 ]
 Timed = Annotated[
     bool,
-    typer.Option("--timed", metavar=FLAG, help="Simulate with a clock: arrivals, queues, batches and decode."),
+    typer.Option("--timed", help="Simulate with a clock: arrivals, queues, batches and decode."),
 ]
 Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing.")]
 Sticky = Annotated[
     bool,
-    typer.Option(
-        "--sticky-front", metavar=FLAG, help="What stands before several routers keeps a session on one of them."
-    ),
+    typer.Option("--sticky-front", help="What stands before several routers keeps a session on one of them."),
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to run in.")]
 
@@ -228,12 +224,12 @@ OnlyModel = Annotated[
 
 AsJson = Annotated[
     bool,
-    typer.Option("--json", metavar=FLAG, help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT),
+    typer.Option("--json", help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT),
 ]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Write a self-contained page.", rich_help_panel=OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Show no progress.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=OUTPUT)]
 
 
 def _budget(text: str) -> float:
@@ -342,12 +338,12 @@ class Reading:
 def parts(names: list[str] | str, told: Progress | None) -> tuple[Progress | None, Progress | None]:
     """Return what shows the progress of reading the workload that ``names`` name, and of the runs after it, in one bar.
 
-    Reading is taken to be a fifth of the work: rather too little, so that the time left falls faster than it says.
+    Reading is taken to be a fiftieth of the work: rather too little, so that the time left falls faster than it says.
     """
     if Spec.parse(names if isinstance(names, str) else names[-1]).is_made:
         return None, told
-    work = Work(told, 5.0)
-    return work.part(1.0), work.part(4.0)
+    work = Work(told, 50.0)
+    return work.part(1.0), work.part(49.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,7 @@ def command(  # noqa: PLR0917
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
     cache: options.CacheKind = None,
-    infinite: Annotated[
-        bool, typer.Option("--infinite", metavar=options.FLAG, help="Run each policy with unlimited caches too.")
-    ] = False,
+    infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
     jobs: options.Jobs = 1,
     time_budget: options.TimeBudget = None,
     as_json: options.AsJson = False,
@@ -83,7 +81,7 @@ def command(  # noqa: PLR0917
 
         trace = measure(open_source(opened, seed))
         said = [*study.summary(), *remarks(study.assumptions, study.notes)]
-        output.write(lambda: page(study, trace), f"{study.workload}: what each policy costs", charts(study), said)
+        output.write(lambda: page(study, trace), study.headline(), charts(study), said)
 
 
 def show_study(study: Study, out: Console) -> None:

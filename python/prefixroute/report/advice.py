@@ -10,7 +10,7 @@ from prefixroute.report.answer import Answer, answer, fleet
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import Chart, svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import compared, losses, remarks, times
+from prefixroute.report.table import compared, losses, remarks, times, today
 from prefixroute.report.text import BASIS
 
 
@@ -19,12 +19,14 @@ def advice_page(advice: Advice) -> str:
     found, said = advice.comparison, answer(advice)
     study = _study(found)
     drawings = {title: svg(chart) for title, chart in charts(study).items()}
-    deciding, *others = drawings
+    first, *others = drawings
     parts = [
-        *map(html.paragraph, said.opening),
+        html.table(today(found, advice.in_use if advice.replicas > 1 else advice.row.policy, advice.row.policy)),
         html.legend(study.policies),
-        html.figures({deciding: drawings[deciding]}),
-        *_deploy(said),
+        html.deciding(first, drawings[first]),
+        html.heading("What to do"),
+        *map(html.paragraph, said.opening),
+        *([html.code(f"import prefixroute as pr\n\n{said.deploy}")] if said.deploy else []),
         *map(html.paragraph, said.expectation),
         *map(html.paragraph, said.agreement),
         *_findings(said),
@@ -69,12 +71,6 @@ def title_of(advice: Advice, said: Answer) -> str:
 
 def _study(found: Comparison) -> Study:
     return Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-
-
-def _deploy(said: Answer) -> Iterator[str]:
-    if said.deploy:
-        yield html.heading("Deploy this")
-        yield html.code(f"import prefixroute as pr\n\n{said.deploy}")
 
 
 def _findings(said: Answer) -> Iterator[str]:

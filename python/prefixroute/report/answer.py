@@ -131,11 +131,15 @@ def _opening(advice: Advice) -> Iterator[str]:
         return
     if advice.remedy is not None:
         yield _remedy(advice.remedy, _rate(advice))
-    if advice.need is not None:
-        yield _need(advice.need)
+    need = advice.need
+    urgent = need is not None and (need.then.is_overloaded or need.now.is_overloaded)
+    if need is not None and urgent:
+        yield _need(need)
     yield because(advice)
     if advice.saving is not None:
         yield _saving(advice.saving, _rate(advice))
+    if need is not None and not urgent:
+        yield _need(need)
     nearest = margin(advice)
     if nearest:
         yield nearest

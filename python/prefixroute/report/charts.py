@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import altair as alt
 
-from prefixroute.report.drawing import HEIGHT, WIDTH, Chart
+from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart
 from prefixroute.report.palette import INK, colour, dash, shape
 from prefixroute.report.study import Study
 from prefixroute.sim.metrics import CURVE
 
-STRIP = 64
-"""Pixels of height of one policy's load."""
+STRIP, STRIPS = 64, 360
+"""Pixels of height of one policy's load, and of all of them where there are many."""
+LEAST_STRIP = 30
+APART = 0.08
+"""Share of the way to the next number of replicas by which the outermost lines are moved to either side."""
 SOONEST_MS = 0.1
 """Where the logarithmic axis of times begins at the latest."""
-BAR = 26
-"""Pixels from one bar to the next."""
+BAR = 42
+"""Pixels from one bar to the next, with its name above it."""
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
 """The skew axis reaches at least here, so that a difference of a hundredth does not fill the chart."""
 LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
-LEGEND = alt.Legend(title=None, orient="bottom", columns=6)
+LEGEND = alt.Legend(title=None, orient="top", columns=4)
 
 
 def charts(study: Study) -> dict[str, Chart]:
@@ -61,12 +64,21 @@ def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: st
         else alt.Scale()
     )
     height = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, domain=False, ticks=False))
-    base = alt.Chart(rows).encode(
-        x=alt.X("replicas:O", title="replicas", axis=alt.Axis(labelAngle=0)), y=height, color=_colour(study.policies)
+    counts = study.replicas
+    # Places instead of counts, each policy a little to the side of the others: lines that coincide are all seen.
+    middle = (len(study.policies) - 1) / 2
+    aside = {policy: APART * (at - middle) / max(1.0, middle) for at, policy in enumerate(study.policies)}
+    moved = [{**row, "place": counts.index(row["replicas"]) + aside[row["policy"]]} for row in rows.values]
+    ticks = alt.Axis(values=list(range(len(counts))), labelExpr=f"{counts}[datum.value]", grid=False)
+    places = alt.Scale(domain=[-0.3, len(counts) - 0.7], nice=False)
+    base = alt.Chart(alt.InlineData(values=moved)).encode(
+        x=alt.X("place:Q", title="replicas", axis=ticks, scale=places),
+        y=height,
+        color=_colour(study.policies),
     )
     marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study))
     limit = alt.Chart(limits).encode(y=height)
-    name = limit.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK).encode(
+    name = limit.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK, fontSize=FONT_SIZE - 1).encode(
         text="name:N", x=alt.value(0)
     )
     rule = limit.mark_rule(color=INK, strokeDash=[5, 4])
@@ -76,13 +88,19 @@ def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: st
 
 
 def bars(policies: list[str], rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
-    """Draw a bar for each policy, with its value, and the limits as dashed lines."""
-    width = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=6))
-    base = alt.Chart(rows).encode(x=width, y=alt.Y("policy:N", title=None, sort=policies, axis=alt.Axis(ticks=False)))
-    value = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("value:Q", format=".3~r"))
+    """Draw a bar for each policy, below its name and with its value, and the limits as dashed lines."""
+    width = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=5))
+    up = alt.Y("policy:N", title=None, sort=policies, axis=None)
+    base = alt.Chart(rows).encode(x=width, y=up)
+    value = base.mark_text(align="left", dx=4, dy=8, color=INK, fontSize=FONT_SIZE - 1).encode(
+        text=alt.Text("value:Q", format=".3~r")
+    )
+    name = base.mark_text(align="left", dx=2, dy=-10, color=INK, fontSize=FONT_SIZE - 1).encode(
+        x=alt.value(0), text="policy:N"
+    )
     limit = alt.Chart(limits).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=width)
-    marks = base.mark_bar(height=BAR - 10).encode(color=_colour(policies))
-    return alt.layer(marks, limit, value).properties(width=WIDTH, height=alt.Step(BAR))
+    marks = base.mark_bar(height=BAR - 24, yOffset=8).encode(color=_colour(policies))
+    return alt.layer(marks, limit, value, name).properties(width=WIDTH, height=alt.Step(BAR))
 
 
 def _ttft(study: Study, replicas: int) -> Chart:
@@ -124,10 +142,13 @@ def _load(study: Study, replicas: int) -> Chart:
     up = alt.Axis(domain=False, ticks=False, tickCount=3, format="~s")
     height = alt.Y("most:Q", title=None, axis=up)
     colours = _colour(study.policies, legend=None)  # the other charts have one, and not of a pale band
-    base = alt.Chart().encode(x=across, color=colours).properties(width=WIDTH, height=STRIP)
+    strip = max(LEAST_STRIP, min(STRIP, STRIPS // len(curves)))
+    base = alt.Chart().encode(x=across, color=colours).properties(width=WIDTH, height=strip)
     band = base.mark_area(opacity=0.35).encode(y=height, y2="least:Q")
     line = base.mark_line(strokeWidth=1.5).encode(y=alt.Y("mean:Q", title=None, axis=up))
-    title = "requests in flight" if in_time else "requests received"
+    middles = next(iter(curves.values())).middles
+    window = 2 * middles[0]
+    title = "requests in flight" if in_time else f"received, of {window:,.0f} requests"
     header = alt.Header(title=title, labelOrient="top", labelAnchor="start", labelPadding=2, titleOrient="left")
     drawn: alt.FacetChart = alt.layer(band, line, data=alt.InlineData(values=values)).facet(
         row=alt.Row("policy:N", sort=study.policies, header=header), spacing=10

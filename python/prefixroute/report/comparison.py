@@ -18,13 +18,13 @@ def comparison_page(found: Comparison) -> str:
     """Return the page of a comparison. Equal comparisons give equal bytes."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
     drawings = {title: svg(chart) for title, chart in charts(study).items()}
-    deciding, *others = drawings
+    first, *others = drawings
     split = losses(found)
     floor = found.rows[0].floor
     parts = [
         html.paragraph(verdict(found)),
         html.legend(study.policies),
-        html.figures({deciding: drawings[deciding]}),
+        html.deciding(first, drawings[first]),
         html.heading("Compared"),
         html.table(compared(found, f"differences from {found.reference}, intervals over {found.clusters:,} sessions")),
         *([] if floor is None else [html.paragraph(floor_line(floor, found.assumptions), soft=True)]),

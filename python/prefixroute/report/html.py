@@ -22,7 +22,7 @@ h1 { font-size: 1.6rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
 p, li { margin: .5rem 0; max-width: 50rem; }
 .soft { color: var(--soft); }
-.charts { columns: 27rem 2; column-gap: 1rem; margin-top: 1rem; }
+.charts { columns: 25rem 2; column-gap: 1rem; margin-top: 1rem; }
 figure { break-inside: avoid; margin: 0 0 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
 figcaption { font-weight: 600; margin-bottom: .75rem; }
 figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
@@ -35,7 +35,12 @@ table { border-collapse: collapse; width: 100%; font-size: .93rem; font-variant-
 th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--faint); white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; }
-td.prose { white-space: normal; min-width: 16rem; }
+td.text { white-space: normal; }
+td.text:last-child { min-width: 8rem; }
+td.prose { min-width: 16rem; }
+pre { overflow-x: auto; padding: .75rem 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; font-size: .9rem; }
+.deciding figure { max-width: 38rem; }
+.deciding figure svg { max-width: 34rem; }
 tr.first td { border-top: 2px solid var(--faint); }
 tr.floor td { color: var(--soft); font-style: italic; }
 .assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
@@ -117,8 +122,17 @@ def legend(policies: Sequence[str]) -> str:
 
 def figures(drawings: Mapping[str, str]) -> str:
     """Return SVG drawings by title, side by side where there is room."""
-    framed = (f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in drawings.items())
-    return f'<div class="charts">{"".join(framed)}</div>'
+    return f'<div class="charts">{"".join(map(_framed, drawings, drawings.values()))}</div>'
+
+
+def deciding(title: str, drawing: str) -> str:
+    """Return the one SVG drawing that decides, as wide as the text."""
+    return f'<div class="deciding">{_framed(title, drawing)}</div>'
+
+
+def _framed(title: str, drawing: str) -> str:
+    named = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
+    return f"<figure><figcaption>{escape(title)}</figcaption>{named}</figure>"
 
 
 def table(shown: Table) -> str:

@@ -15,18 +15,21 @@ from prefixroute.workload import TraceStatistics
 def page(study: Study, trace: TraceStatistics | None = None) -> str:
     """Return the whole page, with what the workload is like where that was measured. Equal inputs give equal bytes."""
     drawings = {title: svg(chart) for title, chart in charts(study).items()}
+    first, *others = drawings
     parts = [
         *(html.paragraph(line) for line in study.summary()),
         html.legend(study.policies),
-        html.figures(drawings),
+        html.deciding(first, drawings[first]),
         html.heading("Every run"),
         html.table(study.table("")),
+        html.heading("In detail"),
+        html.figures({title: drawings[title] for title in others}),
         *_workload(trace, study),
         html.heading("What this rests on"),
         html.assumptions(study.assumptions),
         *(html.paragraph(note, soft=True) for note in study.notes),
     ]
-    return html.document(f"{study.workload}: what each routing policy costs", parts)
+    return html.document(study.headline(), parts)
 
 
 def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:

@@ -73,17 +73,38 @@ class Study:
         footer = "" if self.floor is None else floor_line(self.floor, self.assumptions)
         return simulated(title, self.rows, self.assumptions, footer)
 
+    def headline(self) -> str:
+        """Return the verdict at the largest number of replicas, in a line."""
+        least, worst = self._extremes()
+        if least is worst:
+            return f"{self.workload} on {_replicas(least)}: what {least['policy']} costs"
+        return (
+            f"{self.workload} on {_replicas(least)}: {least['policy']} computes {100 * least['recompute_ratio']:.1f} % of the prompt "
+            f"tokens again, {worst['policy']} {100 * worst['recompute_ratio']:.1f} %"
+        )
+
     def summary(self) -> list[str]:
         """Return what the rows say at the largest number of replicas, in two sentences or less."""
-        most = max(self.replicas)
-        rows = sorted(
-            (row for row in self.rows if row["replicas"] == most), key=lambda row: float(row["recompute_ratio"])
-        )
-        least, worst = rows[0], rows[-1]
+        least, worst = self._extremes()
         share = (
-            f"At {most} replica{'s' * (most > 1)}, {worst['policy']} computes {100 * worst['recompute_ratio']:.1f} % of the "
+            f"At {_replicas(least)}, {worst['policy']} computes {100 * worst['recompute_ratio']:.1f} % of the "
             f"prompt tokens again, {least['policy']} {100 * least['recompute_ratio']:.1f} %"
         )
         floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
-        costs = [f"${usd(row['usd_per_million_requests'])} with {row['policy']}" for row in (worst, least)]
-        return [f"{share}{floor}.", f"The prefill of a million requests costs {costs[0]} and {costs[1]}."]
+        costs = [
+            f"${usd(row['usd_per_million_requests_busiest'])} with {row['policy']} (skew {row['skew']:.2f})"
+            for row in (worst, least)
+        ]
+        bought = f"Prefill of a million requests, bought for the busiest replica, costs {costs[0]} and {costs[1]}."
+        return [f"{share}{floor}.", bought]
+
+    def _extremes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the rows of the largest fleet that compute the least and the most again."""
+        most = max(self.replicas)
+        rows = [row for row in self.rows if row["replicas"] == most]
+        rows.sort(key=lambda row: float(row["recompute_ratio"]))
+        return rows[0], rows[-1]
+
+
+def _replicas(row: Mapping[str, Any]) -> str:
+    return f"{row['replicas']} replica{'s' * (row['replicas'] > 1)}"

@@ -11,8 +11,9 @@ from prefixroute.advise.backtest import Band
 from prefixroute.advise.compare import Losses
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
 from prefixroute.report.figures import gap, percent, usd
-from prefixroute.report.times import Unit, unit_of
+from prefixroute.report.times import Unit, duration, unit_of
 from prefixroute.report.verdicts import judgement
+from prefixroute.sim import Row as Result
 from prefixroute.workload import TraceStatistics
 
 Row = Mapping[str, Any]
@@ -172,6 +173,28 @@ def times(found: Comparison) -> Table:
         columns.append(Column(f"{name} difference", apart(field, unit), SECONDS))
     title = f"time to first token, and how much more than {found.reference}"
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
+
+
+def today(found: Comparison, in_use: str, advised: str) -> Table:
+    """Return the figures of the policy in use and of the advised one, side by side."""
+    policies = list(dict.fromkeys((in_use, advised)))
+    rows: list[tuple[str, Callable[[Result], str]]] = [
+        (
+            "prefill $ per million requests, bought for the busiest replica",
+            lambda row: usd(row.usd_per_million_requests_busiest),
+        ),
+        ("skew: requests at the busiest replica / mean", lambda row: f"{row.skew:.2f}"),
+        ("prompt tokens computed again", lambda row: percent(row.recompute_ratio)),
+        ("time to first token, mean", lambda row: duration(row.ttft_mean_s)),
+        ("time to first token, p99", lambda row: duration(row.ttft_p99_s)),
+    ]
+
+    def cell(policy: str) -> Callable[[tuple[str, Callable[[Result], str]]], str]:
+        return lambda line: line[1](found.row(policy))
+
+    columns: list[Column[tuple[str, Callable[[Result], str]]]] = [Column("", lambda line: line[0], text=True)]
+    columns += [Column(f"{policy}{' (in use)' * (policy == in_use)}", cell(policy)) for policy in policies]
+    return Table.of("", columns, rows)
 
 
 def losses(found: Comparison) -> Table | None:

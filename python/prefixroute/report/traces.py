@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 
 from prefixroute.report import html
-from prefixroute.report.drawing import HEIGHT, WIDTH, Chart, svg
+from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, svg
 from prefixroute.report.palette import INK, colour
 from prefixroute.report.table import facts
 from prefixroute.workload import TraceStatistics
@@ -63,7 +63,7 @@ def _curve(x: np.ndarray, y: np.ndarray | list[float], titles: tuple[str, str], 
     height = alt.Y("y:Q", title=titles[1], scale=alt.Scale(domainMin=0), axis=alt.Axis(domain=False, ticks=False))
     bound = alt.Chart(alt.InlineData(values=[{"y": limit, "name": f"unlimited: {limit:.3g} %"}])).encode(y=height)
     rule = bound.mark_rule(color=INK, strokeDash=[5, 4])
-    name = bound.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK)
+    name = bound.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK, fontSize=FONT_SIZE - 1)
     drawn = alt.layer(rule, line.encode(x=across, y=height), name.encode(text="name:N", x=alt.value(0)))
     return drawn.properties(width=WIDTH, height=HEIGHT)
 
