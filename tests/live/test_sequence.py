@@ -286,6 +286,30 @@ def test_an_unanswered_audit_changes_nothing() -> None:
     assert one.clears == ["joined"]
 
 
+def test_an_answer_may_be_late_by_more_batches_than_are_remembered() -> None:
+    one = joined(3_000, 3, keep=10_000)
+    one.take(one.sequence.audit())
+    one.live(*range(3, 3_000))
+    one.answer()
+    assert one.all_held
+    assert one.clears == ["joined"]
+
+
+def test_batches_that_a_replay_overtook_are_no_restart() -> None:
+    one = reader(3_000, keep=10_000)
+    one.take(one.sequence.connected())
+    one.answer()  # while the published ones still wait to be read
+    one.live(*range(3_000))
+    assert one.all_held
+    assert one.clears == ["joined"]
+    one.process = Process("q", keep=10_000)
+    for _ in range(100):
+        one.process.publish()
+    one.live(99)
+    one.answer()
+    assert one.all_held
+
+
 def test_an_audit_finds_a_lost_tail() -> None:
     one = joined(9, 3)
     one.take(one.sequence.audit())

@@ -37,7 +37,7 @@ class Held:
         self.slow = threading.Event()
         self.slow.set()
 
-    def apply(self, name: str, payload: bytes, *, sequence: int | None = None) -> None:
+    def apply(self, name: str, payload: bytes) -> None:
         self.slow.wait()
         if name not in self.held:
             raise UnknownReplicaError(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prefixroute.live.connection import FollowOptions, Sink
+from prefixroute.live.diagnosis import likely_reason
 from prefixroute.live.feed import KvFeed
 from prefixroute.live.metrics import EngineReading, read_metrics
 from prefixroute.live.poller import LoadPoller, MetricsSource, PollOptions
@@ -20,5 +21,6 @@ __all__ = [
     "SequenceStats",
     "Sink",
     "Subscriber",
+    "likely_reason",
     "read_metrics",
 ]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prefixroute.errors import ConfigError, PrefixRouteError, UnknownReplicaError
 from prefixroute.extras import extra_module
@@ -26,9 +26,14 @@ from prefixroute.live.frames import (
 from prefixroute.live.sequence import MAX_PENDING, Action, Apply, Clear, Sequence, SequenceStats
 from prefixroute.validation import check_float, check_int
 
+if TYPE_CHECKING:
+    from prefixroute.index import Applied
+
 _LOG = logging.getLogger("prefixroute")
 _DRAIN = 1_000
 """Messages read from one socket before the others have their turn."""
+SAMPLE_BYTES = 1 << 20
+"""A batch up to this size is kept, to say why nothing matches."""
 LOAD_QUEUE = 16
 """Load reports that may wait: only the newest matters."""
 _MONITOR, _NUMBERS = "inproc://prefixroute-monitor-{}", count()
@@ -37,7 +42,7 @@ _MONITOR, _NUMBERS = "inproc://prefixroute-monitor-{}", count()
 class Sink(Protocol):
     """What a feed is applied to: :class:`prefixroute.Router` has it."""
 
-    def apply(self, name: str, payload: bytes, *, sequence: int | None = None) -> Any:
+    def apply(self, name: str, payload: bytes) -> Any:
         """Apply one batch of a replica's KV events."""
 
     def clear(self, name: str) -> None:
@@ -119,6 +124,7 @@ class Connection:
         self._connected = False
         self._counts: Counter[str] = Counter()
         self._applied: Counter[str] = Counter()
+        self._sample: bytes | None = None
         self._note = ""
         self._lag_s: float | None = None
         self._heard = clock()
@@ -273,16 +279,35 @@ class Connection:
 
     def _apply(self, action: Apply) -> None:
         try:
-            applied = self._sink.apply(self.name, action.payload, sequence=action.number)
+            applied = self._sink.apply(self.name, action.payload)
         except UnknownReplicaError:
             raise
         except PrefixRouteError as error:
             self._bad("bad_batches", str(error))
             return
-        told: dict[str, Any] = getattr(applied, "to_dict", dict)()
-        self._applied.update({field: count for field, count in told.items() if isinstance(count, int)})
+        finally:
+            self._counts["applied"] += 1  # once it is, not once it is decided
+        self._count(applied)
+        if b"BlockStored" in action.payload and len(action.payload) <= SAMPLE_BYTES:
+            self._sample = action.payload
         sent = sent_at(action.payload)
         self._lag_s = None if sent is None else max(0.0, time.time() - sent)
+
+    def _count(self, applied: Applied | None) -> None:
+        """Sum up what a batch did to the index."""
+        if applied is None:
+            return
+        counts = self._applied
+        counts.update(applied.stored.to_dict())
+        counts["removed"] += applied.removed.removed
+        counts["unknown_removals"] += applied.removed.unknown
+        counts["cleared"] += applied.cleared
+        counts["refused"] += applied.refused
+        counts["unrecognized"] += applied.unrecognized
+        if applied.cleared:
+            self._sequence.partial = False  # what came before the reset is gone anyway
+        if applied.reasons:
+            self._note = applied.reasons[-1]
 
     def _bad(self, kind: str, note: str) -> None:
         self._counts[kind] += 1
@@ -341,6 +366,7 @@ class Connection:
             **sequence.stats.to_dict(),
             **self._counts,
             "events": dict(self._applied),
+            "sample": self._sample,
         }
 
 
@@ -348,7 +374,7 @@ def blank_stats(note: str = "") -> dict[str, Any]:
     """Return the state of a feed that has not been opened: what it would tell is unknown, and counts are zero."""
     state = {"connected": False, "degraded": True, "partial": True, "last": None, "waiting": 0, "idle_s": None}
     counts = {**SequenceStats().to_dict(), **dict.fromkeys(COUNTS, 0)}
-    return {**state, "lag_s": None, "note": note, **counts, "events": {}}
+    return {**state, "lag_s": None, "note": note, **counts, "events": {}, "sample": None}
 
 
 COUNTS = (

@@ -115,6 +115,12 @@ class LoadPoller:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
 
+    def remove(self, name: str) -> None:
+        """Stop polling a replica."""
+        replica = self._replicas.get(name)
+        if replica is not None:
+            replica.gone = True
+
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return by replica: ``engine``, ``age_s`` of the last reading, ``polls``, ``failures``, ``note`` = what failed last, and
         the reading's ``running``, ``waiting``, ``kv_use``, ``hit_tokens``, ``prompt_tokens`` (``None`` = not told).
@@ -152,8 +158,8 @@ class LoadPoller:
         thread.join()
 
     def __enter__(self) -> Self:
-        """Run in a thread."""
-        return self.start()
+        """Run in a thread, if it does not run already."""
+        return self.start() if self._thread is None else self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

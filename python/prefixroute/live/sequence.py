@@ -120,10 +120,12 @@ class Sequence:
         self._doubt = False  # whether the process may be another since the transport was down
         self._asking = False
         self._check: int | None = None  # the number that the first answer must repeat
+        self._repeated: int | None = None  # hash of what it must repeat
         self._answers = 0  # of the replay under way
         self._skipped = False  # whether they skip the numbers after the one that was checked
         self._asks = 0  # replays for the present gap
         self._dropped = False  # whether batches were dropped because too many waited
+        self._seen = -1  # highest number published over the present connection
 
     @property
     def degraded(self) -> bool:
@@ -146,6 +148,7 @@ class Sequence:
         """Note that the transport is up, for the first time or again: batches may be lost, the process may be another."""
         self._asks = 0
         self._pending.clear()  # they may be of another process; the buffer has them too
+        self._seen = -1
         if self.last is None:
             return self._join("joined") if self._can_replay else []
         self._doubt = True
@@ -163,11 +166,9 @@ class Sequence:
         last = self.last
         if last is None:
             return self._first_live(number, payload)
+        seen, self._seen = self._seen, max(number, self._seen)
         if number <= last:
-            if self._contents.get(number) != hash(payload):
-                return self._restart(number, payload)
-            self.stats.duplicates += 1
-            return []
+            return self._earlier(number, payload, seen)
         if number == last + 1 and not self._doubt:
             return self._advance(number, payload)
         return self._wait(number, payload)
@@ -222,8 +223,20 @@ class Sequence:
         self.stats.replays += 1
         self._asks += 1
         self._asking, self._check, self._answers = True, self.last, 0
+        # Kept apart: what is published until the answer comes may push it out of what is remembered.
+        self._repeated = None if self.last is None else self._contents.get(self.last)
         self._skipped = self._dropped = False
         return Ask(0 if self.last is None else self.last)
+
+    def _earlier(self, number: int, payload: bytes, seen: int) -> list[Action]:
+        """Tell a batch that was applied from one of a new process, whose numbers begin at 0 again."""
+        known = self._contents.get(number)
+        # Published numbers only rise: one that rises is what a replay brought before, if the process is not in doubt.
+        fell = number <= seen and not self._doubt
+        if fell if known is None else known != hash(payload):
+            return self._restart(number, payload)
+        self.stats.duplicates += 1
+        return []
 
     def _first_live(self, number: int, payload: bytes) -> list[Action]:
         """Take in a published batch before any was applied: what came before it is in the engine's buffer, or gone."""
@@ -266,7 +279,7 @@ class Sequence:
         """Compare the first answer of a replay with the batch that it must repeat."""
         if number != self._check:
             return self._lose()  # the buffer does not reach back
-        if self._contents.get(number) != hash(payload):
+        if self._repeated != hash(payload):
             return self._restart()
         self._doubt = False
         following = (self.last or 0) + 1
@@ -298,6 +311,7 @@ class Sequence:
     def _restart(self, number: int | None = None, payload: bytes = b"") -> list[Action]:
         """Begin anew with an empty cache: the engine's process is another. A batch of it may be at hand."""
         self.stats.restarts += 1
+        self._seen = -1 if number is None else number
         self._forget()
         self._pending.clear()
         if number is None:

@@ -86,7 +86,8 @@ class Subscriber:
         that could be read; ``last`` = number of the last batch applied; ``waiting`` = batches that wait for missing ones;
         ``idle_s`` = seconds since the last batch; ``lag_s`` = age of the last batch when it was applied, by both machines'
         clocks; ``note`` = what was wrong last; the counts of :class:`~prefixroute.live.sequence.SequenceStats` and of
-        :data:`~prefixroute.live.connection.COUNTS`; ``events`` = what the batches did to the index, summed.
+        :data:`~prefixroute.live.connection.COUNTS`; ``events`` = what the batches did to the index, summed;
+        ``sample`` = the last batch that stored something.
         """
         unopened = {name: blank_stats(note) for name, note in list(self._unopened.items())}
         return unopened | {name: connection.stats() for name, connection in list(self._connections.items())}
@@ -111,8 +112,8 @@ class Subscriber:
             raise error
 
     def __enter__(self) -> Self:
-        """Run in a thread."""
-        return self.start()
+        """Run in a thread, if it does not run already."""
+        return self.start() if self._runner is None else self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
 from prefixroute.router.options import PLAIN, RequestOptions, asked
 from prefixroute.router.tickets import Guarded, Ticket
 from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, steps
@@ -17,6 +18,7 @@ from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.telemetry import status
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
+from prefixroute.telemetry.feeds import Watched
 from prefixroute.telemetry.records import Sink, to_record, write_record
 from prefixroute.types import Namespace, Replica, new_tuple
 from prefixroute.validation import check_callable, check_float
@@ -73,6 +75,7 @@ class Router:
         self._lock, self._time = self._guarded.lock, self._guarded.time
         self._shadows = self._guarded.shadows
         self._record, self._timer = record, timer
+        self._watching: list[Subscriber | LoadPoller] = []
 
     @classmethod
     def of(cls, state: RouterState) -> Router:
@@ -279,6 +282,7 @@ class Router:
     def remove_replica(self, name: str) -> None:
         """Forget a replica, what it held and its load. Its sessions move when they next come."""
         self._change(lambda state: membership.remove(state, name))
+        self._unwatch([name])
 
     def drain(self, name: str, *, now: float | None = None) -> None:
         """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on."""
@@ -332,7 +336,15 @@ class Router:
             ConfigError: a name or setting is not allowed; nothing has changed then.
         """
         now, wanted = self._time(now), membership.named(replicas)
+        before = self.replicas
         self._change(lambda state: membership.sync(state, wanted, now))
+        self._unwatch([name for name in before if name not in wanted])
+
+    def _unwatch(self, names: Iterable[str]) -> None:
+        """Stop following replicas that have left: one that comes under the same name may be another."""
+        for watch in self._watching:
+            for name in names:
+                watch.remove(name)
 
     def update_load(self, name: str, *, at: float | None = None, **loads: float | None) -> bool:
         """Keep a replica's own report of its load.
@@ -401,6 +413,63 @@ class Router:
         with self._lock:
             membership.hear(self._state, name, event)
 
+    def follow(
+        self,
+        feeds: Mapping[str, KvFeed],
+        *,
+        options: FollowOptions = FollowOptions(),  # noqa: B008  # frozen
+        start: bool = True,
+    ) -> Subscriber:
+        """Follow the KV events of engines, so that the belief is what they hold: needs ``prefixroute[events]``.
+
+        What happens to the feeds is in :meth:`stats` and the metrics. A replica that leaves the fleet is not followed any
+        more; for one that joins call ``add`` of what this returns.
+
+        Args:
+            feeds: where each replica's engine publishes, by the replica's name.
+            options: times and bounds.
+            start: follow in a thread from now on; else enter the result, ``with`` or ``async with``.
+
+        Returns:
+            What follows; its ``close()`` ends it.
+
+        Raises:
+            UnknownReplicaError: a feed is of a replica that the fleet does not have.
+            EventError: this router matches text, which token-id events cannot describe.
+        """
+        with self._lock:
+            for name in feeds:
+                membership.hear(self._state, name, {})
+        subscriber = Subscriber(self, feeds, options=options)
+        self._watching.append(subscriber)
+        return subscriber.start() if start else subscriber
+
+    def poll(
+        self,
+        sources: Mapping[str, MetricsSource | str],
+        *,
+        options: PollOptions = PollOptions(),  # noqa: B008  # frozen
+        start: bool = True,
+    ) -> LoadPoller:
+        """Poll engines' metrics for their load, where they publish none: needs ``prefixroute[events]``.
+
+        Args:
+            sources: where each replica's engine serves its metrics, by the replica's name; a plain text is its base URL.
+            options: times.
+            start: poll in a thread from now on; else enter the result, ``with`` or ``async with``.
+
+        Returns:
+            What polls; its ``close()`` ends it.
+
+        Raises:
+            UnknownReplicaError: a source is of a replica that the fleet does not have.
+        """
+        for name in sources:
+            self.replica(name)
+        poller = LoadPoller(self, sources, options=options)
+        self._watching.append(poller)
+        return poller.start() if start else poller
+
     # -- looking at it -------------------------------------------------------------------------------------------
 
     @property
@@ -436,13 +505,23 @@ class Router:
 
     def stats(self) -> dict[str, Any]:
         """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
+        watched = self._watched()
         with self._lock:
-            return status.stats(self._state, self._settled(None))
+            return status.stats(self._state, self._settled(None), watched)
 
     def metrics_text(self) -> str:
         """Return the metrics in the text format of Prometheus, for the host to serve."""
+        watched = self._watched()
         with self._lock:
-            return status.metrics_text(self._state, self._shadows, self._settled(None))
+            return status.metrics_text(self._state, self._shadows, self._settled(None), watched)
+
+    def _watched(self) -> Watched:
+        """Return what the feeds and pollers say of each replica."""
+        feeds: dict[str, dict[str, Any]] = {}
+        polls: dict[str, dict[str, Any]] = {}
+        for watch in self._watching:
+            (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
+        return Watched(feeds, polls)
 
     def explain(self, request: str | Ticket | Decision) -> str:
         """Return why a request went where it did, in a paragraph.

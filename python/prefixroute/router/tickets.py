@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from prefixroute.routing.steps import Reported
 
 Chunk = TypeVar("Chunk")
+RANK_HEADER = "X-data-parallel-rank"
+"""The header of the data-parallel rank, of vLLM and SGLang alike."""
 
 
 class Ticket:
@@ -50,6 +52,14 @@ class Ticket:
     def decision(self) -> Decision:
         """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
         return self.attempt.decision
+
+    def headers(self) -> dict[str, str]:
+        """Return the HTTP headers to send with the request: the data-parallel rank, where the replica is one.
+
+        vLLM and SGLang obey a rank only if they are told; else they pick one themselves, whatever was routed.
+        """
+        rank = self.attempt.member.replica.rank
+        return {} if rank is None else {RANK_HEADER: str(rank)}
 
     @property
     def key(self) -> str | None:

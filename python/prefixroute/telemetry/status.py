@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.routing.fleet import MEDIA
+from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds, told
 from prefixroute.telemetry.prometheus import Text
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "
 _EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped")
 
 
-def stats(state: RouterState, now: float) -> dict[str, Any]:
+def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) -> dict[str, Any]:
     """Return the router's counters and gauges; the router's lock is held."""
     ledger, book, bindings, calibration = state.ledger, state.book, state.bindings, state.calibration
     counters, fleet = state.counters, state.fleet
@@ -42,7 +43,10 @@ def stats(state: RouterState, now: float) -> dict[str, Any]:
         "shared_head": state.heads.commonest()[1],
         "index": state.belief.stats().to_dict(),
         "notes": [*state.notes, *notes(state, now)],
-        "replicas": {name: _replica(state, member, now) for name, member in fleet.members.items()},
+        "replicas": {
+            name: {**_replica(state, member, now), **told(state, member, watched)}
+            for name, member in fleet.members.items()
+        },
     }
 
 
@@ -87,9 +91,9 @@ def _skew(loads: list[int], slots: tuple[int, ...]) -> float:
     return max(values) * len(values) / total if total else 1.0
 
 
-def metrics_text(state: RouterState, shadows: Shadows, now: float) -> str:
+def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watched = NOTHING_WATCHED) -> str:
     """Return the metrics of field practice under our own prefix; the router's lock is held."""
-    text, numbers, counters = Text(), stats(state, now), state.counters
+    text, numbers, counters = Text(), stats(state, now, watched), state.counters
     replicas = numbers["replicas"].items()
 
     def by_replica(field: str) -> list[tuple[dict[str, str], float]]:
@@ -127,6 +131,7 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float) -> str:
     text.family("load_report_lapsed", "gauge", "1 = the last load report is too old to count.", lapsed)
     text.family("load_report_age_seconds", "gauge", "Age of the last load report.", by_replica("report_age_s"))
     _index(state, text, numbers["index"])
+    add_feeds(text, numbers["replicas"])
     _regret(shadows, text)
     return str(text)
 

@@ -1,0 +1,28 @@
+"""Measure what was advised: a workload sent to real endpoints through the Router, beside the simulator's prediction."""
+
+from __future__ import annotations
+
+from prefixroute.replay.client import Client, Exchange
+from prefixroute.replay.harness import Replayed, ReplaySettings, replay
+from prefixroute.replay.predict import Prediction, compared, predict
+from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
+from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences, write_rows
+
+__all__ = [
+    "Client",
+    "Difference",
+    "Exchange",
+    "Figures",
+    "Prediction",
+    "PromptMaker",
+    "ReplayRow",
+    "ReplaySettings",
+    "Replayed",
+    "Slo",
+    "SynthesizedPrompt",
+    "compared",
+    "differences",
+    "predict",
+    "replay",
+    "write_rows",
+]

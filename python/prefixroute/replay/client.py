@@ -1,0 +1,133 @@
+"""One request to an OpenAI-compatible endpoint, streamed and timed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prefixroute.errors import ConfigError
+from prefixroute.extras import extra_module
+
+_TAIL_BYTES = 8_192
+"""The end of a stream that is kept: it holds the usage."""
+RESETS = ("/reset_prefix_cache", "/flush_cache")
+"""How vLLM (in development mode) and SGLang are told to empty their prefix cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came of one request. Times are seconds on the clock given; ``None`` = it did not happen or was not told.
+
+    Attributes:
+        first: when the first token came.
+        last: when the last came.
+        output_tokens: tokens of the answer.
+        prompt_tokens: tokens of the prompt, as the engine counts.
+        cached_tokens: prompt tokens that the engine had cached, as it says.
+        error: what went wrong; empty = nothing.
+    """
+
+    first: float | None = None
+    last: float | None = None
+    output_tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    error: str = ""
+
+
+class Client:
+    """Sends completions over one connection pool without a limit: an open loop must not wait for a connection.
+
+    Args:
+        clock: returns seconds.
+        timeout_s: for a whole answer.
+        api_key: sent as a bearer token.
+    """
+
+    def __init__(self, clock: Callable[[], float], timeout_s: float, api_key: str | None = None) -> None:
+        self._aiohttp = extra_module("aiohttp", "replay")
+        self._clock = clock
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._session = self._aiohttp.ClientSession(
+            connector=self._aiohttp.TCPConnector(limit=0),
+            timeout=self._aiohttp.ClientTimeout(total=timeout_s),
+            headers=headers,
+            read_bufsize=1 << 20,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def complete(
+        self, url: str, body: bytes, headers: Mapping[str, str], first_token: Callable[[], None]
+    ) -> Exchange:
+        """Send a streamed completion and read its answer.
+
+        Args:
+            url: base URL of the endpoint, without ``/v1``.
+            body: the JSON of the request.
+            headers: more headers.
+            first_token: called when the first token has come.
+        """
+        sent = {"content-type": "application/json", **headers}
+        first = last = None
+        tail, events = b"", 0
+        try:
+            async with self._session.post(f"{url}/v1/completions", data=body, headers=sent) as answer:
+                if answer.status != 200:  # noqa: PLR2004  # OK
+                    return Exchange(error=f"status {answer.status}")
+                async for part in answer.content.iter_any():
+                    last = self._clock()
+                    if first is None:
+                        first = last
+                        first_token()
+                    events += part.count(b"\n\n")
+                    tail = (tail + part)[-_TAIL_BYTES:]
+        except (self._aiohttp.ClientError, TimeoutError, OSError) as error:
+            return Exchange(first=first, error=type(error).__name__)
+        if first is None or b"[DONE]" not in tail:
+            return Exchange(first=first, error="the stream broke off")
+        usage = _usage(tail)
+        count = usage.get("completion_tokens")
+        details = usage.get("prompt_tokens_details") or {}
+        output = count if isinstance(count, int) else max(1, events - 2)  # without the end and its marker
+        return Exchange(first, last, output, usage.get("prompt_tokens"), details.get("cached_tokens"))
+
+    async def model(self, url: str) -> str:
+        """Return the first model that an endpoint serves; raise ConfigError if it does not answer."""
+        try:
+            async with self._session.get(f"{url}/v1/models") as answer:
+                answer.raise_for_status()
+                name = (await answer.json())["data"][0]["id"]
+        except (self._aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
+            raise ConfigError(f"endpoint {url} does not list its models: {error or type(error).__name__}") from error
+        return str(name)
+
+    async def reset(self, url: str) -> bool:
+        """Let an endpoint empty its prefix cache; return whether it did."""
+        for path in RESETS:
+            try:
+                async with self._session.post(f"{url}{path}") as answer:
+                    if answer.status < 300:  # noqa: PLR2004  # any success
+                        return True
+            except (self._aiohttp.ClientError, TimeoutError, OSError):
+                return False
+        return False
+
+
+def _usage(tail: bytes) -> dict[str, Any]:
+    """Return the usage from the end of a stream."""
+    for event in reversed(tail.split(b"\n\n")):
+        line = event.strip().removeprefix(b"data:").strip()
+        if b'"usage"' not in line:
+            continue
+        try:
+            usage = json.loads(line).get("usage")
+        except (ValueError, AttributeError):
+            continue
+        if isinstance(usage, dict):
+            return usage
+    return {}

@@ -1,0 +1,305 @@
+"""Send a workload to real endpoints through the Router, under one policy after another, and time every request.
+
+The loop is open: a request is sent when it is due, whether or not earlier ones have been answered, and its times count from
+when it was due. So an endpoint that stalls cannot hide its stall by slowing the sender down (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError
+from prefixroute.replay.client import Client, Exchange
+from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
+from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences
+from prefixroute.router import Router, Ticket
+from prefixroute.validation import check_float, check_int
+from prefixroute.workload import Request, Workload
+
+Progress = Callable[[float, str], None]
+MakeRouter = Callable[[str], Router]
+LEAD_S = 0.05
+"""Seconds between the start of a part and its first request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """What is replayed where, and how.
+
+    Attributes:
+        endpoints: base URLs of OpenAI-compatible engines, without ``/v1``. Also the replicas' names.
+        policies: names of policies or presets; the first is what the others are compared with.
+        speed: how many times as fast as recorded requests are sent.
+        parts: the trace is cut into so many; each is sent under every policy before the next, in turning order, so that
+            what changes over hours changes for all policies alike.
+        warmup: requests at the start of each part that are sent and in no figure.
+        block_size: tokens in a block of the engines.
+        capacity_tokens: tokens that an engine's KV cache holds, as the router believes.
+        dictate: tell the engine what to answer, so that the next turn finds it cached: fake engines only. A real engine
+            answers what it will, and the blocks of a trace's answers are never hit.
+        reset: empty the engines' caches before each part and policy.
+        model: the model's name; ``None`` = the first that the first endpoint lists.
+        timeout_s: for a whole answer.
+        slo: what counts as good.
+        seed: of the routers' draws and of the intervals.
+        api_key: sent as a bearer token.
+    """
+
+    endpoints: tuple[str, ...]
+    policies: tuple[str, ...] = ("cache-aware",)
+    speed: float = 1.0
+    parts: int = 1
+    warmup: int = 0
+    block_size: int = 16
+    capacity_tokens: int = 300_000
+    dictate: bool = False
+    reset: bool = True
+    model: str | None = None
+    timeout_s: float = 600.0
+    slo: Slo = Slo()  # noqa: RUF009  # frozen
+    seed: int = 0
+    api_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot be replayed."""
+        for name in ("endpoints", "policies"):
+            values = getattr(self, name)
+            if not values or isinstance(values, str) or len(set(values)) != len(values):
+                raise ConfigError(f"{name} must be names or URLs, one or more and each once, got {values!r}")
+        object.__setattr__(self, "endpoints", tuple(url.rstrip("/") for url in self.endpoints))
+        check_float("speed", self.speed, 0, above=True)
+        check_float("timeout_s", self.timeout_s, 0, above=True)
+        for name, least in (("parts", 1), ("warmup", 0), ("block_size", 1), ("capacity_tokens", 1)):
+            check_int(name, getattr(self, name), least)
+
+    def router(self, policy: str) -> Router:
+        """Return a fresh router for a policy."""
+        return Router(
+            self.endpoints,
+            policy=policy,
+            block_size=self.block_size,
+            capacity_tokens=self.capacity_tokens,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay gave.
+
+    Attributes:
+        settings: what was asked for.
+        rows: every request that was sent, in order of sending.
+        figures: by policy, in the order asked for.
+        differences: of each policy from the first.
+        reset: whether every cache was emptied before each part.
+        interrupted: it was stopped before its end.
+    """
+
+    settings: ReplaySettings
+    rows: tuple[ReplayRow, ...] = field(repr=False)
+    figures: tuple[Figures, ...]
+    differences: tuple[Difference, ...]
+    reset: bool
+    interrupted: bool = False
+
+
+async def replay(
+    workload: Workload,
+    settings: ReplaySettings,
+    *,
+    make_router: MakeRouter | None = None,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Send a workload under every policy. Cancelling it gives what was measured until then.
+
+    Args:
+        workload: what to send; prompts are made up from its block hashes.
+        settings: where and how.
+        make_router: returns the router of a policy; by default :meth:`ReplaySettings.router`.
+        progress: told the share that is done and what is under way.
+
+    Raises:
+        ConfigError: an endpoint does not answer, or the workload is empty.
+    """
+    run = _Run(workload, settings, make_router or settings.router, progress)
+    return await run.measure()
+
+
+def parts_of(requests: Sequence[Request], parts: int) -> list[range]:
+    """Return the numbers of the requests of each part, as equal as can be."""
+    if len(requests) < parts:
+        raise ConfigError(f"{len(requests)} requests cannot be cut into {parts} parts")
+    edges = np.linspace(0, len(requests), parts + 1).astype(int).tolist()
+    return [range(first, last) for first, last in pairwise(edges)]
+
+
+class _Run:
+    """One replay under way."""
+
+    def __init__(
+        self, workload: Workload, settings: ReplaySettings, make_router: MakeRouter, progress: Progress | None
+    ) -> None:
+        self._settings, self._make_router, self._progress = settings, make_router, progress
+        self._requests = list(workload.requests())
+        if not self._requests:
+            raise ConfigError(f"workload {workload.name} has no requests")
+        self._parts = parts_of(self._requests, settings.parts)
+        self._maker = PromptMaker(workload.block_size)
+        self._rows: list[ReplayRow] = []
+        self._sent, self._total = 0, len(self._requests) * len(settings.policies)
+        self._reset = settings.reset
+        self._model = settings.model or ""
+
+    async def measure(self) -> Replayed:
+        settings = self._settings
+        interrupted = False
+        client = Client(time.perf_counter, settings.timeout_s, settings.api_key)
+        try:
+            names = [await client.model(url) for url in settings.endpoints]
+            self._model = settings.model or names[0]
+            for part, numbers in enumerate(self._parts):
+                turn = part % len(settings.policies)
+                for policy in (*settings.policies[turn:], *settings.policies[:turn]):
+                    await self._measure_part(client, policy, part, numbers)
+        except asyncio.CancelledError:
+            interrupted = True
+        finally:
+            await client.close()
+        figures = [
+            Figures.of(
+                policy, [row for row in self._rows if row.policy == policy], len(settings.endpoints), settings.slo
+            )
+            for policy in settings.policies
+        ]
+        found = differences(self._rows, settings.policies, settings.seed)
+        return Replayed(settings, tuple(self._rows), tuple(figures), tuple(found), self._reset, interrupted)
+
+    async def _measure_part(self, client: Client, policy: str, part: int, numbers: range) -> None:
+        settings = self._settings
+        if settings.reset:
+            done = await asyncio.gather(*(client.reset(url) for url in settings.endpoints))
+            self._reset = self._reset and all(done)
+        router = self._make_router(policy)
+        sender = _Sender(client, router, settings, policy, part)
+        first = self._requests[numbers[0]].arrival_s
+        start = time.perf_counter() + LEAD_S
+        tasks: list[asyncio.Task[ReplayRow]] = []
+        try:
+            for number in numbers:
+                request = self._requests[number]
+                prompt = self._maker.make(request, number)
+                body = self._body(request, prompt)
+                due = (request.arrival_s - first) / settings.speed
+                await asyncio.sleep(max(0.0, start + due - time.perf_counter()))
+                warm = number - numbers[0] < settings.warmup
+                sent = sender.send(request, prompt, body, number=number, start=start, due=due, warm=warm)
+                tasks.append(asyncio.create_task(sent))
+                self._tell(policy, part)
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            self._rows += [row for row in ended if isinstance(row, ReplayRow)]
+
+    def _body(self, request: Request, prompt: SynthesizedPrompt) -> bytes:
+        body: dict[str, Any] = {
+            "model": request.model or self._model,
+            "prompt": prompt.tokens.tolist(),
+            "max_tokens": max(1, request.output_tokens),
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self._settings.model is not None:
+            body["model"] = self._settings.model
+        if self._settings.dictate and len(prompt.output):
+            body["output_token_ids"] = prompt.output.tolist()
+        return json.dumps(body, separators=(",", ":")).encode()
+
+    def _tell(self, policy: str, part: int) -> None:
+        self._sent += 1
+        if self._progress is not None:
+            self._progress(self._sent / self._total, f"{policy}, part {part + 1} of {len(self._parts)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Sends the requests of one part under one policy."""
+
+    client: Client
+    router: Router
+    settings: ReplaySettings
+    policy: str
+    part: int
+    busy: Counter[str] = field(default_factory=Counter)
+
+    async def send(
+        self,
+        request: Request,
+        prompt: SynthesizedPrompt,
+        body: bytes,
+        *,
+        number: int,
+        start: float,
+        due: float,
+        warm: bool,
+    ) -> ReplayRow:
+        """Route a request, send it, and return its row."""
+        sent = time.perf_counter() - start
+        try:
+            ticket = self.router.route(prompt.tokens, session=request.session, max_tokens=request.output_tokens)
+        except (NoReplicaError, OverloadedError) as error:
+            failed = Exchange(error=type(error).__name__)
+            return self._row(request, number, (due, sent, warm), failed)
+        others = self.busy[ticket.replica]
+        self.busy[ticket.replica] += 1
+        exchange = Exchange(error="cancelled")
+        try:
+            exchange = await self.client.complete(ticket.replica, body, {}, ticket.first_token)
+        finally:
+            self.busy[ticket.replica] -= 1
+            self._end(ticket, prompt, exchange)
+        first = None if exchange.first is None else exchange.first - start
+        last = None if exchange.last is None else exchange.last - start
+        row = self._row(request, number, (due, sent, warm), replace(exchange, first=first, last=last))
+        return replace(row, replica=ticket.replica, predicted_tokens=ticket.hit_tokens, in_flight=others)
+
+    def _end(self, ticket: Ticket, prompt: SynthesizedPrompt, exchange: Exchange) -> None:
+        if exchange.error:
+            ticket.abort()
+            return
+        output = prompt.output if self.settings.dictate and len(prompt.output) else None
+        ticket.finish(output=output, reported_hit_tokens=exchange.cached_tokens)
+
+    def _row(self, request: Request, number: int, when: tuple[float, float, bool], exchange: Exchange) -> ReplayRow:
+        """Return the row of a request that went nowhere yet."""
+        return ReplayRow(
+            policy=self.policy,
+            part=self.part,
+            number=number,
+            session=request.session,
+            replica="",
+            due_s=when[0],
+            sent_s=when[1],
+            first_s=exchange.first,
+            done_s=exchange.last,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=exchange.output_tokens,
+            cached_tokens=exchange.cached_tokens,
+            predicted_tokens=0,
+            in_flight=0,
+            warm=when[2],
+            error=exchange.error,
+        )

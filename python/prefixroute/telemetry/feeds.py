@@ -1,0 +1,80 @@
+"""What the feeds of KV events and the polled metrics say of each replica, and why events may arrive and match nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prefixroute.live import likely_reason
+from prefixroute.telemetry.prometheus import Text
+
+if TYPE_CHECKING:
+    from prefixroute.routing import RouterState
+    from prefixroute.routing.fleet import Member
+
+NOTHING_MATCHES_BLOCKS = 1_000
+"""Blocks that a replica reports without any prompt matching one there, from which on that is worth telling."""
+
+
+class Watched(NamedTuple):
+    """What is heard of replicas besides their requests, by name: event feeds, and polled metrics."""
+
+    feeds: Mapping[str, dict[str, Any]]
+    polls: Mapping[str, dict[str, Any]]
+
+
+NOTHING_WATCHED = Watched({}, {})
+
+
+def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]:
+    """Return what is heard of a replica: ``feed`` and ``poll``, where there is one, and ``nothing_matches``.
+
+    ``nothing_matches`` is ``None``, or blocks reported since a prompt last matched one there, with the likely reason.
+    """
+    found: dict[str, Any] = {}
+    feed, poll = watched.feeds.get(member.name), watched.polls.get(member.name)
+    sample = None
+    if feed is not None:
+        sample = feed["sample"]
+        found["feed"] = {name: value for name, value in feed.items() if name != "sample"}
+    if poll is not None:
+        found["poll"] = poll
+    blocks = state.belief.unmatched_event_blocks()[member.slot]
+    found["nothing_matches"] = None
+    if blocks >= NOTHING_MATCHES_BLOCKS:
+        reason, detail = likely_reason(sample)
+        found["nothing_matches"] = {"blocks": blocks, "reason": reason, "detail": detail}
+    return found
+
+
+_GAUGES = {
+    "feed_connected": ("connected", "1 = the engine's event socket is connected."),
+    "feed_degraded": ("degraded", "1 = event batches are missing now."),
+    "feed_partial": ("partial", "1 = the engine may hold blocks from before anything that could be read."),
+    "feed_waiting_batches": ("waiting", "Batches that wait for missing ones."),
+    "feed_lag_seconds": ("lag_s", "Age of the last batch when it was applied, by both machines' clocks."),
+    "feed_idle_seconds": ("idle_s", "Seconds since the last batch."),
+}
+_COUNTS = ("applied", "duplicates", "gaps", "filled", "burnt", "lost", "restarts", "rebuilds", "replays")
+_TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "connections")
+
+
+def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
+    """Add the metrics of every event feed and poll."""
+    feeds = {name: values["feed"] for name, values in replicas.items() if "feed" in values}
+    if feeds:
+        for metric, (field, about) in _GAUGES.items():
+            known = [({"replica": n}, float(feed[field])) for n, feed in feeds.items() if feed[field] is not None]
+            text.family(metric, "gauge", about, known)
+        counts = [({"replica": n, "type": f}, feed[f]) for n, feed in feeds.items() for f in (*_COUNTS, *_TROUBLE)]
+        text.family("feed_total", "counter", "What happened to the batches of event feeds.", counts)
+    polls = {name: values["poll"] for name, values in replicas.items() if "poll" in values}
+    if polls:
+        ages = [({"replica": n}, poll["age_s"]) for n, poll in polls.items() if poll["age_s"] is not None]
+        text.family("poll_age_seconds", "gauge", "Age of the last reading of the engine's metrics.", ages)
+        failures = [({"replica": n}, poll["failures"]) for n, poll in polls.items()]
+        text.family("poll_failures_total", "counter", "Readings of the engine's metrics that failed.", failures)
+    lost = [({"replica": n}, int(values["nothing_matches"] is not None)) for n, values in replicas.items()]
+    text.family(
+        "nothing_matches", "gauge", "1 = events arrive and no prompt matches them; stats() has the reason.", lost
+    )

@@ -1,0 +1,158 @@
+"""Router, subscriber and four fake engines through the chat workload: what the router believes is what the engines hold."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import msgpack
+import pytest
+
+from prefixroute import EventError, Namespace, Replica, Router, UnknownReplicaError
+from prefixroute.live import FollowOptions, KvFeed
+from prefixroute.replay import PromptMaker, ReplaySettings, predict, replay
+from prefixroute.testing import Behaviour, EngineSettings, EventPublisher, FakeEngine, PlainCost
+from prefixroute.workload import ChatShape, Even, chat
+
+CAPACITY = 6_400
+SPEED = 20.0
+SHAPE = ChatShape(system_tokens=200, user_tokens=60, answer_tokens=24, turns=6, slots=24)
+QUICK = FollowOptions(reconnect_s=0.01, reconnect_max_s=0.05, replay_timeout_s=0.5, audit_s=0.1)
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)
+
+
+@pytest.fixture(params=["vllm", "sglang"])
+def engines(request: pytest.FixtureRequest) -> Iterator[list[FakeEngine]]:
+    settings = EngineSettings(format=request.param, capacity_tokens=CAPACITY, speed=SPEED)
+    behaviour = Behaviour(
+        prefill_s_per_1k=0.5, decode_s=0.02, drop_events=7
+    )  # and every seventh batch is lost on its way
+    with ExitStack() as stack:
+        yield [stack.enter_context(FakeEngine(settings, behaviour)) for _ in range(4)]
+
+
+def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeEngine]) -> None:
+    # Arrivals on the engines' clock, which runs faster than ours.
+    workload = chat(5, requests=240, arrivals=Even(20.0), shape=SHAPE)
+    urls = tuple(engine.url for engine in engines)
+    chosen = ReplaySettings(
+        endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True, reset=False, speed=SPEED
+    )
+    router = chosen.router("session")
+    feeds = {engine.url: engine.feed for engine in engines}
+    with router.follow(feeds, options=QUICK):
+        measured = asyncio.run(replay(workload, chosen, make_router=lambda _: router))
+
+        def settled() -> bool:
+            told = router.stats()["replicas"].values()
+            return all(not one["feed"]["degraded"] and one["feed"]["waiting"] == 0 for one in told)
+
+        def agrees() -> bool:
+            held = dict(zip(router.replicas, router.index.held_tokens(), strict=True))
+            return all(held[engine.url] == engine.core.held_tokens for engine in engines)
+
+        until(lambda: settled() and agrees())
+        stats = router.stats()["replicas"]
+        assert 'prefixroute_feed_total{replica="' in router.metrics_text()
+        maker = PromptMaker(workload.block_size)
+        for number, request in enumerate(workload.requests()):
+            prompt = maker.make(request, number).tokens
+            for engine in engines:
+                believed = router.choose(prompt, candidates=[engine.url]).hit_tokens
+                assert believed == engine.core.hit(prompt.tolist())
+    assert not measured.figures[0].errors
+    assert all(one["feed"]["lost"] == 0 for one in stats.values())
+    assert sum(one["feed"]["filled"] for one in stats.values()) > 0
+    # The same requests in the simulator: placements differ, since replicas are named otherwise.
+    cost = PlainCost(0.5, 0.02)
+    expected = predict(
+        workload,
+        ReplaySettings(endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True),
+        cost=cost,
+    )
+    assert measured.figures[0].recompute_ratio == pytest.approx(expected[0].recompute_ratio, abs=0.02)
+
+
+def test_a_replica_that_leaves_is_not_followed_any_more() -> None:
+    with EventPublisher() as a, EventPublisher() as b:
+        router = Router(["a", "b"])
+        feeds = {"a": KvFeed(a.endpoint, a.replay), "b": KvFeed(b.endpoint, b.replay)}
+        with router.follow(feeds, options=QUICK) as subscriber:
+            router.sync(["a"])
+            until(lambda: set(subscriber.stats()) == {"a"})
+            router.remove_replica("a")
+            until(lambda: subscriber.stats() == {})
+
+
+def test_feeds_of_unknown_replicas_and_routers_of_text_are_refused() -> None:
+    feeds = {"x": KvFeed("tcp://127.0.0.1:1")}
+    with pytest.raises(UnknownReplicaError):
+        Router(["a"]).follow(feeds)
+    with pytest.raises(EventError):
+        Router(["x"], prompt_kind="text").follow(feeds)
+    with pytest.raises(UnknownReplicaError):
+        Router(["a"]).poll({"x": "http://127.0.0.1:1"})
+
+
+def _stored(first: int, **fields: Any) -> bytes:
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [first],
+        "parent_block_hash": None,
+        "token_ids": list(range(first, first + 16)),
+        "block_size": 16,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+    }
+    return msgpack.packb([1.5, [event | fields], None])
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "tokenizer"),
+        ({"lora_name": "sql"}, "lora"),
+        ({"extra_keys": [["tenant"]]}, "salt"),
+    ],
+)
+def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[str, Any], reason: str) -> None:
+    with EventPublisher() as publisher:
+        router = Router(["a"])
+        with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
+            for number in range(1_100):
+                publisher.publish(_stored(16 * number, **fields))
+            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == 1_100)
+            found = router.stats()["replicas"]["a"]["nothing_matches"]
+            assert found is not None
+            assert found["reason"] == reason
+            assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
+
+
+def test_a_ticket_tells_the_engine_its_rank() -> None:
+    router = Router({"a#1": Replica(address="http://a", rank=1), "b": None})
+    assert router.route([1] * 100, candidates=["a#1"]).headers() == {"X-data-parallel-rank": "1"}
+    assert router.route([1] * 100, candidates=["b"]).headers() == {}
+
+
+def test_adapters_and_salts_of_events_meet_the_requests_namespaces() -> None:
+    with FakeEngine(EngineSettings(adapters=("sql",)), Behaviour(0, 0)) as engine:
+        router = Router([engine.url], capacity_tokens=300_000)
+        prompt = list(range(64))
+        with router.follow({engine.url: engine.feed}, options=QUICK):
+            body = {"prompt": prompt, "max_tokens": 1, "model": "sql", "cache_salt": "t"}
+            httpx.post(f"{engine.url}/v1/completions", json=body, trust_env=False).raise_for_status()
+            wanted = Namespace(lora="sql", salt="t")
+            until(lambda: router.choose(prompt, namespace=wanted).hit_tokens == 48)
+            assert router.choose(prompt).hit_tokens == 0
+            assert router.choose(prompt, namespace=Namespace(lora="sql")).hit_tokens == 0

@@ -1,0 +1,239 @@
+"""The replay harness against fake engines: what was sent, what was measured, and what the simulator says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prefixroute import ConfigError, hash_blocks
+from prefixroute.replay import (
+    Figures,
+    PromptMaker,
+    ReplayRow,
+    ReplaySettings,
+    Slo,
+    compared,
+    differences,
+    predict,
+    replay,
+    write_rows,
+)
+from prefixroute.replay.harness import parts_of
+from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, PlainCost
+from prefixroute.workload import ChatShape, Even, Workload, chat
+
+SHAPE = ChatShape(system_tokens=100, user_tokens=60, answer_tokens=20, turns=6, slots=8)
+SLOW = Behaviour(prefill_s_per_1k=0.05, decode_s=0.002)
+
+
+def small_chat(requests: int = 60) -> Workload:
+    return chat(3, requests=requests, arrivals=Even(50.0), shape=SHAPE)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[list[FakeEngine]]:
+    engines = [FakeEngine(EngineSettings(capacity_tokens=40_000), SLOW) for _ in range(2)]
+    yield engines
+    for engine in engines:
+        engine.kill()
+
+
+def settings(engines: list[FakeEngine], **options: Any) -> ReplaySettings:
+    urls = tuple(engine.url for engine in engines)
+    return ReplaySettings(endpoints=urls, capacity_tokens=40_000, dictate=True, **options)
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------
+
+
+def test_made_up_prompts_share_tokens_exactly_where_they_share_blocks() -> None:
+    workload = small_chat(200)
+    maker = PromptMaker(workload.block_size)
+    by_hash: dict[int, tuple[int, ...]] = {}
+    by_tokens: dict[tuple[int, ...], int] = {}
+    size = workload.block_size
+    for number, request in enumerate(workload.requests()):
+        made = maker.make(request, number)
+        assert len(made.tokens) == request.prompt_tokens
+        assert len(made.output) == request.output_tokens
+        whole = np.concatenate([made.tokens, made.output])
+        rehashed = hash_blocks(whole[: len(request.context) * size], size)
+        for position, block in enumerate(request.context.array.tolist()):
+            chain = tuple(rehashed.array.tolist()[: position + 1])[-1:]
+            assert by_hash.setdefault(block, chain) == chain
+            assert by_tokens.setdefault(chain, block) == block
+
+
+def test_tokens_are_of_the_vocabulary() -> None:
+    made = PromptMaker(16, first_token=5, vocabulary=7).make(next(iter(small_chat().requests())), 0)
+    assert made.tokens.min() >= 5
+    assert made.tokens.max() < 12
+    for wrong in ({"vocabulary": 1}, {"first_token": -1}):
+        with pytest.raises(ConfigError):
+            PromptMaker(16, **wrong)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------
+
+
+def test_policies_are_measured_on_the_same_requests_from_empty_caches(engines: list[FakeEngine]) -> None:
+    workload = small_chat(60)
+    told: list[float] = []
+    chosen = settings(engines, policies=("round-robin", "session"), parts=2, warmup=5, slo=Slo(ttft_s=10.0))
+    found = asyncio.run(replay(workload, chosen, progress=lambda share, _: told.append(share)))
+    assert len(found.rows) == 120
+    assert [row.error for row in found.rows] == [""] * 120
+    assert found.reset
+    assert not found.interrupted
+    assert told[-1] == 1.0
+    robin, session = found.figures
+    assert (robin.requests, session.requests) == (50, 50)
+    assert robin.good_share == 1.0
+    assert session.recompute_ratio is not None
+    assert robin.recompute_ratio is not None
+    assert session.recompute_ratio < robin.recompute_ratio
+    # The router's own prediction is what the engines report, but where a turn comes before the last one was answered.
+    reported, believed = (
+        sum(getattr(row, name) or 0 for row in found.rows) for name in ("cached_tokens", "predicted_tokens")
+    )
+    assert reported == pytest.approx(believed, rel=0.05)
+    less = next(one for one in found.differences if one.figure == "recompute_ratio")
+    assert (less.policy, less.pairs) == ("session", 50)
+    assert less.value == pytest.approx(session.recompute_ratio - robin.recompute_ratio)
+    assert less.low <= less.value <= less.high
+
+
+def test_the_simulator_predicts_what_fake_engines_do(engines: list[FakeEngine]) -> None:
+    workload = small_chat(60)
+    chosen = settings(engines, policies=("session",))
+    measured = asyncio.run(replay(workload, chosen))
+    predicted = predict(workload, chosen, cost=PlainCost(SLOW.prefill_s_per_1k, SLOW.decode_s))
+    rows = compared(measured, predicted)
+    assert rows[0]["policy"] == "session"
+    ratio = rows[0]["predicted_over_measured"]["recompute_ratio"]
+    assert ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_an_engine_that_fails_costs_its_requests_and_is_counted(engines: list[FakeEngine]) -> None:
+    app = engines[0].app
+    app.behaviour = app.behaviour.changed({"status": 503})
+    try:
+        found = asyncio.run(replay(small_chat(20), settings(engines, policies=("round-robin",))))
+    finally:
+        app.behaviour = app.behaviour.changed({"status": -1})
+    errors = [row.error for row in found.rows if row.error]
+    assert set(errors) == {"status 503"}
+    assert found.figures[0].errors == len(errors) == 10
+
+
+def test_cancelling_gives_what_was_measured(engines: list[FakeEngine]) -> None:
+    async def stop() -> Any:
+        started = asyncio.Event()
+        workload = small_chat(60).scaled(0.05)
+        task = asyncio.create_task(
+            replay(workload, settings(engines), progress=lambda share, _: share > 0.1 and started.set())
+        )
+        await started.wait()
+        task.cancel()
+        return await task
+
+    found = asyncio.run(stop())
+    assert found.interrupted
+    assert 0 < len(found.rows) < 60
+
+
+def test_an_endpoint_that_does_not_answer_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1"):
+        asyncio.run(replay(small_chat(3), ReplaySettings(endpoints=("http://127.0.0.1:1",))))
+
+
+def test_settings_are_checked() -> None:
+    for wrong in (
+        {"endpoints": ()},
+        {"endpoints": "http://h"},
+        {"endpoints": ("a", "a")},
+        {"policies": ()},
+        {"speed": 0},
+        {"parts": 0},
+        {"warmup": -1},
+    ):
+        with pytest.raises(ConfigError):
+            ReplaySettings(**({"endpoints": ("http://h",)} | wrong))
+    with pytest.raises(ConfigError, match="parts"):
+        parts_of([], 1)
+    assert "secret" not in repr(ReplaySettings(endpoints=("http://h",), api_key="secret"))
+
+
+# -- figures -----------------------------------------------------------------------------------------------------
+
+
+def row(number: int, policy: str = "a", **changed: Any) -> ReplayRow:
+    one = ReplayRow(
+        policy=policy,
+        part=0,
+        number=number,
+        session=f"s{number % 5}",
+        replica=f"r{number % 2}",
+        due_s=float(number),
+        sent_s=number + 0.5,
+        first_s=number + 1.0,
+        done_s=number + 3.0,
+        prompt_tokens=100,
+        output_tokens=5,
+        cached_tokens=40,
+        predicted_tokens=30,
+        in_flight=0,
+        warm=False,
+        error="",
+    )
+    return replace(one, **changed)
+
+
+def test_times_count_from_when_a_request_was_due() -> None:
+    one = row(3)
+    assert (one.ttft_s, one.tpot_s, one.total_s) == (1.0, 0.5, 3.0)
+    assert math.isnan(row(3, output_tokens=1).tpot_s)
+    assert math.isnan(row(3, first_s=None, error="x").ttft_s)
+
+
+def test_figures_of_known_rows() -> None:
+    rows = [row(number) for number in range(10)]
+    rows += [row(10, error="status 500", first_s=None, done_s=None), row(11, warm=True, cached_tokens=0)]
+    found = Figures.of("a", rows, 2, Slo(ttft_s=1.0, tpot_s=0.4))
+    assert (found.requests, found.errors) == (11, 1)
+    assert found.ttft_mean_s == found.ttft_p99_s == 1.0
+    assert found.recompute_ratio == pytest.approx(0.6)
+    assert found.skew == pytest.approx(2 * 6 / 11)
+    assert (found.goodput_rps, found.good_share) == (0.0, 0.0)
+    assert Figures.of("a", rows, 2, Slo(ttft_s=1.0)).goodput_rps == pytest.approx(1.0)
+    assert found.late_max_s == 0.5
+    empty = Figures.of("a", [], 2, Slo())
+    assert empty.to_dict()["ttft_mean_s"] is None
+
+
+def test_differences_are_paired_and_have_intervals() -> None:
+    rows = [row(number) for number in range(50)]
+    rows += [row(number, "b", first_s=number + 1.2, cached_tokens=60) for number in range(40)]
+    rows += [row(number, "c") for number in range(50)]
+    found = {(one.policy, one.figure): one for one in differences(rows, ["a", "b", "c"])}
+    faster = found["b", "ttft_s"]
+    assert (faster.value, faster.low, faster.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert (faster.pairs, faster.is_noise) == (40, False)
+    assert found["b", "recompute_ratio"].value == pytest.approx(-0.2)
+    assert found["c", "ttft_s"].is_noise
+
+
+def test_rows_can_be_fitted() -> None:
+    out = io.StringIO()
+    write_rows([row(1), row(2, first_s=None)], out)
+    head, first, second = out.getvalue().splitlines()
+    assert {"prompt_tokens", "cached_tokens", "seconds", "in_flight"} <= set(head.split(","))
+    assert first.endswith(",0.5")
+    assert second.endswith(",")
