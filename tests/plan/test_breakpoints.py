@@ -113,7 +113,9 @@ def test_all_forms_of_a_body_are_read() -> None:
     assert len(calls.blocks) == 1
 
 
-@pytest.mark.parametrize("bodies", [[], [3], [{}], [{"model": "x"}], ["text"], [{"messages": 3}], [{"messages": [None]}], [[1, 2]]])
+@pytest.mark.parametrize(
+    "bodies", [[], [3], [{}], [{"model": "x"}], ["text"], [{"messages": 3}], [{"messages": [None]}], [[1, 2]]]
+)
 def test_mistakes(bodies: list[Any]) -> None:
     with pytest.raises(ConfigError):
         place_breakpoints(bodies, SONNET)

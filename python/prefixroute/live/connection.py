@@ -297,13 +297,7 @@ class Connection:
         """Sum up what a batch did to the index."""
         if applied is None:
             return
-        counts = self._applied
-        counts.update(applied.stored.to_dict())
-        counts["removed"] += applied.removed.removed
-        counts["unknown_removals"] += applied.removed.unknown
-        counts["cleared"] += applied.cleared
-        counts["refused"] += applied.refused
-        counts["unrecognized"] += applied.unrecognized
+        self._applied.update({name: getattr(applied, name) for name in APPLIED})
         if applied.cleared:
             self._sequence.partial = False  # what came before the reset is gone anyway
         if applied.reasons:
@@ -377,6 +371,23 @@ def blank_stats(note: str = "") -> dict[str, Any]:
     return {**state, "lag_s": None, "note": note, **counts, "events": {}, "sample": None}
 
 
+APPLIED = (
+    "events",
+    "stored",
+    "confirmed",
+    "copies",
+    "orphaned",
+    "adopted",
+    "dropped",
+    "unindexed",
+    "placeless",
+    "removed",
+    "unknown",
+    "cleared",
+    "refused",
+    "unrecognized",
+)
+"""Fields of :class:`prefixroute.index.Applied` that are summed for each replica."""
 COUNTS = (
     "received",
     "connections",

@@ -151,7 +151,7 @@ class PerfectBelief:
             self._slot(name)
 
     clear = new_epoch = set_capacity = retract = expect_events = _ignore
-    apply = apply_stored = apply_stored_hashes = apply_removed = apply_cleared = _ignore
+    apply_stored = apply_stored_hashes = apply_removed = apply_cleared = _ignore
 
 
 class _Unheard(NamedTuple):
