@@ -7,11 +7,13 @@ import json
 import pytest
 
 from prefixroute import ConfigError
-from prefixroute.advise.own_or_api import own_or_api
+from prefixroute.advise import Question, advise
+from prefixroute.advise.own_or_api import LOOKED_AT, cheapest_api, own_or_api
 from prefixroute.advise.size import Slo
 from prefixroute.costmodel import CostModel
 from prefixroute.plan import plan_trace
-from prefixroute.providers import find_model
+from prefixroute.providers import find_model, find_provider
+from prefixroute.sim import Scenario
 from prefixroute.workload import Even, chat, documents
 
 SONNET = find_model("claude-sonnet-5-5")
@@ -50,3 +52,19 @@ def test_a_rate_of_ones_own_speeds_the_traffic_up() -> None:
 def test_no_model_is_no_comparison() -> None:
     with pytest.raises(ConfigError, match="at least one model"):
         own_or_api(chat(1, requests=10), [])
+
+
+def test_the_cheapest_api_of_a_traffic_and_the_first_question_of_advice() -> None:
+    traffic = chat(1, requests=300, arrivals=Even(2.0))
+    api = cheapest_api(traffic, 149.5)
+    assert api is not None
+    assert api.usd_per_month == min(
+        offer.usd_per_month or 0
+        for offer in own_or_api(traffic, [find_provider(name).model() for name in LOOKED_AT]).offers
+        if offer.provider != "own"
+    )
+    assert cheapest_api(traffic, 0.0) is None
+    step = advise(traffic, Question(scenario=Scenario(replicas=2), policies=(), seeds=1)).steps[0]
+    assert step.kind == "own-replicas"
+    assert step.evidence["api"] == api.name
+    assert step.evidence["rent_usd_per_month"] == CostModel().usd_per_month(2)

@@ -14,6 +14,7 @@ from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.finding import URGENCY, Evidence, Finding
 from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
+from prefixroute.advise.own_or_api import cheapest_api
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import OTHERS, Question
 from prefixroute.costmodel import Assumption, CostModel
@@ -373,7 +374,9 @@ def _advice(
     """Join it all."""
     chosen, fleet = study.choice.policy, study.chosen
     routed = fleet.replicas > 1
-    steps = tree.walk(facts.profile, study.comparison, chosen, fleet.replicas)
+    rent = how.cost.usd_per_month(fleet.replicas)
+    api = None if lifetimes else cheapest_api(facts.workload, facts.profile.span_s)
+    steps = tree.walk(facts.profile, study.comparison, chosen, fleet.replicas, rent=rent, api=api)
     return Advice(
         workload=facts.workload.name,
         replicas=fleet.replicas,

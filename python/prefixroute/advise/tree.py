@@ -8,13 +8,25 @@ from prefixroute.advise.choice import LOAD_ONLY, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.finding import Step
 from prefixroute.advise.findings import NOTABLE
+from prefixroute.advise.own_or_api import Offer
 from prefixroute.advise.profile import Profile
 from prefixroute.sim.metrics import Row
 
 
-def walk(profile: Profile, comparison: Comparison, chosen: str, replicas: int) -> Iterator[Step]:
-    """Yield the questions down to the one where ``chosen`` is the answer."""
-    yield Step("own-replicas", {"replicas": replicas})
+def walk(
+    profile: Profile, comparison: Comparison, chosen: str, replicas: int, *, rent: float, api: Offer | None
+) -> Iterator[Step]:
+    """Yield the questions down to the one where ``chosen`` is the answer.
+
+    Args:
+        profile: what the traffic shares.
+        comparison: of the policies.
+        chosen: the policy.
+        replicas: of the fleet.
+        rent: US dollars a month of the fleet.
+        api: the cheapest API that was looked at; None where the traffic has no rate.
+    """
+    yield _own_or_api(replicas, rent, api)
     yield Step("two-or-more", {"replicas": replicas})
     if replicas == 1:
         return
@@ -35,6 +47,13 @@ def walk(profile: Profile, comparison: Comparison, chosen: str, replicas: int) -
                 "skew": row.skew,
             },
         )
+
+
+def _own_or_api(replicas: int, rent: float, api: Offer | None) -> Step:
+    evidence: dict[str, float | int | str | None] = {"replicas": replicas, "rent_usd_per_month": rent}
+    if api is not None:
+        evidence |= {"api": api.name, "api_hit_ratio": api.hit_ratio, "api_usd_per_month": api.usd_per_month}
+    return Step("own-replicas", evidence)
 
 
 def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Step:

@@ -313,10 +313,17 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
 
 
 def _own_replicas(found: Evidence) -> str:
+    api = ""
+    if "api" in found:
+        api = (
+            f" The cheapest API looked at, {found['api']}, takes ${usd(found['api_usd_per_month'])} for this traffic and reads "
+            f"{percent(found['api_hit_ratio'])} from its cache; models answer differently."
+        )
     return (
-        f"Your own, {found['replicas']}. Behind an API (`--lifetimes`) nothing can be routed: send one of the calls that share a "
-        "prefix first, so that its cache entry exists, and the others in parallel after it. `prefixroute plan compare` prices "
-        "this traffic at every API and on replicas of your own."
+        f"Your own, {found['replicas']}, for ${usd(found['rent_usd_per_month'])} a month.{api} Behind an API "
+        "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
+        "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at every API and on "
+        "replicas of your own."
     )
 
 
