@@ -19,6 +19,15 @@ from prefixroute.workload.statistics import KEPT_S
 
 EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
 
+LOSSES = {
+    "first_sight": "first sight: nobody could have it",
+    "volatile": "volatile: behind a text that changes",
+    "elsewhere": "elsewhere: only other replicas had it",
+    "evicted": "evicted: the replica had it and lost it",
+    "undecided": "elsewhere or evicted: the log names no replica",
+}
+"""Reasons why tokens are recomputed, as the table says them."""
+
 CURVE_POINTS = 9
 """Sizes of cache that the table shows; the JSON has all."""
 
@@ -56,10 +65,13 @@ def command(  # noqa: PLR0917
 def _show(found: TraceStatistics, opened: Workload) -> None:
     out = console.stdout()
     out.print(_table(("", ""), facts(found)))
+    out.print(_table(("where the hits went", "of prompt tokens"), _losses(found)))
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
     show_assumed(opened.assumptions, out)
     show_notes(opened.notes, out)
+    if opened.volatile is not None and opened.volatile.example:
+        console.note(f"it changes here: … {opened.volatile.example} …")
 
 
 def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
@@ -69,6 +81,17 @@ def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _losses(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
+    losses, reported = trace.losses, trace.reported_requests > 0
+    yield (
+        "hit, as reported" if reported else "hit, in one cache of unlimited size",
+        f"{100 * losses.share('hit'):.2f} %",
+    )
+    for name, said in LOSSES.items():
+        if getattr(losses, name) or name in {"first_sight", "volatile"}:
+            yield said, f"{100 * losses.share(name):.2f} %"
 
 
 def _kept(trace: TraceStatistics) -> Iterator[tuple[str, str]]:

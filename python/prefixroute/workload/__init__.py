@@ -10,6 +10,7 @@ from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.kept import keep
+from prefixroute.workload.losses import HitLosses, LossMeter
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.source import LogFile, log_files
@@ -33,7 +34,9 @@ __all__ = [
     "FanOutShape",
     "FewShotShape",
     "FieldMap",
+    "HitLosses",
     "LogFile",
+    "LossMeter",
     "Options",
     "Poisson",
     "Recorded",

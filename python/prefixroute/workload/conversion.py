@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.private import MARK, VERSION
 from prefixroute.workload.readers.siphash import siphash
-from prefixroute.workload.request import Request
+from prefixroute.workload.request import REPLICA, Request
 from prefixroute.workload.tree import PrefixTree, Stretch
 from prefixroute.workload.workload import Workload
 
@@ -122,7 +122,8 @@ class _Writer:
         self._fresh.append((row, fresh))
         if len(request.prompt) != request.prompt_tokens // size:
             row["full"] = len(request.prompt)
-        for name, value in (("session", request.session), ("tenant", request.tenant)):
+        named = (("session", request.session), ("tenant", request.tenant), (REPLICA, request.attrs.get(REPLICA)))
+        for name, value in named:
             if value is not None:
                 row[name] = self._keyed(value)
         if request.model is not None:

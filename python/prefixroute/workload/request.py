@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prefixroute.types import EMPTY_ATTRS
 
@@ -31,6 +31,10 @@ def cached_tokens(prompt_tokens: int, output_tokens: int) -> int:
     An engine computes a token's keys and values in the step after the one that samples it, and there is none after the last.
     """
     return prompt_tokens + max(output_tokens - 1, 0)
+
+
+REPLICA: Final = "replica"
+"""The attribute of a request that names the replica that served it, where a log says so. For statistics: no policy reads it."""
 
 
 class Masked(NamedTuple):

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
-from prefixroute.workload.request import Request
+from prefixroute.workload.losses import HitLosses, LossMeter
+from prefixroute.workload.request import REPLICA, Request
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 from prefixroute.workload.workload import Workload
 
@@ -71,6 +72,8 @@ class TraceStatistics:
 
     name: str
     block_size: int
+    volatile: bool = False
+    """Whether requests may have masked blocks."""
     _tree: PrefixTree = field(default_factory=PrefixTree, repr=False)
     _counts: TouchCounts = field(default_factory=TouchCounts, repr=False)
     _arrivals: array[float] = field(default_factory=lambda: array("d"), repr=False)
@@ -90,11 +93,15 @@ class TraceStatistics:
     reported_requests: int = 0
     reported_prompt_tokens: int = 0
     reported_hit_tokens: int = 0
+    _reported: HitLosses = field(default_factory=HitLosses, repr=False)
+    _unlimited: HitLosses = field(default_factory=HitLosses, repr=False)
+    _meter: LossMeter = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Choose the depths at which requests are grouped."""
         depths = {1, 2, max(1, math.ceil(HEAD_TOKENS / self.block_size))}
         self._groups = {depth: Counter() for depth in sorted(depths)}
+        self._meter = LossMeter(self.block_size, volatile=self.volatile)
 
     def add(self, request: Request) -> int:
         """Take the next request in; return how many of its prompt's tokens an unlimited cache would have hit."""
@@ -122,10 +129,15 @@ class TraceStatistics:
         for depth, counter in self._groups.items():
             if len(prompt) >= depth:
                 counter[int(prompt[depth - 1])] += 1
-        if request.reported_hit_tokens is not None:
+        reported, replica = request.reported_hit_tokens, request.attrs.get(REPLICA)
+        lost = self._meter.add(request, hit, hit if reported is None else reported, replica)
+        if reported is None:
+            self._unlimited += lost
+        else:
+            self._reported += lost
             self.reported_requests += 1
             self.reported_prompt_tokens += request.prompt_tokens
-            self.reported_hit_tokens += request.reported_hit_tokens
+            self.reported_hit_tokens += reported
         return hit
 
     def _add_session(self, request: Request) -> None:
@@ -220,6 +232,14 @@ class TraceStatistics:
     def rewritten_ratio(self) -> float:
         """Share of the requests that keep less than half of the blocks of the request before in their session."""
         return self.rewritten / max(1, self.requests)
+
+    @property
+    def losses(self) -> HitLosses:
+        """Where the hits went, of the requests whose cached tokens the log reports.
+
+        Where it reports none, of all of them in one cache of unlimited size: what is recomputed is then first sight, or volatile.
+        """
+        return self._reported if self.reported_requests else self._unlimited
 
     @property
     def sessions(self) -> int:
@@ -323,6 +343,7 @@ class TraceStatistics:
             "reported_requests": self.reported_requests,
             "reported_prompt_tokens": self.reported_prompt_tokens,
             "reported_hit_tokens": self.reported_hit_tokens,
+            "losses": self.losses.to_dict(),
         }
 
 
@@ -336,7 +357,7 @@ def measure(workload: Workload) -> TraceStatistics:
     Raises:
         TraceError: at a bad line, or if there is no request.
     """
-    statistics = TraceStatistics(workload.name, workload.block_size)
+    statistics = TraceStatistics(workload.name, workload.block_size, workload.volatile is not None)
     for request in workload.requests():
         statistics.add(request)
     if not statistics.requests:

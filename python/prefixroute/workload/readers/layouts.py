@@ -92,6 +92,7 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
         *_in(_BODIES[1:], "user"),
     ),
     "model": (*_in(_BODIES, "model"), "request_model", "provided_model_name"),
+    "replica": ("replica", "backend", "upstream", "upstream_host", "api_base", "served_by", "instance", "pod"),
     "salt": _in(_BODIES, "cache_salt"),
     "prompt_tokens": (*_used("prompt_tokens", "input_tokens"), *_in(_DETAILS, "input")),
     "output_tokens": (*_used("completion_tokens", "output_tokens"), *_in(_DETAILS, "output")),

@@ -8,7 +8,8 @@ request::
 ``t`` is seconds from the start, ``in`` and ``out`` are tokens. The request's chain of block hashes (prompt and answer)
 is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit numbers, little
 endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given. ``session`` and
-``tenant`` are keyed hashes, ``model`` is plain, ``cached`` is what the engine reported; all four may be missing.
+``tenant`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain, ``cached`` is what the engine
+reported; all five may be missing.
 
 Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain`` and
 ``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above, in terms of
@@ -27,13 +28,14 @@ from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.volatile import Span
-from prefixroute.workload.request import Masked, Request, cached_tokens
+from prefixroute.workload.request import REPLICA, Masked, Request, cached_tokens
 
 NAME = "private"
 VERSION = 1
@@ -143,6 +145,7 @@ def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRec
             tenant=row.text("tenant"),
             model=row.text("model"),
             reported_hit_tokens=row.integer("cached", most=tokens) if "cached" in row.fields else None,
+            attrs={REPLICA: replica} if (replica := row.text("replica")) else EMPTY_ATTRS,
             masked=other,
         )
         chains.add(chain)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from prefixroute.errors import TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.types import Namespace
+from prefixroute.types import EMPTY_ATTRS, Namespace
 from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.chains import OUTSIDE, Chains
 from prefixroute.workload.readers.chunks import joined
@@ -24,7 +25,7 @@ from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.volatile import Mask
-from prefixroute.workload.request import Masked, Request
+from prefixroute.workload.request import REPLICA, Masked, Request
 
 LEAST_RATE: Final = 1.5
 MOST_RATE: Final = 8.0
@@ -163,7 +164,7 @@ class RequestReader:
             tenant=self.text(row, "tenant"),
             model=self.text(row, "model"),
             reported_hit_tokens=self._cached(row, cut.prompt_tokens, reported, rate),
-            attrs=self._attrs(),
+            attrs=self._attrs(row),
             masked=masked,
         )
         return TraceRecord(row.line, request)
@@ -174,9 +175,13 @@ class RequestReader:
         usual = self._settled.bytes_per_token
         return LEAST_RATE <= rate <= MOST_RATE and usual / APART <= rate <= usual * APART
 
-    def _attrs(self) -> dict[str, str]:
+    def _attrs(self, row: Row) -> Mapping[str, str]:
         found = ((name, self.finder.follow(name)) for name in self._named)
-        return {name: str(value) for name, value in found if isinstance(value, str | int | float)}
+        attrs = {name: str(value) for name, value in found if isinstance(value, str | int | float)}
+        replica = self.text(row, "replica")
+        if replica is not None:
+            attrs[REPLICA] = sys.intern(replica)
+        return attrs or EMPTY_ATTRS
 
     def _cut_text(self, row: Row, asked: Asked, reported: int | None, output: int | None) -> tuple[Cut, Masked | None]:
         prompt = str(asked.prompt)
