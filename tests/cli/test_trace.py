@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -267,3 +268,76 @@ def test_halves_of_characters_end_no_command(prefixroute: Prefixroute, tmp_path:
     for command in (["trace", log], simulate, [*simulate, "--sticky-front"], ["convert", log, "-o", tmp_path / "p"]):
         said = prefixroute(*command)
         assert (said.code, "Traceback" in said.err) == (0, False), command
+
+
+def rows(count: int = 40) -> list[dict[str, object]]:
+    usage = {"prompt_tokens": 300, "prompt_tokens_details": {"cached_tokens": 64}}
+    return [
+        {"timestamp": 1_790_000_000 + 60 * at, "model": "ab"[at % 2], "user": f"u{at % 4}", "backend": f"10.0.0.{at // 2 % 2}",
+         "prompt": f"{'x' * 600} {at % 5} " + "words that follow. " * 30, "usage": usage}
+        for at in range(count)
+    ]  # fmt: skip
+
+
+def lines(some: list[dict[str, object]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in some)
+
+
+def test_several_files_and_a_pattern_are_one_log(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text(lines(rows()[:20]))
+    (tmp_path / "2.jsonl.gz").write_bytes(gzip.compress(lines(rows()[20:]).encode()))
+    (tmp_path / "all").write_text(lines(rows()))
+    figures = []
+    for names in ([tmp_path / "1.jsonl", tmp_path / "2.jsonl.gz"], [tmp_path / "*.jsonl*"], [tmp_path / "all"]):
+        found = json.loads(prefixroute("trace", *names, "--json").out)
+        figures.append({key: found[key] for key in ("requests", "floor", "prompt_tokens", "losses", "groups")})
+    assert figures[0] == figures[1] == figures[2]
+    assert figures[0]["requests"] == 40
+    simulated = prefixroute(
+        "simulate", tmp_path / "1.jsonl", f"{tmp_path}/2.jsonl.gz,head=30", "--replicas", 2, "--seeds", 1, "--json"
+    )
+    assert json.loads(simulated.out)["rows"][0]["requests"] == 30
+
+
+def test_requests_are_chosen_by_time_model_and_field(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(lines(rows()))
+    for options, count in (
+        (["--since", "1790001200", "--until", "2026-09-21T14:43:20"], 10),
+        (["--model", "a"], 20),
+        (["--where", "tenant=u1", "--where", "backend=10.0.0.0"], 10),
+    ):
+        found = json.loads(prefixroute("trace", path, *options, "--json").out)
+        assert found["requests"] == count
+        assert any(note.startswith("left out: ") for note in found["notes"])
+        converted = prefixroute("convert", path, *options, "-o", tmp_path / "p.jsonl")
+        assert f"{count} requests" in converted.out
+    for wrong, said in (
+        ("--since=soon", "must be a number or ISO 8601"),
+        ("--where=model", "--where must be KEY=VALUE"),
+    ):
+        refused = prefixroute("trace", path, wrong)
+        assert (refused.code, said in refused.err) == (2, True)
+
+
+def test_where_the_hits_went_is_shown(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(lines(rows()))
+    shown = prefixroute("trace", path)
+    assert "where the hits went" in shown.out
+    assert "elsewhere: only other replicas had it" in shown.out
+    losses = json.loads(prefixroute("trace", path, "--json").out)["losses"]
+    assert losses.pop("prompt") == sum(losses.values()) == 40 * 300
+
+
+def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    some = [
+        {"timestamp": at, "prompt": f"SECRET nonce {at * 7_919 % 10_007:05}. " + "rules " * 200} for at in range(30)
+    ]
+    (tmp_path / "log.jsonl").write_text(lines(some))
+    shown = prefixroute("trace", tmp_path / "log.jsonl", "--report", tmp_path / "page.html")
+    assert "SECRET nonce" in shown.err
+    assert "SECRET" not in shown.out + (tmp_path / "page.html").read_text()
+    found = json.loads(prefixroute("trace", tmp_path / "log.jsonl", "--json").out)
+    assert found["volatile"]["share"] == 1.0
+    assert found["losses"]["volatile"] > 0.8 * found["losses"]["prompt"]

@@ -90,7 +90,7 @@ def _losses(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
         f"{100 * losses.share('hit'):.2f} %",
     )
     for name, said in LOSSES.items():
-        if getattr(losses, name) or name in {"first_sight", "volatile"}:
+        if getattr(losses, name) or name == "first_sight":
             yield said, f"{100 * losses.share(name):.2f} %"
 
 

@@ -200,9 +200,10 @@ def _anchors(head: str) -> list[int]:
     for place in range(_PIECE):
         hashes = hashes * np.uint32(0x9E3779B1) + units[place : place + len(hashes)]
     hashes ^= hashes >> np.uint32(15)
-    chosen = hashes[hashes % _ONE_IN == 0]
-    if len(chosen) * 8 * _ONE_IN < len(hashes):  # a text that repeats itself may have none
-        chosen = np.append(chosen, hashes.min())
+    lowest = np.minimum.reduceat(
+        hashes, np.arange(0, len(hashes), LONGEST)
+    )  # a text that repeats itself may have no others
+    chosen = np.concatenate([hashes[hashes % _ONE_IN == 0], lowest])
     return [int(anchor) for anchor in np.unique(chosen)]
 
 
