@@ -14,7 +14,7 @@ from prefixroute.costmodel import CostModel, find_model, gpus, models
 from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, Assumption, defaults, on_defaults, shown
 from prefixroute.errors import ConfigError
 
-ARTICLE = CostModel("H100", "Qwen3-8B", utilization=0.5, usd_per_gpu_hour=4.29)
+ARTICLE = CostModel(preset="article")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_kv_cache_of_the_article() -> None:
 
 
 def test_tensor_parallel_adds_memory_speed_and_price() -> None:
-    one, two = CostModel("H100", "Llama-3.1-8B"), CostModel("H100", "Llama-3.1-8B", tensor_parallel=2)
+    one, two = (CostModel("H100", "Llama-3.1-8B", preset="article", tensor_parallel=gpus) for gpus in (1, 2))
     assert two.prefill_seconds(1_000) == pytest.approx(one.prefill_seconds(1_000) / 2)
     assert two.usd(1.0) == pytest.approx(2 * one.usd(1.0))
     assert two.capacity_tokens > 2 * one.capacity_tokens
@@ -149,7 +149,12 @@ def test_wrong_figures_are_refused(arguments: dict[str, object], message: str) -
         (gpus()["H100"], {"memory_bytes": "80 GB"}, "memory_bytes must be a finite number, got '80 GB'"),
         (gpus()["H100"], {"usd_per_hour": -1}, "usd_per_hour must be at least 0 and at most 1e.06, got -1"),
         (models()["Qwen3-8B"], {"layers": 0}, "layers must be at least 1"),
-        (models()["Qwen3-8B"], {"kv_values": 1.5}, "kv_values must be an int, got 1.5"),
+        (models()["Qwen3-8B"].attention[0], {"kv_values": 1.5}, "kv_values must be an int, got 1.5"),
+        (models()["Qwen3-8B"].attention[0], {"window": 0}, "window must be at least 1"),
+        (models()["Qwen3-8B"], {"attention": ()}, "must have a layer of attention at least"),
+        (models()["Qwen3-8B"], {"weight_format": "fp5"}, "weight_format must be one of bf16, .*, got 'fp5'"),
+        (models()["gpt-oss-120b"].experts, {"picked": 129}, "picked must be at least 1 and at most 128, got 129"),
+        (gpus()["H100"].shares, {"attention": 0}, "attention must be at least 1e-06"),
         (models()["Qwen3-8B"], {"active_parameters": -1}, "active_parameters must be at least 1"),
         (models()["Qwen3-8B"], {"weight_bytes": 0}, "weight_bytes must be above 0 and at most 8, got 0"),
     ],
@@ -174,10 +179,11 @@ def test_tokens_that_cannot_be_are_refused(value: float) -> None:
 
 
 def test_value_semantics() -> None:
-    assert CostModel() == ARTICLE == pickle.loads(pickle.dumps(ARTICLE))  # noqa: S301 - our own bytes
-    assert hash(CostModel()) == hash(ARTICLE)
-    assert CostModel("H200") != ARTICLE
-    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', utilization=0.5")
+    same = CostModel("H100", "Qwen3-8B", preset="article", utilization=0.5, usd_per_gpu_hour=4.29)
+    assert same == ARTICLE == pickle.loads(pickle.dumps(ARTICLE))  # noqa: S301 - our own bytes
+    assert hash(same) == hash(ARTICLE)
+    assert ARTICLE not in {CostModel(), CostModel("H200", preset="article")}
+    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', preset='article', utilization=0.5")
 
 
 def test_tables_name_their_sources() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefixroute.costmodel import CostModel, find_model, read_config
+from prefixroute.costmodel.models import shape as model_shape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
 
@@ -120,7 +121,9 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
         "num_attention_heads": 32, "num_key_value_heads_per_layer": DECI_HEADS, "intermediate_size": 14336,
         "vocab_size": 32000,
     }, 7.04, 7.04, 2 * sum(DECI_HEADS) * 128),
-    "DeepSeek-V3.2": ({**DEEPSEEK_V3, "index_head_dim": 128, "index_topk": 2048}, 671, 37.5, 61 * (576 + 128)),
+    "DeepSeek-V3.2": (
+        {**DEEPSEEK_V3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048}, 672, 38.3, 61 * (576 + 132 // 2)
+    ),
 }  # fmt: skip
 """Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a token."""
 
@@ -159,7 +162,7 @@ def test_other_families_are_within_a_twentieth_of_their_cards(tmp_path: Path, na
     model = read_config(write(tmp_path, config))
     assert model.parameters / 1e9 == pytest.approx(billions, rel=0.05)
     assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.05)
-    assert model.kv_values == cached
+    assert model.kv_bytes_per_token_at_most == cached * model.kv_bytes
 
 
 def test_layers_with_experts_are_those_that_the_config_says(tmp_path: Path) -> None:
@@ -184,17 +187,13 @@ def test_layers_with_experts_are_those_that_the_config_says(tmp_path: Path) -> N
 def test_a_config_agrees_with_the_table(tmp_path: Path) -> None:
     for config, name in ((QWEN3_8B, "Qwen3-8B"), (LLAMA_8B, "Llama-3.1-8B")):
         read, known = read_config(write(tmp_path, config)), find_model(name)
-        assert (read.layers, read.attention_width, read.kv_values) == (
-            known.layers,
-            known.attention_width,
-            known.kv_values,
-        )
+        assert (read.layers, read.attention) == (known.layers, known.attention)
         assert read.parameters == pytest.approx(known.parameters, rel=0.002)
 
 
 def test_latent_attention_and_stored_width(tmp_path: Path) -> None:
     model = read_config(write(tmp_path, DEEPSEEK_V3))
-    assert model.attention_width == 128 * (192 + 128) / 2
+    assert [layers.width for layers in model.attention] == [128 * (192 + 128) / 2]
     assert model.weight_bytes == pytest.approx(1, rel=0.003)  # the embeddings are bf16
     one_node = CostModel("H200", model, tensor_parallel=8)
     assert one_node.capacity_tokens == pytest.approx((141e9 * 0.9 - 671e9 / 8) / (61 * 576 * 2), rel=0.02)
@@ -275,7 +274,7 @@ def test_files_are_as_large_as_the_hub_says(tmp_path: Path, config: dict[str, An
     [
         ({}, 2, True),
         ({"torch_dtype": "auto"}, 2, True),
-        ({"torch_dtype": "float32"}, 4, False),
+        ({"torch_dtype": "float32"}, 2, False),
         ({"dtype": "bfloat16"}, 2, False),
         ({"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "new"}}, 2, True),
     ],
@@ -287,7 +286,7 @@ def test_bytes_of_a_weight_are_assumed_where_nothing_says_them(
     figures = {item.name: item for item in cost.assumptions}
     assert (figures["weight_bytes"].value, figures["weight_bytes"].assumed) == (weight_bytes, assumed)
     assert (figures["kv_bytes"].value, figures["kv_bytes"].assumed) == (2, True)
-    assert ("model_note" in figures) == ("quantization_config" in said)
+    assert ("model_note" in figures) == ("quantization_config" in said or said.get("torch_dtype") == "float32")
     given = {item.name: item for item in CostModel(model=cost.model, weight_bytes=1, kv_bytes=1).assumptions}
     assert [(given[name].value, given[name].assumed) for name in ("weight_bytes", "kv_bytes")] == [(1, False)] * 2
     assert given["model_kv_bytes_per_token"].value == 65_536
@@ -298,11 +297,19 @@ def test_the_text_part_of_a_multimodal_config_counts(tmp_path: Path) -> None:
     assert model.kv_bytes_per_token == 147_456
 
 
-def test_windowed_layers_are_an_upper_bound_and_say_so(tmp_path: Path) -> None:
+def test_layers_with_a_window_keep_that_of_a_request_and_say_so(tmp_path: Path) -> None:
     kinds = ["sliding_attention"] * 24 + ["full_attention"] * 8
-    model = read_config(write(tmp_path, {**LLAMA_8B, "layer_types": kinds}))
-    assert model.notes == ("24 of 32 layers have a window and count as full: upper bound",)
-    assert any(item.name == "model_note" and item.assumed for item in CostModel(model=model).assumptions)
+    model = read_config(write(tmp_path, {**LLAMA_8B, "layer_types": kinds, "sliding_window": 512}))
+    each = 2 * 8 * 128 * 2
+    assert (model.kv_bytes_per_token, model.kv_bytes_per_request) == (8 * each, 24 * each * 512)
+    assert model.kv_bytes_per_token_at_most == 32 * each
+    cost = CostModel(model=model)
+    least, most = cost.capacity_bounds
+    assert least < cost.capacity_tokens < most
+    assert least == pytest.approx((72e9 - 2 * model.parameters) / (32 * each), abs=1)
+    assert any(item.name == "model_note" and item.assumed for item in cost.assumptions)
+    with pytest.raises(ConfigError, match="lacks sliding_window or attention_chunk_size"):
+        read_config(write(tmp_path, {**LLAMA_8B, "layer_types": kinds}))
 
 
 @pytest.mark.parametrize(
@@ -322,9 +329,9 @@ def test_windowed_layers_are_an_upper_bound_and_say_so(tmp_path: Path) -> None:
 def test_windows_that_no_list_of_layers_names_are_said_too(
     tmp_path: Path, config: dict[str, Any], windowed: int
 ) -> None:
-    notes = read_config(write(tmp_path, config)).notes
-    said = f"{windowed} of {config['num_hidden_layers']} layers have a window and count as full: upper bound"
-    assert notes == ((said,) if windowed else ())
+    model = read_config(write(tmp_path, config))
+    assert sum(layers.layers for layers in model.attention if layers.window) == windowed
+    assert len(model.notes) == (windowed > 0)
 
 
 def test_every_note_is_listed(tmp_path: Path) -> None:
@@ -334,7 +341,7 @@ def test_every_note_is_listed(tmp_path: Path) -> None:
         for item in CostModel(model=read_config(write(tmp_path, config))).assumptions
         if item.name == "model_note"
     )
-    assert "32 of 32 layers have a window" in str(note)
+    assert "32 layers of 32 keep a window" in str(note)
     assert "quantization_config (new) has no width that is understood: 2 bytes a weight" in str(note)
 
 
@@ -361,7 +368,7 @@ BERT = {
     ],
 )
 def test_decoders_are_read_whatever_is_said_of_encoders(tmp_path: Path, said: dict[str, Any]) -> None:
-    assert read_config(write(tmp_path, said)).kv_values > 0
+    assert read_config(write(tmp_path, said)).kv_bytes_per_token > 0
 
 
 def test_layers_with_unlike_kv_heads_are_counted_one_by_one(tmp_path: Path) -> None:
@@ -370,8 +377,9 @@ def test_layers_with_unlike_kv_heads_are_counted_one_by_one(tmp_path: Path) -> N
         for heads in ([8] * 32, [8] * 16 + [2] * 16)
     )
     plain = read_config(write(tmp_path, LLAMA_8B))
-    assert (same.parameters, same.kv_values, same.kv_shards) == (plain.parameters, plain.kv_values, plain.kv_shards)
-    assert (unlike.kv_values, unlike.kv_shards) == (plain.kv_values * 5 / 8, 2)
+    assert (same.parameters, same.attention) == (plain.parameters, plain.attention)
+    assert unlike.kv_bytes_per_token == plain.kv_bytes_per_token * 5 / 8
+    assert [(layers.layers, layers.kv_shards) for layers in unlike.attention] == [(16, 8), (16, 2)]
     assert plain.parameters - unlike.parameters == 2 * 16 * 6 * 128 * 4096
 
 
@@ -381,13 +389,23 @@ def test_layers_with_unlike_kv_heads_are_counted_one_by_one(tmp_path: Path) -> N
         ({}, "lacks hidden_size or n_embd or d_model or n_embed"),
         ({**LLAMA_8B, "num_hidden_layers": "32"}, "num_hidden_layers in .* must be a positive whole number, got '32'"),
         ({**LLAMA_8B, "num_attention_heads": 0}, "num_attention_heads in .* must be a positive whole number, got 0"),
-        ({**LLAMA_8B, "layer_types": ["linear_attention"] * 32}, "layers without attention .linear_attention."),
-        ({**LLAMA_8B, "mamba_d_state": 16}, "layers without attention .mamba_d_state."),
-        ({**LLAMA_8B, "block_types": ["recurrent", "attention"]}, "layers without attention .recurrent."),
-        ({**LLAMA_8B, "layers_block_type": ["mamba", "attention"]}, "layers without attention .mamba."),
-        ({**LLAMA_8B, "attn_layer_period": 8}, "layers without attention"),
-        ({**LLAMA_8B, "attn_type_list": [0, 1]}, "layers without attention"),
-        ({**LLAMA_8B, "lru_width": 2560}, "layers without attention"),
+        ({**LLAMA_8B, "layer_types": ["linear_attention"] * 32}, "has no layer of attention, so no cache of prefixes"),
+        (
+            {**LLAMA_8B, "mamba_new_size": 16},
+            "fields that may change cache or weights and are not known: mamba_new_size",
+        ),
+        ({**LLAMA_8B, "kv_ratio": 4, "swa_period": [1]}, "may change cache or weights .*: kv_ratio, swa_period"),
+        ({**LLAMA_8B, "block_types": ["recurrent", "attention"]}, "layers that are not known .block_types: recurrent."),
+        ({**LLAMA_8B, "layers_block_type": ["mamba", "attention"]}, "must list its 32 layers, got 2"),
+        ({**LLAMA_8B, "hybrid_override_pattern": "M*X"}, "layers that are not known .hybrid_override_pattern: X."),
+        ({**LLAMA_8B, "attn_layer_period": 8}, "has layers of Mamba-1 .attn_layer_period."),
+        ({**LLAMA_8B, "attn_type_list": [0, 1]}, "has a list of kinds of attention .attn_type_list."),
+        ({**LLAMA_8B, "lru_width": 2560}, "has recurrent layers .lru_width."),
+        ({**LLAMA_8B, "sparse_attention_config": {"use": True}}, "has sparse attention by blocks"),
+        (
+            {**DEEPSEEK_V3, "expert_dtype": "fp3"},
+            "expert_dtype in .* must be one of fp4, fp8, bf16, bfloat16, got 'fp3'",
+        ),
         ({**LLAMA_8B, "is_encoder_decoder": True}, "has an encoder .is_encoder_decoder.: not supported"),
         ({**LLAMA_8B, "block_configs": [{}]}, "has layers of unlike shapes .block_configs.: not supported"),
         (BERT, "is of an encoder .architectures BertForMaskedLM., which has no KV cache: not supported"),
@@ -409,7 +427,10 @@ def test_layers_with_unlike_kv_heads_are_counted_one_by_one(tmp_path: Path) -> N
         ({**LLAMA_8B, "use_cla": True}, "has layers that share a cache .use_cla.: not supported"),
         ({**DEEPSEEK_V3, "zero_expert_num": 256}, "has experts that compute nothing .zero_expert_num.: not supported"),
         ({**DEEPSEEK_V3, "model_type": "longcat_flash"}, "two blocks of attention a layer .model_type longcat_flash."),
-        ({**LLAMA_8B, "intermediate_size": None}, "lacks intermediate_size_mlp or intermediate_size or ffn_dim or"),
+        (
+            {**LLAMA_8B, "intermediate_size": None},
+            "lacks intermediate_size_mlp or dense_intermediate_size or intermediate_size or ",
+        ),
         ({**MIXTRAL, "num_experts_per_tok": None}, "lacks num_experts_per_tok or "),
         ({**LLAMA_8B, "num_key_value_heads": 0}, "num_key_value_heads in .* must be a positive whole number, got 0"),
         ({**LLAMA_8B, "hidden_size": 10**400}, r"hidden_size in .* must be at most 16,777,216, got 1000.*\.\.\."),
@@ -447,11 +468,13 @@ KEYS = sorted(
 def test_junk_is_read_or_refused_and_never_breaks(config: dict[str, Any], junk: dict[str, Any]) -> None:
     try:
         shape = TransformerConfig({**config, **junk}, "config.json")
-        sizes = (shape.parameters(active=True), shape.parameters(active=False), shape.kv_values, shape.kv_shards)
+        sizes = (shape.parameters(active=True), shape.parameters(active=False), shape.weight_bytes)
+        found = model_shape({**config, **junk}, "config.json", name="junk", source="a test")
     except ConfigError:
         return
     assert min(sizes) > 0
-    assert 0 < shape.weight_bytes <= 4
+    assert shape.weight_bytes <= 2
+    assert found.kv_bytes_per_token_at_most > 0
 
 
 def test_files_that_are_no_config(tmp_path: Path) -> None:

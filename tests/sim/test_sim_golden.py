@@ -27,6 +27,7 @@ pytestmark = pytest.mark.golden
 
 UNLIMITED = None
 ARTICLE = 300_000
+COST = CostModel(preset="article")
 PUBLISHED_SEEDS = 20
 
 
@@ -83,7 +84,7 @@ def run(cell: Cell, cache: CacheKind, seed: int) -> Outcome:
         observe=Perfect(),
         seed=seed,
     )
-    return simulate(cell.source(seed), scenario).outcome
+    return simulate(cell.source(seed), scenario, cost=COST).outcome
 
 
 @pytest.mark.parametrize("cell", ENTRIES, ids=str)
@@ -134,7 +135,7 @@ def test_random_routing_with_unlimited_caches_follows_the_closed_form() -> None:
 
 @pytest.mark.parametrize(("cached", "ms"), [(0, 338.03), (2_000, 269.32), (8_600, 8.71)])
 def test_ttft_of_turn_twelve_on_an_empty_gpu(cached: int, ms: float) -> None:
-    assert 1e3 * CostModel().prefill_seconds(8_800 - cached, cached) == pytest.approx(ms, abs=0.01)
+    assert 1e3 * COST.prefill_seconds(8_800 - cached, cached) == pytest.approx(ms, abs=0.01)
 
 
 @pytest.fixture(scope="module")

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.cost import HOURS_PER_MONTH, CostModel
+from prefixroute.costmodel.cost import HOURS_PER_MONTH, PRESETS, CostModel
 from prefixroute.costmodel.fit import Fit, Residual, fit
-from prefixroute.costmodel.gpus import Gpu, find_gpu, gpus
-from prefixroute.costmodel.models import ModelShape, find_model, models, read_config
+from prefixroute.costmodel.gpus import Gpu, Shares, find_gpu, gpus
+from prefixroute.costmodel.models import find_model, models, read_config
+from prefixroute.costmodel.shape import Attention, Experts, ModelShape
+from prefixroute.costmodel.steptimes import StepTimes
 
 __all__ = [
     "HOURS_PER_MONTH",
+    "PRESETS",
     "Assumption",
+    "Attention",
     "CostModel",
+    "Experts",
     "Fit",
     "Gpu",
     "ModelShape",
     "Residual",
+    "Shares",
+    "StepTimes",
     "find_gpu",
     "find_model",
     "fit",

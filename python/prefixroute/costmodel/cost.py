@@ -1,9 +1,11 @@
 """What prefill and decoding cost, in seconds and dollars, from the GPU's data sheet and the model's shape.
 
-Prefill of n new tokens behind c cached ones takes ``2 P n + 2 L d ((c + n)^2 - c^2)`` floating-point operations: two
-for each active weight P and token, and four for each layer L, attention width d and pair of a new token with one at or
-before it. Divided by the share of the GPU's peak that is reached, that gives seconds. A step of an engine takes the
-longer of that and the time to read weights and cached keys and values from memory (the roofline).
+One function prices a step of an engine, for first-token times, timed simulations and dollars alike:
+:class:`prefixroute._core.StepPrices`. By default its figures are a calibrated roofline, see :mod:`prefixroute.costmodel.speeds`. The
+preset ``article`` has the formula of the article that the project grew from instead: prefill of n new tokens behind c cached ones
+takes ``2 P n + 2 L d ((c + n)^2 - c^2)`` operations, two for each active weight P and token, and four for each layer L, attention
+width d and pair of a new token with one at or before it, at half of the GPU's peak. Step times of other sources are a
+:class:`~prefixroute.costmodel.steptimes.StepTimes`.
 """
 
 from __future__ import annotations
@@ -19,29 +21,48 @@ from numpy.typing import NDArray
 from prefixroute._core import StepPrices
 from prefixroute.columns import Column, mapped
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.gpus import MOST_USD_PER_HOUR, Gpu, find_gpu
-from prefixroute.costmodel.models import ModelShape, find_model
+from prefixroute.costmodel.gpus import LEAST_SHARE, MOST_USD_PER_HOUR, Gpu, find_gpu
+from prefixroute.costmodel.models import find_model
+from prefixroute.costmodel.shape import ModelShape
+from prefixroute.costmodel.speeds import Replica, price_steps
+from prefixroute.costmodel.steptimes import StepTimes
+from prefixroute.costmodel.storage import FORMATS
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_instance, check_int
 
+CALIBRATED, ARTICLE = "calibrated", "article"
+PRESETS = (CALIBRATED, ARTICLE)
+"""How steps are priced unless step times are given."""
 DEFAULT_GPU = "H100"
 DEFAULT_MODEL = "Qwen3-8B"
-DEFAULT_UTILIZATION = 0.5
-DEFAULT_BANDWIDTH_UTILIZATION = 0.8
+ARTICLE_UTILIZATION = 0.5
+ARTICLE_BANDWIDTH_UTILIZATION = 0.8
+ARTICLE_USD_PER_HOUR = 4.29
+"""Of an H100."""
 DEFAULT_MEMORY_SHARE = 0.9
+CONTEXT_TOKENS = 8_192
+"""Tokens of a request, where what requests take whatever their length is spread over their tokens."""
 MOST_GPUS = 4_096
 """Far above any replica."""
 HOURS_PER_MONTH = 730
 """Hours of a month, 365 x 24 / 12, as cloud bills count them."""
 
-LEAST_SHARE = 1e-6
-"""Far below any utilization; seconds stay finite."""
 MOST_OVERHEAD_S = 86_400
 MOST_TOKENS = 1e15
 """Far above any prompt; operations stay finite."""
 _SECONDS_PER_HOUR = 3600
-_ARTICLE = "seed article, 2026-11"
+_SOURCE_OF_ARTICLE = "seed article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
+_NARROW, _WIDE = 0.75, 1.5
+"""Bytes of a weight below which it is taken for fp4, and from which on for bf16, where only the bytes are given."""
+
+
+_WIDTHS = {"bf16": 2.0, "fp8": 1.0, "fp4": 4.5 / 8, "mxfp4": 4.25 / 8, "int8": 1.0, "int4": 4.25 / 8}
+"""Bytes of a weight of each format, with scales of usual groups."""
+_ARGUMENTS = (
+    "gpu", "model", "preset", "utilization", "usd_per_gpu_hour", "tensor_parallel", "expert_parallel", "bandwidth_utilization",
+    "memory_share", "weight_bytes", "weight_format", "kv_bytes", "overhead_s", "step_times",
+)  # fmt: skip
 
 
 class CostModel:
@@ -53,22 +74,27 @@ class CostModel:
     Args:
         gpu: a name of ``gpus.toml`` or a :class:`Gpu`.
         model: a name of ``models.toml``, the path of a ``config.json`` or a :class:`ModelShape`.
-        utilization: share of the GPU's peak operations that prefill reaches; 0.5 unless given.
+        preset: ``calibrated``, or ``article``: the seed article's formula, its utilization of 0.5 and its price of an H100.
+        utilization: share of the GPU's peak operations that large products reach; the GPU's calibrated share unless given. Other
+            shares of operations change in proportion.
         usd_per_gpu_hour: price of one GPU; the price in ``gpus.toml`` unless given.
         tensor_parallel: GPUs of one replica; 1 unless given.
-        bandwidth_utilization: share of the peak memory bandwidth that a step reaches; 0.8 unless given.
+        expert_parallel: whether these share out experts whole; each expert is split over all of them unless given.
+        bandwidth_utilization: share of the peak memory bandwidth at which weights are read; the GPU's calibrated share unless given.
         memory_share: share of the GPU's memory for weights and cache; 0.9 unless given.
         weight_bytes: bytes of one weight; the model's unless given.
-        kv_bytes: bytes of one number in the cache; the model's, which is 2, unless given.
+        weight_format: ``bf16``, ``fp8``, ``fp4``, ``mxfp4``, ``int8`` or ``int4``; the model's unless given, or what ``weight_bytes`` suggest.
+        kv_bytes: bytes of one number in the cache; the model's, which is 2 unless its file says otherwise, unless given.
         overhead_s: seconds added to each prefill, whatever its length; 0 unless given or fitted.
+        step_times: tables of step times of this model on these GPUs, in place of the preset's prices.
 
     Raises:
         ConfigError: for an unknown name or a figure outside of what is possible.
     """
 
     __slots__ = (
-        "_arguments", "bandwidth_utilization", "gpu", "memory_share", "model", "overhead_s", "prices", "tensor_parallel", "usd_per_gpu_hour",
-        "utilization",
+        "_arguments", "bandwidth_utilization", "expert_parallel", "gpu", "memory_share", "model", "overhead_s", "preset", "prices",
+        "step_times", "tensor_parallel", "usd_per_gpu_hour", "utilization",
     )  # fmt: skip
 
     def __init__(
@@ -76,55 +102,76 @@ class CostModel:
         gpu: str | Gpu | None = None,
         model: str | ModelShape | None = None,
         *,
+        preset: str | None = None,
         utilization: float | None = None,
         usd_per_gpu_hour: float | None = None,
         tensor_parallel: int | None = None,
+        expert_parallel: bool | None = None,
         bandwidth_utilization: float | None = None,
         memory_share: float | None = None,
         weight_bytes: float | None = None,
+        weight_format: str | None = None,
         kv_bytes: float | None = None,
         overhead_s: float | None = None,
+        step_times: StepTimes | None = None,
     ) -> None:
-        """Look up names, check figures and work out the seconds of one operation and one byte."""
-        self._arguments: dict[str, Any] = {
-            "gpu": gpu,
-            "model": model,
-            "utilization": utilization,
-            "usd_per_gpu_hour": usd_per_gpu_hour,
-            "tensor_parallel": tensor_parallel,
-            "bandwidth_utilization": bandwidth_utilization,
-            "memory_share": memory_share,
-            "weight_bytes": weight_bytes,
-            "kv_bytes": kv_bytes,
-            "overhead_s": overhead_s,
-        }
+        """Look up names, check figures and work out the prices of steps."""
+        given = locals()
+        self._arguments: dict[str, Any] = {name: given[name] for name in _ARGUMENTS}
+        self.preset = CALIBRATED if preset is None else preset
+        if self.preset not in PRESETS:
+            raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
         self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
         shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
-        self.model = replace(
-            shape,
-            weight_bytes=shape.weight_bytes if weight_bytes is None else weight_bytes,
-            kv_bytes=shape.kv_bytes if kv_bytes is None else kv_bytes,
-        )
-        self.utilization = _share("utilization", utilization, DEFAULT_UTILIZATION)
-        self.bandwidth_utilization = _share(
-            "bandwidth_utilization", bandwidth_utilization, DEFAULT_BANDWIDTH_UTILIZATION
-        )
+        self.model = _stored(shape, weight_bytes, weight_format, kv_bytes)
+        self._set_shares(utilization, bandwidth_utilization)
         self.memory_share = _share("memory_share", memory_share, DEFAULT_MEMORY_SHARE)
-        self.usd_per_gpu_hour = _up_to(MOST_USD_PER_HOUR, "usd_per_gpu_hour", usd_per_gpu_hour, self.gpu.usd_per_hour)
+        price = (
+            ARTICLE_USD_PER_HOUR if self.preset == ARTICLE and self.gpu.name == DEFAULT_GPU else self.gpu.usd_per_hour
+        )
+        self.usd_per_gpu_hour = _up_to(MOST_USD_PER_HOUR, "usd_per_gpu_hour", usd_per_gpu_hour, price)
         self.overhead_s = _up_to(MOST_OVERHEAD_S, "overhead_s", overhead_s, 0.0)
         self.tensor_parallel = 1 if tensor_parallel is None else tensor_parallel
         check_int("tensor_parallel", self.tensor_parallel, 1, MOST_GPUS)
+        self.expert_parallel = bool(expert_parallel)
+        if step_times is not None:
+            check_instance("step_times", step_times, StepTimes)
+        self.step_times = step_times
         self.prices = self._price_steps()
 
+    def _set_shares(self, utilization: float | None, bandwidth_utilization: float | None) -> None:
+        article, shares = self.preset == ARTICLE, self.gpu.shares
+        usual = ARTICLE_UTILIZATION if article else shares.bf16
+        self.utilization = _share("utilization", utilization, usual)
+        usual = ARTICLE_BANDWIDTH_UTILIZATION if article else shares.weights
+        self.bandwidth_utilization = _share("bandwidth_utilization", bandwidth_utilization, usual)
+
     def _price_steps(self) -> StepPrices:
+        if self.step_times is not None:
+            return self.step_times.prices
+        if self.preset == ARTICLE:
+            return self._article_prices()
+        shares = self.gpu.shares
+        return price_steps(
+            Replica(
+                self.gpu,
+                self.model,
+                self.tensor_parallel,
+                self.expert_parallel,
+                compute=self.utilization / shares.bf16,
+                memory=self.bandwidth_utilization / shares.weights,
+            )
+        )
+
+    def _article_prices(self) -> StepPrices:
         model, speed = self.model, self.utilization * self.gpu.flops * self.tensor_parallel
         return StepPrices.formula(
             linear_s=2 * model.active_parameters / speed,
-            attention_s=2 * model.layers * model.attention_width / speed,
+            attention_s=2 * model.pair_width / speed,
             byte_s=1 / (self.bandwidth_utilization * self.gpu.bandwidth * self.tensor_parallel),
             weight_bytes=model.parameters * model.weight_bytes,
             active_weight_bytes=model.active_parameters * model.weight_bytes,
-            kv_bytes=model.kv_bytes_per_token,
+            kv_bytes=model.kv_bytes_per_token_at_most,
         )
 
     def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
@@ -138,7 +185,7 @@ class CostModel:
         context = cached_tokens + new_tokens
         pairs = context * context - cached_tokens * cached_tokens
         model = self.model
-        return 2 * model.active_parameters * new_tokens + 2 * model.layers * model.attention_width * pairs
+        return 2 * model.active_parameters * new_tokens + 2 * model.pair_width * pairs
 
     @overload
     def prefill_seconds(self, new_tokens: float, cached_tokens: float = 0) -> float: ...
@@ -200,13 +247,36 @@ class CostModel:
 
     @property
     def capacity_tokens(self) -> int:
-        """Tokens that the KV cache of one replica holds: memory left by the weights, by bytes a token.
+        """Tokens that the KV cache of one replica holds: memory left by the weights, over the bytes of a token.
 
-        A layer's cache is split over the GPUs as far as it has KV heads to split; a latent (MLA) is copied to each.
+        A layer's cache is split over the GPUs as far as it has KV heads to split; a latent (MLA) is copied to each. Where requests
+        take bytes whatever their length (layers with a window, states), these are spread over 8,192 tokens; see
+        :attr:`capacity_bounds`.
 
         Raises:
             ConfigError: if the weights leave no room.
         """
+        each = self.model.kv_bytes_of(CONTEXT_TOKENS, shards=self.tensor_parallel)
+        return math.floor(self._room() * CONTEXT_TOKENS / each)
+
+    @property
+    def capacity_bounds(self) -> tuple[int, int]:
+        """Least and most tokens that the cache holds, by what an engine keeps of layers with a window.
+
+        The least is that of an engine that keeps every token there too; the most that of one long request. Both are equal where all
+        layers grow alike.
+
+        Raises:
+            ConfigError: if the weights leave no room.
+        """
+        model, room, shards = self.model, self._room(), self.tensor_parallel
+        every = replace(model, attention=tuple(replace(one, window=None) for one in model.attention))
+        least = math.floor(room * CONTEXT_TOKENS / every.kv_bytes_of(CONTEXT_TOKENS, shards=shards))
+        fixed = model.kv_bytes_of(0, shards=shards)
+        growing = model.kv_bytes_of(MOST_TOKENS, shards=shards) - model.kv_bytes_of(0, shards=shards)
+        return least, math.floor((room - fixed) * MOST_TOKENS / growing) if growing else least
+
+    def _room(self) -> float:
         weights = self.model.parameters * self.model.weight_bytes / self.tensor_parallel
         room = self.gpu.memory_bytes * self.memory_share - weights
         if room <= 0:
@@ -214,8 +284,7 @@ class CostModel:
                 f"{self.model.name} takes {weights / 1e9:.1f} GB on each of {self.tensor_parallel} {self.gpu.name} of "
                 f"{self.gpu.memory_bytes * self.memory_share / 1e9:.1f} usable GB: raise tensor_parallel"
             )
-        shards = min(self.tensor_parallel, self.model.kv_shards)
-        return math.floor(room * shards / self.model.kv_bytes_per_token)
+        return room
 
     @overload
     def usd(self, seconds: float) -> float: ...
@@ -239,37 +308,74 @@ class CostModel:
     def assumptions(self) -> tuple[Assumption, ...]:
         """Every figure behind the results, in a fixed order, with its source."""
         gpu, model, notes = self.gpu, self.model, "; ".join(self.model.notes)
-        by_user = "given by the user"
-
-        def row(name: str, value: float | str, unit: str, source: str) -> Assumption:
-            given = self._arguments[name] is not None
-            return Assumption(name, value, unit, by_user if given else source, not given)
-
+        default, price = (_SOURCE_OF_ARTICLE,) * 2 if self.preset == ARTICLE else (gpu.shares.source, gpu.price_source)
         return (
-            row("gpu", gpu.name, "", _ARTICLE),
+            self._row("gpu", gpu.name, "", _SOURCE_OF_ARTICLE),
             Assumption("gpu_flops", gpu.flops, "bf16 operations/s", gpu.source, assumed=False),
             Assumption("gpu_bandwidth", gpu.bandwidth, "bytes/s", gpu.source, assumed=False),
             Assumption("gpu_memory", gpu.memory_bytes, "bytes", gpu.source, assumed=False),
-            row("model", model.name, "", _ARTICLE),
+            self._row("model", model.name, "", _SOURCE_OF_ARTICLE),
             Assumption("model_active_parameters", model.active_parameters, "", model.source, assumed=False),
             Assumption("model_kv_bytes_per_token", model.kv_bytes_per_token, "bytes", model.source, assumed=False),
+            *self._fixed_bytes(),
             *([Assumption("model_note", notes, "", model.source, assumed=True)] if notes else []),
-            self._weight_width(),
-            row("kv_bytes", model.kv_bytes, "bytes a number", "bf16, vLLM's default for kv_cache_dtype"),
-            row("utilization", self.utilization, "of peak operations", _ARTICLE),
-            row("bandwidth_utilization", self.bandwidth_utilization, "of peak bandwidth", "planning figure, 2026-11"),
-            row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
-            row("tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"),
-            row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
-            row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", gpu.price_source),
+            self._width(
+                "weight_bytes",
+                model.weight_bytes,
+                "bytes a weight",
+                model.weight_source or "bf16, nothing says how weights are stored",
+            ),
+            self._width(
+                "kv_bytes",
+                model.kv_bytes,
+                "bytes a number",
+                model.kv_source or "bf16, vLLM's default for kv_cache_dtype",
+            ),
+            *self._speeds(default),
+            self._row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
+            self._row(
+                "tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"
+            ),
+            self._row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
+            self._row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", price),
         )
 
-    def _weight_width(self) -> Assumption:
-        model, given = self.model, self._arguments["weight_bytes"] is not None
-        source = "given by the user" if given else model.weight_source or "bf16, nothing says how weights are stored"
-        return Assumption(
-            "weight_bytes", model.weight_bytes, "bytes a weight", source, not (given or model.weight_source)
-        )
+    def _row(self, name: str, value: float | str, unit: str, source: str) -> Assumption:
+        given = self._arguments[name] is not None
+        return Assumption(name, value, unit, "given by the user" if given else source, not given)
+
+    def _width(self, name: str, value: float, unit: str, source: str) -> Assumption:
+        """Return a width that the user or the model's file says, or that is assumed."""
+        said = {"weight_bytes": self.model.weight_source, "kv_bytes": self.model.kv_source}[name]
+        row = self._row(name, value, unit, source)
+        return replace(row, assumed=row.assumed and not said)
+
+    def _fixed_bytes(self) -> list[Assumption]:
+        """Return what a request takes whatever its length, and the bounds of the capacity; nothing if all layers grow alike."""
+        model = self.model
+        if not model.kv_bytes_per_request:
+            return []
+        source = f"{model.source}; spread over {CONTEXT_TOKENS:,} tokens for a capacity"
+        return [
+            Assumption("model_kv_bytes_per_request", model.kv_bytes_per_request, "bytes", source, assumed=False),
+            Assumption(
+                "model_kv_bytes_per_token_at_most",
+                model.kv_bytes_per_token_at_most,
+                "bytes",
+                model.source,
+                assumed=False,
+            ),
+        ]
+
+    def _speeds(self, default: str) -> list[Assumption]:
+        """Return how steps are priced, and the shares of the peaks that this rests on."""
+        if self.step_times is not None:
+            return [Assumption("speeds", self.step_times.name, "", self.step_times.source, assumed=False)]
+        return [
+            Assumption("speeds", self.preset, "", default, assumed=False),
+            self._row("utilization", self.utilization, "of peak operations", default),
+            self._row("bandwidth_utilization", self.bandwidth_utilization, "of peak bandwidth", default),
+        ]
 
     def with_measured(self, *, utilization: float, overhead_s: float) -> CostModel:
         """Return this model with the two figures that measurements can tell."""
@@ -280,7 +386,8 @@ class CostModel:
         return _rebuilt, (type(self), self._arguments)
 
     def _key(self) -> tuple[object, ...]:
-        return tuple((item.name, item.value) for item in self.assumptions)
+        figures = tuple((item.name, item.value) for item in self.assumptions)
+        return (*figures, self.model, self.gpu, self.expert_parallel, self.step_times)
 
     def __eq__(self, other: object) -> bool:
         """Compare by value."""
@@ -293,13 +400,30 @@ class CostModel:
     def __repr__(self) -> str:
         """Return the call that makes an equal object."""
         return (
-            f"CostModel({self.gpu.name!r}, {self.model.name!r}, utilization={self.utilization}, "
+            f"CostModel({self.gpu.name!r}, {self.model.name!r}, preset={self.preset!r}, utilization={self.utilization}, "
             f"usd_per_gpu_hour={self.usd_per_gpu_hour}, tensor_parallel={self.tensor_parallel})"
         )
 
 
 def _rebuilt(kind: type[CostModel], arguments: dict[str, Any]) -> CostModel:
     return kind(**arguments)
+
+
+def _stored(
+    shape: ModelShape, weight_bytes: float | None, weight_format: str | None, kv_bytes: float | None
+) -> ModelShape:
+    """Return the shape with weights and cache of the given widths."""
+    if weight_format is not None and weight_format not in FORMATS:
+        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {weight_format!r}")
+    if kv_bytes is not None:
+        shape = replace(shape, kv_bytes=kv_bytes)
+    if weight_bytes is None and weight_format is None:
+        return shape
+    width = _WIDTHS[weight_format] if weight_bytes is None and weight_format else weight_bytes
+    shape = replace(shape, weight_bytes=width)
+    kind = weight_format or ("fp4" if width < _NARROW else "fp8" if width < _WIDE else "bf16")
+    experts = shape.experts and replace(shape.experts, weight_format=kind, weight_bytes=width)
+    return replace(shape, weight_format=kind, experts=experts)
 
 
 def _share(name: str, value: float | None, default: float) -> float:

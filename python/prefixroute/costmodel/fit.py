@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,13 @@ from prefixroute.errors import ConfigError
 LEAST_ROWS = 3
 """Two figures are fitted; a residual needs a third row."""
 _POOR_FIT = 0.2
+_SLOWEST = 1e-4
+"""The least utilization that is tried."""
+_AT_PEAK = 0.999
+_MILLISECONDS = 200
+"""Times slower than predicted from which on rows are taken for milliseconds: no replica is, none that is idle."""
+_SECTIONS = 50
+"""Steps that narrow the utilization to a part in 10^9."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +86,42 @@ def fit(rows: Iterable[tuple[float, float, float]], cost: CostModel) -> Fit:
         cost: the GPU, the model and the tensor parallelism that were measured.
 
     Raises:
-        ConfigError: for too few rows, rows that cannot be told apart, or a row with impossible figures.
+        ConfigError: for too few rows, rows that cannot be told apart, a row with impossible figures, times that look like
+            milliseconds, or a cost model of step times, which has no utilization.
     """
-    table = np.array([tuple(row) for row in rows], dtype=float)
-    tokens, cached, seconds = _columns(table)
-    operations = np.array([cost.prefill_flops(n - c, c) for n, c in zip(tokens, cached, strict=True)])
-    if operations.max() < 1.05 * operations.min():
-        raise ConfigError("measured rows must differ in length: all of them take about the same number of operations")
-    slope, overhead = _least_squares(operations, seconds)
-    peak = cost.gpu.flops * cost.tensor_parallel
-    utilization = 1 / (slope * peak)
+    if cost.step_times is not None:
+        raise ConfigError(f"fit needs a utilization to fit, {cost.step_times.name} has step times instead")
+    tokens, cached, seconds = _columns(np.array([tuple(row) for row in rows], dtype=float))
+    _check_growth(cost.with_measured(utilization=cost.utilization, overhead_s=0.0), tokens, cached, seconds)
+
+    def fitted(log_utilization: float) -> CostModel:
+        utilization = math.exp(log_utilization)
+        predicted = cost.with_measured(utilization=utilization, overhead_s=0.0).prefill_seconds(tokens - cached, cached)
+        weights = seconds**-2.0
+        overhead = max(0.0, float(((seconds - predicted) * weights).sum() / weights.sum()))
+        return cost.with_measured(utilization=utilization, overhead_s=overhead)
+
+    def errors(model: CostModel) -> NDArray[np.float64]:
+        return model.prefill_seconds(tokens - cached, cached) / seconds - 1
+
+    best = fitted(_least(lambda at: float((errors(fitted(at)) ** 2).sum()), math.log(_SLOWEST), 0.0))
+    return _report(best, errors(best), tokens, cached, seconds)
+
+
+def _report(cost: CostModel, errors: NDArray[np.float64], *columns: NDArray[np.float64]) -> Fit:
+    tokens, cached, seconds = columns
+    median, p90 = (float(np.quantile(np.abs(errors), share)) for share in (0.5, 0.9))
     notes = []
-    if utilization > 1:
+    if cost.utilization > _AT_PEAK and errors.mean() > _POOR_FIT / 4:
         notes.append(
-            f"measured faster than {cost.gpu.name}'s peak (utilization {utilization:.2f}): "
+            f"measured faster than {cost.gpu.name}'s peak, by {errors.mean():.0%} on average: "
             "another GPU, a quantised model, or more cached tokens than the rows say"
         )
-    fitted = cost.with_measured(utilization=min(utilization, 1.0), overhead_s=overhead)
-    predicted = fitted.prefill_seconds(tokens - cached, cached)
-    errors = predicted / seconds - 1
-    p90 = float(np.quantile(np.abs(errors), 0.9))
     if p90 > _POOR_FIT:
         notes.append("one row in ten is more than 20 % off: the replica was not idle, or the cached tokens are wrong")
     at = int(np.argmax(np.abs(errors)))
-    worst = Residual(int(tokens[at]), int(cached[at]), float(seconds[at]), float(predicted[at]))
-    median = float(np.median(np.abs(errors)))
-    return Fit(fitted, len(table), float(errors.mean()), median, p90, worst, tuple(notes))
+    worst = Residual(int(tokens[at]), int(cached[at]), float(seconds[at]), float(seconds[at] * (1 + errors[at])))
+    return Fit(cost, len(tokens), float(errors.mean()), median, p90, worst, tuple(notes))
 
 
 def _columns(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -119,14 +137,37 @@ def _columns(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     return tokens, cached, seconds
 
 
-def _least_squares(operations: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
-    """Return slope and overhead, both in seconds, that minimise the relative error; the overhead is 0 or more."""
-    scale = operations.max()
-    design = np.column_stack([operations / scale, np.ones_like(seconds)]) / seconds[:, None]
-    (slope, overhead), *_ = np.linalg.lstsq(design, np.ones_like(seconds), rcond=None)
-    if overhead < 0:
-        overhead = 0.0
-        slope = design[:, 0].sum() / (design[:, 0] ** 2).sum()
+def _check_growth(
+    cost: CostModel, tokens: NDArray[np.float64], cached: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> None:
+    """Refuse rows that no utilization explains: all alike, falling with the work, or in another unit."""
+    predicted = cost.prefill_seconds(tokens - cached, cached)
+    if predicted.max() < 1.05 * predicted.min():
+        raise ConfigError("measured rows must differ in length: all of them take about as long to compute")
+    design = np.column_stack([predicted, np.ones_like(seconds)]) / seconds[:, None]
+    (slope, _), *_ = np.linalg.lstsq(design, np.ones_like(seconds), rcond=None)
     if slope <= 0:
         raise ConfigError("measured seconds do not grow with the tokens computed: the rows cannot be fitted")
-    return float(slope / scale), float(overhead)
+    times = float(np.median(seconds / predicted))
+    if times > _MILLISECONDS:
+        raise ConfigError(
+            f"measured seconds are {times:,.0f} times what {cost.gpu.name} takes for {cost.model.name} (median row: "
+            f"{np.median(seconds):g} s): if they are milliseconds, divide them by 1,000"
+        )
+
+
+def _least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function of one valley is least, by golden sections."""
+    golden = (math.sqrt(5) - 1) / 2
+    inner, outer = high - golden * (high - low), low + golden * (high - low)
+    at_inner, at_outer = function(inner), function(outer)
+    for _ in range(_SECTIONS):
+        if at_inner < at_outer:
+            high, outer, at_outer = outer, inner, at_inner
+            inner = high - golden * (high - low)
+            at_inner = function(inner)
+        else:
+            low, inner, at_inner = inner, outer, at_outer
+            outer = low + golden * (high - low)
+            at_outer = function(outer)
+    return min((low, high, (low + high) / 2), key=function)

@@ -6,14 +6,55 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float
 
 MOST_USD_PER_HOUR = 1_000_000
 """Far above any price; dollars stay finite."""
+LEAST_SHARE = 1e-6
+"""Far below any utilization; seconds stay finite."""
+MOST_LATENCY_S = 1.0
 _MOST = 1e24
 """Far above any GPU; seconds stay finite and above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The share of each peak that an engine's kernels reach; planning figures unless they were calibrated.
+
+    Attributes:
+        bf16: of the peak operations in bf16, by large products.
+        fp8: of the peak in fp8.
+        fp4: of the peak in fp4.
+        attention: of the peak in bf16, by attention over a prompt.
+        weights: of the peak bandwidth, by reading weights.
+        cache: of the peak bandwidth, by reading keys and values.
+        link: of the bandwidth to other GPUs, by all-reduces.
+        link_latency_s: seconds of an all-reduce of next to nothing.
+        source: where these are from.
+    """
+
+    bf16: float = 0.6
+    fp8: float = 0.5
+    fp4: float = 0.4
+    attention: float = 0.5
+    weights: float = 0.8
+    cache: float = 0.8
+    link: float = 0.7
+    link_latency_s: float = 10e-6
+    source: str = "planning figures, 2026-11"
+
+    def __post_init__(self) -> None:
+        """Check the figures.
+
+        Raises:
+            ConfigError: one is no number, or outside of what is possible.
+        """
+        for name in ("bf16", "fp8", "fp4", "attention", "weights", "cache", "link"):
+            check_float(name, getattr(self, name), LEAST_SHARE, 1)
+        check_float("link_latency_s", self.link_latency_s, 0, MOST_LATENCY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +70,10 @@ class Gpu:
         source: where these are from.
         usd_per_hour: price of one GPU for an hour.
         price_source: where the price is from, with its date.
+        fp8_flops: operations a second in fp8; 0 = it has none, and computes in bf16.
+        fp4_flops: operations a second in fp4; 0 = it has none.
+        link_bandwidth: bytes a second to the other GPUs of a replica, one direction.
+        shares: what of these peaks is reached.
     """
 
     name: str
@@ -39,6 +84,10 @@ class Gpu:
     source: str
     usd_per_hour: float
     price_source: str
+    fp8_flops: float = 0.0
+    fp4_flops: float = 0.0
+    link_bandwidth: float = 64e9
+    shares: Shares = Shares()
 
     def __post_init__(self) -> None:
         """Check the figures.
@@ -46,16 +95,37 @@ class Gpu:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("flops", "memory_bytes", "bandwidth"):
+        for name in ("flops", "memory_bytes", "bandwidth", "link_bandwidth"):
             check_float(name, getattr(self, name), 1, _MOST)
+        for name in ("fp8_flops", "fp4_flops"):
+            check_float(name, getattr(self, name), 0, _MOST)
         check_float("usd_per_hour", self.usd_per_hour, 0, MOST_USD_PER_HOUR)
+
+    def computes(self, weight_format: str) -> str:
+        """Return the format in which products with such weights are computed: ``bf16``, ``fp8`` or ``fp4``.
+
+        Weights of a format that the GPU has no units for, and of integer formats, are unpacked and computed in bf16.
+        """
+        peaks = {"fp8": self.fp8_flops, "fp4": self.fp4_flops}
+        return weight_format if peaks.get(weight_format) else "bf16"
+
+    def reached_flops(self, weight_format: str) -> float:
+        """Return the operations a second that large products with such weights reach."""
+        peaks = {"bf16": (self.flops, self.shares.bf16), "fp8": (self.fp8_flops, self.shares.fp8)}
+        peaks["fp4"] = self.fp4_flops, self.shares.fp4
+        peak, share = peaks[self.computes(weight_format)]
+        return peak * share
 
 
 @cache
 def gpus() -> dict[str, Gpu]:
     """Return the known GPUs by name."""
     text = files("prefixroute.costmodel").joinpath("gpus.toml").read_text(encoding="utf-8")
-    return {name: Gpu(name=name, **row) for name, row in tomllib.loads(text).items()}
+    return {name: _gpu(name, row) for name, row in tomllib.loads(text).items()}
+
+
+def _gpu(name: str, row: dict[str, Any]) -> Gpu:
+    return Gpu(name=name, **{**row, "shares": Shares(**row.get("shares", {}))})
 
 
 def find_gpu(name: str) -> Gpu:

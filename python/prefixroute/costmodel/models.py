@@ -1,74 +1,17 @@
-"""The shape of a model as far as prefill, decoding and the KV cache cost: from ``models.toml`` or a ``config.json``."""
+"""Models by name, from ``models.toml``, or by the ``config.json`` that describes them."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from prefixroute.costmodel.storage import BF16_BYTES
+from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int
-
-WIDEST_BYTES = 8
-_MOST = 1e24
-"""Far above any model; seconds stay finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What of a model costs time and memory.
-
-    Attributes:
-        name: what tables call it.
-        parameters: all weights, embeddings included.
-        active_parameters: weights that one token passes through (fewer than all in a mixture of experts).
-        layers: layers with attention over the whole context.
-        attention_width: mean of the widths of all queries and of all values of a layer; heads x head size where the
-            two are equal.
-        kv_values: numbers that the cache keeps for one token, over all layers.
-        kv_shards: GPUs that the cache of one layer can be split over without copies: the KV heads, or 1 for a latent.
-        weight_bytes: mean bytes of one weight (2 for bf16; a little above 1 for fp8, whose embeddings are bf16).
-        kv_bytes: bytes of one number in the cache.
-        source: where the shape is from.
-        weight_source: what says how wide a weight is; empty where nothing does, and bf16 is assumed.
-        notes: where the figures are an upper bound, and why.
-    """
-
-    name: str
-    parameters: float
-    active_parameters: float
-    layers: int
-    attention_width: float
-    kv_values: int
-    kv_shards: int
-    source: str
-    weight_bytes: float = BF16_BYTES
-    kv_bytes: float = BF16_BYTES
-    weight_source: str = ""
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check the figures.
-
-        Raises:
-            ConfigError: one is no number, or outside of what is possible.
-        """
-        for name in ("parameters", "active_parameters", "attention_width"):
-            check_float(name, getattr(self, name), 1, _MOST)
-        for name in ("layers", "kv_values", "kv_shards"):
-            check_int(name, getattr(self, name), 1, _MOST)
-        for name in ("weight_bytes", "kv_bytes"):
-            check_float(name, getattr(self, name), 0, WIDEST_BYTES, above=True)
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """Bytes of cache that one token takes, over all layers and GPUs."""
-        return self.kv_values * self.kv_bytes
 
 
 @cache
@@ -76,17 +19,7 @@ def models() -> dict[str, ModelShape]:
     """Return the known models by name."""
     text = files("prefixroute.costmodel").joinpath("models.toml").read_text(encoding="utf-8")
     return {
-        name: ModelShape(
-            name=name,
-            parameters=row["parameters"],
-            active_parameters=row["parameters"],
-            layers=row["layers"],
-            attention_width=row["heads"] * row["head_dim"],
-            kv_values=2 * row["layers"] * row["kv_heads"] * row["head_dim"],
-            kv_shards=row["kv_heads"],
-            source=row["source"],
-            weight_source=f"bf16, {row['source']}",
-        )
+        name: shape(row["config"], "models.toml", name=name, source=row["source"], parameters=row.get("parameters"))
         for name, row in tomllib.loads(text).items()
     }
 
@@ -113,18 +46,19 @@ def find_model(name: str | Path) -> ModelShape:
 def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     """Read the shape of any decoder from its Hugging Face ``config.json``.
 
-    Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts and latent
-    attention (MLA) are understood; weights are counted from the shape. Layers with a sliding window count as full ones,
-    with a note: an upper bound. The encoders of images and sound of a multimodal model are left out.
+    Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts, latent attention
+    (MLA), sparse attention by an index, layers with a window, compressed entries, layers that share keys and values, gated linear
+    attention and Mamba-2 are understood; weights are counted from the shape. The encoders of images and sound of a multimodal
+    model are left out.
 
     Args:
         path: the file.
         name: what to call the model; the name of the file's folder unless given.
 
     Raises:
-        ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has layers without
-            attention (linear attention, state space), whose cache grows in another way, or parts that are not counted; or if the
-            model is an encoder, which has no cache.
+        ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has parts that are not
+            counted or a field that may change cache or weights and is not known; or if the model is an encoder, which has no
+            cache.
     """
     path = Path(path)
     try:
@@ -133,17 +67,42 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
         raise ConfigError(f"cannot read a model's config.json from {path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"a model's config.json must hold one object, got {type(raw).__name__} in {path}")
-    config = TransformerConfig(raw, str(path))
+    called = name or path.resolve().parent.name
+    return shape(raw, str(path), name=called, source=f"{path.name} of {called}")
+
+
+def shape(raw: dict[str, Any], path: str, *, name: str, source: str, parameters: float | None = None) -> ModelShape:
+    """Return the shape that the fields of a ``config.json`` describe.
+
+    Args:
+        raw: the fields.
+        path: names them in errors.
+        name: what to call the model.
+        source: where they are from.
+        parameters: weights as a model card states them; counted unless given.
+
+    Raises:
+        ConfigError: see :func:`read_config`.
+    """
+    config = TransformerConfig(raw, path)
+    counted, active = config.parameters(active=False), config.parameters(active=True)
     return ModelShape(
-        name=name or path.resolve().parent.name,
-        parameters=config.parameters(active=False),
-        active_parameters=config.parameters(active=True),
+        name=name,
+        parameters=counted if parameters is None else parameters,
+        active_parameters=active if parameters is None else parameters * active / counted,
         layers=config.layers,
-        attention_width=config.attention_width,
-        kv_values=config.kv_values,
-        kv_shards=config.kv_shards,
-        source=f"{path.name} of {name or path.resolve().parent.name}",
+        hidden=config.hidden,
+        attention=config.attention,
+        source=source,
+        head_parameters=config.head,
+        embedding_parameters=config.embeddings,
+        feed_forward_width=config.feed_forward_width,
+        experts=config.experts,
+        state_bytes=config.state_bytes,
+        weight_format=config.weight_format,
         weight_bytes=config.weight_bytes,
-        weight_source=config.weight_source,
+        kv_bytes=config.storage.kv_bytes,
+        weight_source=config.storage.source,
+        kv_source=config.storage.kv_source,
         notes=config.notes,
     )

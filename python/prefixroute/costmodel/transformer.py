@@ -6,22 +6,27 @@ their router. Norms and biases are left out: under 0.1 % of any model.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from prefixroute.costmodel.fields import Fields
-from prefixroute.costmodel.storage import storage
+from prefixroute.costmodel.known import check_known
+from prefixroute.costmodel.layers import FULL, LINEAR, MAMBA, PATTERN, WINDOWED, Layers
+from prefixroute.costmodel.shape import Experts
+from prefixroute.costmodel.states import linear_attention, mamba
+from prefixroute.costmodel.storage import expert_storage, storage
 from prefixroute.errors import ConfigError
 
-_WINDOWED = {"sliding_attention", "chunked_attention"}
-_ATTENTION = _WINDOWED | {"full_attention", "attention"}
-_LISTS_OF_LAYERS = ("layer_types", "block_types", "_block_types", "layers_block_type")
-_NO_ATTENTION = ("mamba", "ssm_", "linear_", "lru_", "conv_", "rwkv", "hybrid_", "attn_layer_", "full_attn_idxs")
-"""How the names of fields begin that only models have with layers that are no attention."""
 _UNREAD = {
     "is_encoder_decoder": "an encoder",
     "block_configs": "layers of unlike shapes",
     "use_cla": "layers that share a cache",
-    "hidden_size_per_layer_input": "embeddings in each layer",
+    "attn_layer_period": "layers of Mamba-1",
+    "linear_attn_config": "layers of KDA",
+    "attn_type_list": "a list of kinds of attention",
+    "sparse_attention_config": "sparse attention by blocks",
+    "lru_width": "recurrent layers",
+    "conv_L_cache": "convolutions in place of attention",
     "residual_moe": "a dense layer beside experts",
     "parallel_attn_mlp_res": "a dense layer beside experts",
     "zero_expert_num": "experts that compute nothing",
@@ -45,8 +50,6 @@ _ENCODES = ("MaskedLM", "PreTraining")
 """How those end that do not."""
 _ENCODERS = {"electra", "ernie", "esm", "mpnet", "big_bird", "longformer", "nystromformer", "xlm"}
 """Models that are encoders, beside those with ``bert`` in their names."""
-_MULTI_QUERY = {"falcon", "gpt_bigcode", "RefinedWeb", "RefinedWebModel"}
-"""Models with one KV head unless they say otherwise."""
 _HALVED = "qwen"
 """The model that states the width of both its gated matrices together."""
 _TIED = (
@@ -55,8 +58,10 @@ _TIED = (
 )  # fmt: skip
 """How the names of models begin whose embeddings serve as output too unless they say otherwise."""
 _UNTIED = ("gpt_neox",)
-_EVERY_NTH_IS_FULL = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4, "llama4": 4, "llama4_text": 4}
-"""Of models with windows that do not list their layers."""
+_PICKED = (
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts",
+)  # fmt: skip
+_SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size")
 MOST_LAYERS = 10_000
 
 
@@ -73,36 +78,33 @@ class TransformerConfig:
         self._kind = fields.word("model_type")
         self._check_parts()
         self.hidden = fields.size("hidden_size", "n_embd", "d_model", "n_embed")
-        self.layers = fields.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+        pattern = fields.word(PATTERN)
+        self.layers = fields.size(
+            "num_hidden_layers", "n_layer", "num_layers", "n_layers", default=len(pattern) or None
+        )
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"{path} must have at most {MOST_LAYERS:,} layers, got {self.layers}")
-        self.heads = fields.size("num_attention_heads", "n_head", "num_heads", "n_heads")
-        self.kv_heads = self._list_kv_heads()
-        self.head_dim = fields.size("head_dim", "kv_channels", default=max(1, self.hidden // self.heads))
-        self.latent = fields.size("kv_lora_rank", default=0)
-        self._storage = storage(fields)
-        self.weight_source = self._storage.source
-        self.notes = tuple(filter(None, (self._window(), self._sparse(), self._storage.note)))
+        self._layers = Layers(fields, self.layers)
+        self._pattern = pattern
+        self.attention = self._layers.attention()
+        self.storage = storage(fields)
+        self.notes = tuple(filter(None, (self._window(), self.storage.note)))
 
     def _check_parts(self) -> None:
         fields = self._fields
-        other = {kind for name in _LISTS_OF_LAYERS for kind in fields.words(name)} - _ATTENTION
-        other |= {name for name in fields if name.startswith(_NO_ATTENTION) and fields.says(name)}
-        other |= set() if all(fields.numbers("attn_type_list")) else {"attn_type_list"}
-        if other:
-            raise ConfigError(f"{fields.path} has layers without attention ({', '.join(sorted(other))}): not supported")
         for name, what in _UNREAD.items():
-            if fields.says(name):
+            told = not all(fields.numbers(name)) if name == "attn_type_list" else fields.says(name)
+            if told:
                 raise ConfigError(f"{fields.path} has {what} ({name}): not supported")
         if self._kind.startswith(_TWO_BLOCKS):
             raise ConfigError(
                 f"{fields.path} has two blocks of attention a layer (model_type {self._kind}): not supported"
             )
-
         self._check_decoder()
         unlike = sorted(name for name in fields if name.endswith("_per_layer") and isinstance(fields.get(name), list))
         if other_lists := [name for name in unlike if name != _KV_HEADS_BY_LAYER]:
             raise ConfigError(f"{fields.path} has layers of unlike shapes ({', '.join(other_lists)}): not supported")
+        check_known(fields)
 
     def _check_decoder(self) -> None:
         """Refuse models that read a text at once: they have no cache of keys and values."""
@@ -118,129 +120,194 @@ class TransformerConfig:
         if said is not None:
             raise ConfigError(f"{fields.path} is of an encoder ({said}), which has no KV cache: not supported")
 
-    def _list_kv_heads(self) -> list[int]:
-        """Return the KV heads of each layer."""
-        if self._fields.get(_KV_HEADS_BY_LAYER) is not None:
-            return self._fields.sizes(_KV_HEADS_BY_LAYER, self.layers)
-        return [self._count_kv_heads()] * self.layers
-
-    def _count_kv_heads(self) -> int:
-        fields = self._fields
-        one = fields.flag("multi_query", default=self._kind in _MULTI_QUERY)
-        if (one and not fields.flag("new_decoder_architecture")) or fields.get("attn_type") == "multiquery_attention":
-            return 1
-        names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num")
-        return fields.size(*names, "num_attention_groups", default=self.heads)
-
     def _window(self) -> str:
-        """Return a note that counts the layers with a window, if there are any."""
-        fields = self._fields
-        if kinds := fields.words("layer_types"):
-            windowed = sum(kind in _WINDOWED for kind in kinds)
-        else:
-            window = fields.size("sliding_window", "attention_chunk_size", default=0)
-            longest = fields.size("max_position_embeddings", default=0)
-            off = not fields.flag("use_sliding_window", default=True) or (longest and window >= longest)
-            windowed = 0 if off or not window else self._windowed()
-        return f"{windowed} of {self.layers} layers have a window and count as full: upper bound" if windowed else ""
-
-    def _windowed(self) -> int:
-        fields = self._fields
-        if fields.says("use_sliding_window"):  # of the layers from that one on
-            return max(0, self.layers - fields.size("max_window_layers", default=0))
-        nth = fields.size("sliding_window_pattern", default=_EVERY_NTH_IS_FULL.get(self._kind, self.layers + 1))
-        return self.layers - self.layers // nth
-
-    def _sparse(self) -> str:
-        sparse = self._fields.says("index_topk")
-        return "tokens attend to those that an index picks and count as attending to all: upper bound" if sparse else ""
+        """Return a note on the layers with a window, if there are any."""
+        windowed = sum(layers.layers for layers in self.attention if layers.window)
+        plural = "s" if windowed != 1 else ""
+        return (
+            f"{windowed} layer{plural} of {self.layers} keep a window of tokens a request: engines that keep all of them hold fewer"
+            if windowed
+            else ""
+        )
 
     @property
-    def _qk_dim(self) -> int:
-        if not self.latent:
-            return self.head_dim
-        return self._fields.size("qk_nope_head_dim") + self._fields.size("qk_rope_head_dim")
+    def state_bytes(self) -> float:
+        """Bytes of the state that layers without attention keep for a request."""
+        return sum(mixer(self._fields)[1] * self._layers.kinds.count(kind) for kind, mixer in self._mixers())
 
-    @property
-    def _v_dim(self) -> int:
-        return self._fields.size("v_head_dim", default=self.head_dim) if self.latent else self.head_dim
-
-    @property
-    def attention_width(self) -> float:
-        """Mean width of all queries and of all values of a layer."""
-        return self.heads * (self._qk_dim + self._v_dim) / 2
-
-    @property
-    def kv_values(self) -> int:
-        """Numbers cached for one token over all layers: keys and values, or one latent, one rotary key and one of an index."""
-        if self.latent:
-            index = self._fields.size("index_head_dim", default=0)
-            return self.layers * (self.latent + self._fields.size("qk_rope_head_dim") + index)
-        return 2 * sum(self.kv_heads) * self.head_dim
-
-    @property
-    def kv_shards(self) -> int:
-        """GPUs that can share each layer's cache without copies."""
-        return 1 if self.latent else min(self.kv_heads)
+    def _mixers(self) -> list[tuple[str, Callable[[Fields], tuple[int, float]]]]:
+        known = {LINEAR: linear_attention, MAMBA: mamba}
+        return [(kind, mixer) for kind, mixer in known.items() if kind in self._layers.kinds]
 
     @property
     def weight_bytes(self) -> float:
         """Mean bytes of a weight as it is stored."""
-        stored, weights = self._storage, self.parameters(active=False)
-        kept = self._embeddings() + (self._attention() if stored.keeps_attention else 0)
-        return stored.quantised + (stored.kept - stored.quantised) * kept / weights
+        stored, experts, weights = self.storage, self.experts, self.parameters(active=False)
+        kept = self.embeddings + (self._mixing() if stored.keeps_attention else 0)
+        other = weights - kept - (experts.stored if experts else 0)
+        total = kept * stored.kept + other * stored.quantised
+        return (total + (experts.stored * experts.weight_bytes if experts else 0)) / weights
+
+    @property
+    def weight_format(self) -> str:
+        """Format of the weights outside of experts."""
+        return "bf16" if self.experts and self.storage.keeps_attention else self.storage.weight_format
+
+    @property
+    def experts(self) -> Experts | None:
+        """The layers of experts; None where there are none."""
+        sizes = {
+            (self._experts(layer), self._picked(layer), self._expert(layer))
+            for layer in range(self.layers)
+            if self._has_experts(layer)
+        }
+        if not sizes:
+            return None
+        if len(sizes) > 1:
+            raise ConfigError(f"{self._fields.path} has layers of unlike experts: not supported")
+        count, picked, parameters = sizes.pop()
+        weight_format, weight_bytes = expert_storage(self._fields, self.storage)
+        layers = sum(map(self._has_experts, range(self.layers)))
+        return Experts(layers, count, min(picked, count), parameters, weight_format, weight_bytes)
 
     def parameters(self, *, active: bool) -> int:
         """Count the weights: all of them, or those that one token passes through."""
         feed_forward = sum(self._feed_forward(layer, active=active) for layer in range(self.layers))
-        return self._embeddings() + self._attention() + feed_forward
+        return self.embeddings + self._mixing() + feed_forward
 
-    def _embeddings(self) -> int:
-        vocabulary = self._fields.size("vocab_size", "padded_vocab_size")
+    @property
+    def head(self) -> int:
+        """Weights of the output head."""
+        return self._fields.size("vocab_size", "padded_vocab_size") * self.hidden
+
+    @property
+    def embeddings(self) -> int:
+        """Weights of embeddings and output head, once where they are tied, and of embeddings that each layer adds."""
         usual = self._kind.startswith(_TIED) and not self._kind.startswith(_UNTIED)
         tied = self._fields.flag("tie_word_embeddings", default=usual)
-        return vocabulary * self.hidden * (1 if tied else 2)
+        return self.head * (1 if tied else 2) + self._embeddings_of_layers()
 
-    def _attention(self) -> int:
-        """Count the weights of attention in all layers."""
-        fields, layers = self._fields, self.layers
-        output = self.heads * self._v_dim * self.hidden
-        queries = self.heads * self._qk_dim
-        if not self.latent:
-            return layers * (self.hidden * queries + output) + 2 * self.hidden * sum(self.kv_heads) * self.head_dim
+    def _embeddings_of_layers(self) -> int:
+        width = self._fields.size("hidden_size_per_layer_input", default=0)
+        vocabulary = self._fields.size("vocab_size_per_layer_input", "vocab_size", "padded_vocab_size")
+        return self.layers * width * vocabulary
+
+    def _mixing(self) -> int:
+        """Count the weights of attention, and of what layers have in its place."""
+        other = sum(mixer(self._fields)[0] * self._layers.kinds.count(kind) for kind, mixer in self._mixers())
+        return other + sum(
+            self._attention(layer, own_keys=layer < self.layers - self._shared_layers)
+            for layer, kind in enumerate(self._layers.kinds)
+            if kind in {FULL, WINDOWED}
+        )
+
+    @property
+    def _shared_layers(self) -> int:
+        """How many layers, the last ones, read the keys and values of earlier ones."""
+        return self._fields.size("num_kv_shared_layers", default=0)
+
+    def _attention(self, layer: int, *, own_keys: bool) -> int:
+        """Count the weights of attention in a layer."""
+        fields, hidden, heads = self._fields, self.hidden, self._layers.heads(layer)
+        queries, output = heads.heads * heads.keys, heads.heads * heads.values
         low_rank = fields.size("q_lora_rank", default=0)
-        query = low_rank * (self.hidden + queries) if low_rank else self.hidden * queries
-        down = self.hidden * (self.latent + fields.size("qk_rope_head_dim"))
-        up = self.latent * self.heads * (fields.size("qk_nope_head_dim") + self._v_dim)
-        return layers * (query + down + up + output)
+        query = low_rank * (hidden + queries) if low_rank else hidden * queries
+        if fields.says("attn_output_gate"):
+            query += hidden * output
+        if fields.says("compress_ratios"):  # one head, key and value in one; the output in groups of low rank
+            groups, rank = fields.size("o_groups", default=1), fields.size("o_lora_rank", default=heads.values)
+            return query + hidden * heads.keys + output * rank + groups * rank * hidden
+        if latent := self._layers.latent:
+            down = hidden * (latent + fields.size("qk_rope_head_dim"))
+            up = latent * heads.heads * (fields.size("qk_nope_head_dim") + heads.values)
+            return query + down + up + output * hidden + self._index_weights(low_rank)
+        return query + output * hidden + (hidden * heads.kv_values if own_keys else 0)
+
+    def _index_weights(self, low_rank: int) -> int:
+        if not self._fields.says("index_topk"):
+            return 0
+        size, heads = self._fields.size("index_head_dim"), self._fields.size("index_n_heads", default=1)
+        return low_rank * heads * size + self.hidden * (size + heads)
+
+    @property
+    def feed_forward_width(self) -> int:
+        """Sum over the layers of the width of their feed-forward part, without the experts that are picked."""
+        return sum(
+            self._shared_width(layer) if self._has_experts(layer) else self._dense_width(layer)
+            for layer in range(self.layers)
+            if self._feeds_forward(layer)
+        )
+
+    def _feeds_forward(self, layer: int) -> bool:
+        """Return whether a layer has a feed-forward part: each has, but in models that write a pattern of layers."""
+        return not self._pattern or self._pattern[layer] in "-E"
+
+    def _has_experts(self, layer: int) -> bool:
+        if self._pattern:
+            return self._pattern[layer] == "E"
+        if kinds := self._fields.words("mlp_layer_types"):
+            return len(kinds) > layer and kinds[layer] != "dense"
+        return self._experts(layer) > 1 and not self._is_dense(layer)
+
+    def _experts(self, layer: int) -> int:
+        names = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+        return self._fields.size(*names, default=0, layer=layer)
+
+    def _picked(self, layer: int) -> int:
+        return self._fields.size(*_PICKED, layer=layer)
 
     def _feed_forward(self, layer: int, *, active: bool) -> int:
-        fields = self._fields
-        names = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
-        experts = fields.size(*names, default=0, layer=layer)
-        if experts < 2 or self._is_dense(layer):  # noqa: PLR2004 - one expert is a dense layer
+        if not self._feeds_forward(layer):
+            return 0
+        if not self._has_experts(layer):
             return self._gated(self._dense_width(layer))
-        width = self._expert_width(layer)
-        picked = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k")
-        used = fields.size(*picked, layer=layer) if active else experts
-        return self._gated(width) * used + self._gated(self._shared_width(layer, width)) + self.hidden * experts
+        count = self._experts(layer)
+        used = self._picked(layer) if active else count
+        both = self._gated(self._dense_width(layer)) if self._fields.says("enable_moe_block") else 0
+        narrowed = 2 * self.hidden * self._expert_input if self._expert_input != self.hidden else 0
+        routed = self._expert(layer) * used + narrowed
+        return routed + self._gated(self._shared_width(layer)) + both + self.hidden * count
+
+    @property
+    def _expert_input(self) -> int:
+        """Width of what experts take: the model's, or that of a narrower latent."""
+        return self._fields.size("moe_latent_size", "routed_expert_hidden_size", default=self.hidden)
+
+    def _expert(self, layer: int) -> int:
+        """Count the weights of an expert."""
+        return self._gated(self._expert_width(layer)) * self._expert_input // self.hidden
 
     def _dense_width(self, layer: int) -> int:
-        names = ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+        names = (
+            "intermediate_size_mlp",
+            "dense_intermediate_size",
+            "intermediate_size",
+            "ffn_dim",
+            "n_inner",
+            "ffn_hidden_size",
+        )
         width = self._fields.size(*names, default=4 * self.hidden if self._kind in _PLAIN else None, layer=layer)
+        if self._fields.says("use_double_wide_mlp") and layer >= self.layers - self._shared_layers:
+            return 2 * width
         return width // 2 if self._kind == _HALVED else width
 
     def _expert_width(self, layer: int) -> int:
-        names = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")
+        names = (
+            "moe_intermediate_size",
+            "expert_intermediate_size",
+            "expert_ffn_hidden_size",
+            "intermediate_size",
+            "ffn_hidden_size",
+        )
         return self._fields.size(*names, layer=layer)
 
-    def _shared_width(self, layer: int, width: int) -> int:
+    def _shared_width(self, layer: int) -> int:
         """Return the width of the experts that every token passes through, all together."""
-        fields = self._fields
+        fields, width = self._fields, self._expert_width(layer)
         if fields.says("interleave_moe_layer_step"):  # Llama 4: one, and it does not say so
             return width
         names = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-        whole = fields.size("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
+        whole = fields.size(*_SHARED, default=0)
         return whole or fields.size(*names, default=0, layer=layer) * width
 
     def _is_dense(self, layer: int) -> bool:
@@ -260,7 +327,7 @@ class TransformerConfig:
         return (layer + 1) % step != 0 or layer % fields.size("moe_layer_freq", default=1) != 0
 
     def _gated(self, width: int) -> int:
-        activation = self._fields.get("hidden_act")
+        activation = self._fields.get("hidden_act") or self._fields.get("mlp_hidden_act")
         ungated = isinstance(activation, str) and activation in _PLAIN_ACTIVATIONS and self._kind not in _GATED
         plain = self._kind in _PLAIN or ungated
         return (2 if plain else 3) * self.hidden * width

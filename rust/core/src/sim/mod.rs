@@ -6,4 +6,4 @@ mod prices;
 
 pub use clock::{EventQueue, NotInOrder};
 pub use engine::{Chunk, Ended, Engine, Host, Limits, MAX_TOKENS, RequestId, Started, Wake};
-pub use prices::{Formula, StepPrices};
+pub use prices::{Attention, BadTable, Experts, Formula, Grid, Matmul, Roofline, StepPrices, Table};

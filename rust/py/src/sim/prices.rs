@@ -27,6 +27,41 @@ impl StepPrices {
         Self { prices: core::StepPrices::Formula(formula) }
     }
 
+    #[staticmethod]
+    #[pyo3(signature = (*, step_s, prefill_s, token_s, logits_s, state_s, matmul, experts, attention))]
+    #[expect(clippy::too_many_arguments, reason = "each by name, from Python")]
+    fn roofline(
+        step_s: f64,
+        prefill_s: f64,
+        token_s: f64,
+        logits_s: f64,
+        state_s: f64,
+        matmul: (f64, f64),
+        experts: Option<(f64, f64, f64, f64)>,
+        attention: Vec<(f64, f64, f64)>,
+    ) -> Self {
+        let roofline = core::Roofline {
+            step_s,
+            prefill_s,
+            token_s,
+            logits_s,
+            state_s,
+            matmul: core::Matmul { token_s: matmul.0, read_s: matmul.1 },
+            experts: experts.map(|(token_s, read_s, count, picked)| core::Experts { token_s, read_s, count, picked }),
+            attention: attention
+                .into_iter()
+                .map(|(pair_s, context_s, window)| core::Attention { pair_s, context_s, window })
+                .collect(),
+        };
+        Self { prices: core::StepPrices::Roofline(roofline) }
+    }
+
+    #[staticmethod]
+    fn grid(prefill: Points, decode: Points, beside: Points, step_s: f64) -> PyResult<Self> {
+        let grid = core::Grid { prefill: table(prefill)?, decode: table(decode)?, beside: table(beside)?, step_s };
+        Ok(Self { prices: core::StepPrices::Grid(grid) })
+    }
+
     #[pyo3(signature = (chunks, decodes = 0, decode_context_tokens = 0))]
     fn step_seconds(&self, chunks: Vec<core::Chunk>, decodes: usize, decode_context_tokens: i128) -> f64 {
         self.prices.step_seconds(&chunks, decodes, decode_context_tokens)
@@ -78,4 +113,11 @@ impl StepPrices {
     fn __repr__(&self) -> String {
         format!("<StepPrices {}>", self.prices.kind())
     }
+}
+
+/// The points of two axes and the values at each pair of them, row by row.
+type Points = (Vec<f64>, Vec<f64>, Vec<f64>);
+
+fn table((rows, columns, values): Points) -> PyResult<core::Table> {
+    core::Table::new(rows, columns, values).map_err(|error| errors::config(error.to_string()))
 }

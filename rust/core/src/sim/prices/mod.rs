@@ -4,8 +4,12 @@
 //! price is a few numbers or a table of them; all of them price the same [`Work`].
 
 mod formula;
+mod grid;
+mod roofline;
 
 pub use formula::Formula;
+pub use grid::{BadTable, Grid, Table};
+pub use roofline::{Attention, Experts, Matmul, Roofline};
 
 use super::engine::Chunk;
 
@@ -25,6 +29,10 @@ pub(crate) struct Work<Chunks> {
 pub enum StepPrices {
     /// Operations over a share of the peak; memory binds steps that decode.
     Formula(Formula),
+    /// What is computed, read and sent, each at the speed that is reached.
+    Roofline(Roofline),
+    /// Tables of step times.
+    Grid(Grid),
 }
 
 impl StepPrices {
@@ -43,12 +51,16 @@ impl StepPrices {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Formula(_) => "formula",
+            Self::Roofline(_) => "roofline",
+            Self::Grid(_) => "grid",
         }
     }
 
     fn price<Chunks: Iterator<Item = (f64, f64)> + Clone>(&self, work: &Work<Chunks>) -> f64 {
         match self {
             Self::Formula(formula) => formula.price(work),
+            Self::Roofline(roofline) => roofline.price(work),
+            Self::Grid(grid) => grid.price(work),
         }
     }
 }
