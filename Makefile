@@ -19,14 +19,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
 export PYO3_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: help demo test test-rust test-python golden bench lint lint-rust lint-python docs develop clean
+.PHONY: help demo test test-rust test-python golden bench accuracy lint lint-rust lint-python docs develop clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.built ## simulate a chat service on 1, 2, 4 and 8 replicas; table, report.html, report.png
 	$(BIN)/prefixroute simulate chat --replicas 1,2,4,8 --policies round-robin,session,cache-aware --jobs $(JOBS) \
-		--report report.html --png report.png
+		--speeds article --report report.html --png report.png
 
 test: test-rust test-python ## all tests, Rust and Python
 
@@ -44,6 +44,9 @@ golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 bench: $(VENV)/.bench ## time the hot paths on this machine, beside rivals
 	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only --benchmark-quiet
 	cargo run --release --features dynamo --manifest-path benches/rivals/Cargo.toml
+
+accuracy: $(VENV)/.accuracy ## compare with other implementations again, or STUDY=name alone; writes docs/accuracy.md
+	cd benches && ../$(BIN)/python -m accuracy $(STUDY) --write
 
 lint: lint-rust lint-python ## formatters, linters, types, stubs, layers
 
@@ -89,6 +92,10 @@ $(VENV)/.test: $(VENV)/.built pyproject.toml
 
 $(VENV)/.bench: $(VENV)/.test pyproject.toml
 	$(PIP) install --group bench
+	@touch $@
+
+$(VENV)/.accuracy: $(VENV)/.built pyproject.toml
+	$(PIP) install --group accuracy
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.built pyproject.toml

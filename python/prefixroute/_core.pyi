@@ -550,6 +550,9 @@ class EventQueue:
     def next_at(self) -> float | None: ...
     def run_until(self, at: float) -> None: ...
 
+# Two axes and the values at each pair of their points, row by row.
+_Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
+
 @final
 class StepPrices:
     """Prices of every step of one model on one replica: tokens in, seconds out. Immutable.
@@ -567,6 +570,39 @@ class StepPrices:
         kv_bytes: float,
     ) -> StepPrices:
         """Price operations: seconds a token, and a pair of tokens; where requests decode, bytes read from memory too."""
+
+    @staticmethod
+    def roofline(
+        *,
+        step_s: float,
+        prefill_s: float,
+        token_s: float,
+        logits_s: float,
+        state_s: float,
+        matmul: tuple[float, float],
+        experts: tuple[float, float, float, float] | None,
+        attention: Sequence[tuple[float, float, float]],
+    ) -> StepPrices:
+        """Price what a step computes, reads and sends.
+
+        Args:
+            step_s: seconds of any step.
+            prefill_s: further seconds of a step with prompt tokens.
+            token_s: seconds a token beside its products.
+            logits_s: seconds a prompt or request of the step.
+            state_s: seconds a request that decodes.
+            matmul: of the weights that every token passes through, seconds to compute a token and to read them once.
+            experts: seconds to compute a token and to read all of them once, experts of a layer, and those that a token picks.
+            attention: of like layers, seconds a pair of tokens of a prompt, seconds a token of context, and the window in tokens.
+        """
+
+    @staticmethod
+    def grid(prefill: _Points, decode: _Points, beside: _Points, step_s: float) -> StepPrices:
+        """Price steps by tables; see `prefixroute.costmodel.StepTimes`.
+
+        Raises:
+            ConfigError: an axis does not ascend, or seconds are missing, negative or no numbers.
+        """
 
     def step_seconds(
         self, chunks: Sequence[tuple[int, int]], decodes: int = 0, decode_context_tokens: int = 0

@@ -29,6 +29,7 @@ from prefixroute.workload.readers.lines import read_lines
 from prefixroute.workload.readers.reading import Reading
 
 CHAT = partial(chat, requests=2_500)
+ARTICLE = CostModel(preset="article")
 
 
 ask = partial(Question, policies=())  # other routers take time, and have a test of their own
@@ -152,7 +153,7 @@ def test_unequal_conversations_are_not_called_documents() -> None:
 def test_where_hashing_happens_to_place_sessions_is_noise() -> None:
     """Three heavy conversations meet on a replica or do not: no reason to advise for or against hashing them."""
     ask_both = partial(
-        compare, unequal(3, 24), ["session", "cache-aware"], scenario=Scenario(replicas=8), metric=METRIC
+        compare, unequal(3, 24), ["session", "cache-aware"], scenario=Scenario(replicas=8), metric=METRIC, cost=ARTICLE
     )
     alone = [ask_both(seeds=(seed,)).row("session").usd_per_million_requests_busiest for seed in (1, 2)]
     assert alone[1] > 1.5 * alone[0]
@@ -231,7 +232,7 @@ def test_a_date_near_the_start_comes_before_any_routing() -> None:
 
 
 def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
-    advice = advise(chat(1, requests=12), ask(scenario=Scenario(replicas=4), seeds=1))
+    advice = advise(chat(1, requests=12), ask(scenario=Scenario(replicas=4), seeds=1), cost=ARTICLE)
     assert advice.policy == "round-robin"
     assert advice.comparison.winner is None
     assert kinds(advice)["noise"] == "note"

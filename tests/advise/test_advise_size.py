@@ -16,7 +16,7 @@ from prefixroute.workload import Poisson, chat
 
 WORKLOAD = chat(1, requests=1_200, arrivals=Poisson(40.0))
 SLO = Slo(95, 0.4)
-COST = CostModel(tensor_parallel=2)
+COST = CostModel(preset="article", tensor_parallel=2)
 BASE = Scenario(engine=EngineModel(COST))
 
 

@@ -29,7 +29,7 @@ LARGE = Scenario(replicas=8, capacity_tokens=3_000_000)
 def test_public_traces_get_advice(traces_dir: Path, name: str, requests: int, policies: set[str]) -> None:
     workload = read_trace(traces_dir / f"{name}.jsonl.gz").head(requests)
     advice = advise(workload, Question(scenario=LARGE, seeds=1, policies=()))
-    assert advice.policy in policies
+    assert advice.policy.split(",")[0] in policies
     document = json.loads(advice.to_json())
     rows = {row["policy"]: row for row in document["comparison"]["rows"]}
     assert rows[advice.policy]["recompute_ratio"] < rows["round-robin"]["recompute_ratio"] - 0.05

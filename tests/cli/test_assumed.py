@@ -14,10 +14,9 @@ pytest.importorskip("typer", reason="the extra `cli` is not installed")
 Prefixroute = Callable[..., Any]
 GIVEN = (
     "--gpu", "H100", "--model", "Qwen3-8B", "--utilization", 0.5, "--overhead", 0, "--tensor-parallel", 1, "--price", 3,
-    "--capacity", "300k",
+    "--bandwidth-utilization", 0.8, "--capacity", "300k",
 )  # fmt: skip
 TIMED = {
-    "bandwidth_utilization": ("--bandwidth-utilization", 0.8),
     "kv_bytes": ("--kv-bytes", 2),
     "chunk_tokens": ("--chunk-tokens", 8_192),
     "max_running": ("--max-running", 256),

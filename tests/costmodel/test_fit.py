@@ -50,6 +50,21 @@ def test_faster_than_the_gpu_is_said() -> None:
     assert "faster than H100's peak" in result.notes[0]
 
 
+def test_milliseconds_are_not_taken_for_seconds() -> None:
+    rows = [(tokens, cached, 1_000 * seconds) for tokens, cached, seconds in measured(CostModel())]
+    with pytest.raises(
+        ConfigError, match=r"measured seconds are 1,000 times what H100 takes .*: if they are milliseconds"
+    ):
+        fit(rows, CostModel())
+
+
+def test_the_articles_formula_is_fitted_too() -> None:
+    truth = CostModel(preset="article", utilization=0.37)
+    result = fit(measured(truth), CostModel(preset="article"))
+    assert result.cost.utilization == pytest.approx(0.37)
+    assert result.cost.preset == "article"
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prefixroute.errors import PrefixRouteError
 
-EXTRAS = {"typer": "cli", "rich": "cli", "altair": "report", "vl_convert": "report"}
+EXTRAS = {"typer": "cli", "rich": "cli", "altair": "report", "vl_convert": "report", "aiconfigurator_core": "aic"}
 """The extra that brings each optional module."""
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
+from prefixroute.costmodel import CALIBRATED, DEFAULT_GPU, DEFAULT_MODEL, PRESETS, CostModel, StepTimes
+from prefixroute.costmodel.aic import BACKENDS
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Events, History, Perfect
 from prefixroute.sim.observe import Observation
 
 TIMES = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0}
+AIC = "aic"
 UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
@@ -63,6 +67,27 @@ def seconds(text: str, *, what: str) -> float:
 def times(text: str, *, what: str) -> tuple[float, ...]:
     """Return the comma-separated times of ``text`` in seconds, each once."""
     return tuple(dict.fromkeys(seconds(part, what=what) for part in names(text, what=what)))
+
+
+def priced(speeds: str | None, given: dict[str, Any]) -> CostModel:
+    """Return the cost model of some given figures, with steps priced as ``speeds`` says: by a preset, or by tables."""
+    source, _, backend = (speeds or CALIBRATED).partition(":")
+    if source != AIC:
+        if speeds is not None and speeds not in PRESETS:
+            known = ", ".join((*PRESETS, AIC, *(f"{AIC}:{name}" for name in BACKENDS)))
+            raise ConfigError(f"--speeds must be one of {known}, got {speeds!r}")
+        return CostModel(**given, preset=speeds)
+    if unused := [name for name in ("utilization", "bandwidth_utilization") if given.get(name) is not None]:
+        raise ConfigError(f"--speeds {speeds} has step times of its own: leave out {' and '.join(unused)}")
+    times = StepTimes.from_aiconfigurator(
+        given["gpu"] or DEFAULT_GPU,
+        given["model"] or DEFAULT_MODEL,
+        backend=backend or BACKENDS[0],
+        tensor_parallel=given["tensor_parallel"] or 1,
+        expert_parallel=bool(given["expert_parallel"]),
+        weight_format=given["weight_format"],
+    )
+    return CostModel(**given, step_times=times)
 
 
 def policies(text: str | None, workload: str | list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from prefixroute.cli import arguments, console
-from prefixroute.costmodel import CostModel
+from prefixroute.costmodel import FORMATS, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
@@ -103,12 +103,31 @@ Model = Annotated[
 TensorParallel = Annotated[
     int | None, typer.Option(min=1, help="GPUs of a replica.", show_default="1", rich_help_panel=MODEL)
 ]
+Speeds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="What prices a step: calibrated; article, the seed article's formula; or aic, aic:vllm, aic:sglang, aic:trtllm, tables "
+        "of measured kernels (extra `aic`).",
+        show_default="calibrated",
+        rich_help_panel=MODEL,
+    ),
+]
+ExpertParallel = Annotated[
+    bool | None,
+    typer.Option(
+        "--expert-parallel",
+        help="Spread experts over the GPUs of a replica whole.",
+        show_default="off",
+        rich_help_panel=MODEL,
+    ),
+]
 Utilization = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Share of the GPU's peak that prefill reaches: see `prefixroute fit`.",
-        show_default="0.5",
+        help="Share of the GPU's peak that large products reach: see `prefixroute fit`.",
+        show_default="of the GPU",
         rich_help_panel=MODEL,
     ),
 ]
@@ -116,8 +135,8 @@ BandwidthUtilization = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Share of the GPU's peak memory bandwidth that a step reaches.",
-        show_default="0.8",
+        help="Share of the GPU's peak memory bandwidth at which weights are read.",
+        show_default="of the GPU",
         rich_help_panel=MODEL,
     ),
 ]
@@ -134,9 +153,23 @@ WeightBytes = Annotated[
     float | None,
     typer.Option(metavar="BYTES", help="Bytes a weight.", show_default="of the model", rich_help_panel=MODEL),
 ]
+WeightFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help=f"Format of weights, in which they are computed: {', '.join(FORMATS)}.",
+        show_default="of the model",
+        rich_help_panel=MODEL,
+    ),
+]
 KvBytes = Annotated[
     float | None,
-    typer.Option(metavar="BYTES", help="Bytes a number in the KV cache.", show_default="2", rich_help_panel=MODEL),
+    typer.Option(
+        metavar="BYTES",
+        help="Bytes a number in the KV cache.",
+        show_default="of the model, else 2",
+        rich_help_panel=MODEL,
+    ),
 ]
 ChunkTokens = Annotated[
     int | None,
@@ -373,6 +406,8 @@ _FIGURES = {
     "overhead": "overhead_s",
     "price": "usd_per_gpu_hour",
     "bandwidth_utilization": "bandwidth_utilization",
+    "expert_parallel": "expert_parallel",
+    "weight_format": "weight_format",
     "memory_share": "memory_share",
     "weight_bytes": "weight_bytes",
     "kv_bytes": "kv_bytes",
@@ -387,13 +422,15 @@ class Machine:
     gpu: Gpu = None
     model: Model = None
     tensor_parallel: TensorParallel = None
+    expert_parallel: ExpertParallel = None
+    weight_format: WeightFormat = None
+    speeds: Speeds = None
 
     @property
     def cost(self) -> CostModel:
         """The cost model; what was not given is a default and marked so."""
-        return CostModel(
-            **{_FIGURES[one.name]: getattr(self, one.name) for one in fields(self) if one.name in _FIGURES}
-        )
+        given = {_FIGURES[one.name]: getattr(self, one.name) for one in fields(self) if one.name in _FIGURES}
+        return arguments.priced(self.speeds, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +459,9 @@ class Hardware(Machine):
         if self.capacity is not None:
             unlimited = self.capacity == "unlimited"
             return {"capacity_tokens": None if unlimited else arguments.count(self.capacity, what="--capacity")}
-        behind = (self.gpu, self.model, self.tensor_parallel, self.memory_share, self.weight_bytes, self.kv_bytes)
+        behind = (
+            self.gpu, self.model, self.tensor_parallel, self.memory_share, self.weight_bytes, self.weight_format, self.kv_bytes,
+        )  # fmt: skip
         known = any(figure is not None for figure in behind)
         return {"capacity_tokens": self.cost.capacity_tokens} if known else {}
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.cost import HOURS_PER_MONTH, PRESETS, CostModel
+from prefixroute.costmodel.cost import (
+    ARTICLE,
+    CALIBRATED,
+    DEFAULT_GPU,
+    DEFAULT_MODEL,
+    HOURS_PER_MONTH,
+    PRESETS,
+    CostModel,
+)
 from prefixroute.costmodel.fit import Fit, Residual, fit
 from prefixroute.costmodel.gpus import Gpu, Shares, find_gpu, gpus
 from prefixroute.costmodel.models import find_model, models, read_config
 from prefixroute.costmodel.shape import Attention, Experts, ModelShape
 from prefixroute.costmodel.steptimes import StepTimes
+from prefixroute.costmodel.storage import FORMATS
 
 __all__ = [
+    "ARTICLE",
+    "CALIBRATED",
+    "DEFAULT_GPU",
+    "DEFAULT_MODEL",
+    "FORMATS",
     "HOURS_PER_MONTH",
     "PRESETS",
     "Assumption",

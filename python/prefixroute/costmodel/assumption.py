@@ -13,12 +13,12 @@ LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
 RUN = frozenset({"clock"})
 """Names of the assumptions that every figure of a run rests on: in order none but that, in time all of :data:`TIMED`."""
 SHARES = RUN | {"capacity_tokens", "sessions_per_hour", "bytes_per_token", "media_tokens", "output_tokens"}
-SECONDS = SHARES | {"gpu", "model", "model_note", "utilization", "tensor_parallel", "overhead_s"}
+READS = frozenset({"bandwidth_utilization", "weight_bytes"})
+"""What seconds rest on where reading the weights takes time: everywhere but in prefill by the article's formula."""
+SECONDS = SHARES | READS | {"gpu", "model", "model_note", "utilization", "tensor_parallel", "overhead_s"}
 MONEY = SECONDS | {"usd_per_gpu_hour"}
 """Names of the assumptions that figures of each kind rest on."""
-TIMED = SECONDS | {
-    "bandwidth_utilization", "weight_bytes", "kv_bytes", "chunk_tokens", "max_running", "requests_per_day",
-}  # fmt: skip
+TIMED = SECONDS | {"kv_bytes", "chunk_tokens", "max_running", "requests_per_day"}
 """What a run in time adds: how long steps take and what goes into them, and when requests come."""
 CAPACITY = frozenset({"gpu", "model", "model_note", "tensor_parallel", "memory_share", "weight_bytes", "kv_bytes"})
 """What a capacity rests on that was worked out."""
@@ -59,6 +59,8 @@ def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> boo
 def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[Assumption]:
     """Return the defaults among the named figures and those that these rest on in turn, in the order of ``assumptions``."""
     behind = set(names)
+    if any(item.name == "speeds" and item.value == "article" for item in assumptions):
+        behind -= READS
     for item in assumptions:
         if item.name in names & RUN and item.value == IN_TIME:
             behind |= TIMED
@@ -71,7 +73,7 @@ def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[A
 def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
     """Return the defaults that a table lists: all but settings, and figures that only other runs than this one rest on."""
     needed = {item.name for item in defaults(MONEY, assumptions)}
-    sometimes = (TIMED - MONEY) | (CAPACITY - MONEY)
+    sometimes = READS | (TIMED - MONEY) | (CAPACITY - MONEY)
     hidden = SETTINGS | (sometimes - needed)
     return [item for item in _open(assumptions) if item.name not in hidden]
 

@@ -417,9 +417,12 @@ def _stored(
         raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {weight_format!r}")
     if kv_bytes is not None:
         shape = replace(shape, kv_bytes=kv_bytes)
-    if weight_bytes is None and weight_format is None:
+    if weight_format is not None and weight_bytes is None:
+        width = _WIDTHS[weight_format]
+    elif weight_bytes is not None:
+        width = weight_bytes
+    else:
         return shape
-    width = _WIDTHS[weight_format] if weight_bytes is None and weight_format else weight_bytes
     shape = replace(shape, weight_bytes=width)
     kind = weight_format or ("fp4" if width < _NARROW else "fp8" if width < _WIDE else "bf16")
     experts = shape.experts and replace(shape.experts, weight_format=kind, weight_bytes=width)

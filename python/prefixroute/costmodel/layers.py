@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prefixroute.costmodel.fields import Fields
 from prefixroute.costmodel.shape import Attention
@@ -49,6 +50,16 @@ class Heads:
     def kv_values(self) -> int:
         """Numbers of all keys and values of a token."""
         return self.kv_heads * (self.keys + self.values)
+
+
+class _Like(NamedTuple):
+    """What layers of attention have in common that are alike."""
+
+    kind: str
+    heads: Heads
+    ratio: int
+    shared: bool
+    indexed: bool
 
 
 class Layers:
@@ -158,12 +169,12 @@ class Layers:
     def attention(self) -> tuple[Attention, ...]:
         """Return the layers of attention, like ones together, as they are kept in the cache."""
         shared = self._fields.size("num_kv_shared_layers", default=0)
-        groups: Counter[tuple[object, ...]] = Counter()
+        groups: Counter[_Like] = Counter()
         for layer, kind in enumerate(self.kinds):
             if kind in {FULL, WINDOWED}:
-                key = self._ratio(layer), kind, self.heads(layer), layer >= self._count - shared, self._indexed(layer)
-                groups[key] += 1
-        return tuple(one for key, layers in groups.items() for one in self._group(layers, *key))  # type: ignore[arg-type]
+                reads = layer >= self._count - shared
+                groups[_Like(kind, self.heads(layer), self._ratio(layer), reads, self._indexed(layer))] += 1
+        return tuple(one for like, layers in groups.items() for one in self._group(layers, like))
 
     def _ratio(self, layer: int) -> int:
         """Return how many tokens share an entry of a layer, in models that compress; 0 where only the window is kept."""
@@ -179,29 +190,22 @@ class Layers:
         types = self._fields.words("indexer_types")
         return self._fields.says("index_topk") and (len(types) <= layer or types[layer] != "shared")
 
-    def _group(
-        self,
-        layers: int,
-        ratio: int,
-        kind: str,
-        heads: Heads,
-        shared: bool,  # noqa: FBT001 - of a key
-        indexed: bool,  # noqa: FBT001
-    ) -> list[Attention]:
+    def _group(self, layers: int, like: _Like) -> list[Attention]:
+        heads = like.heads
         if self._fields.says("compress_ratios"):
-            return self._compressed(layers, ratio, heads)
+            return self._compressed(layers, like.ratio, heads)
         if self.latent:
             kv_values = self.latent + self._fields.size("qk_rope_head_dim")
             picked = self._fields.size("index_topk", default=0) or None
-            index_bytes, index_width = self._index() if indexed else (0.0, 0.0)
+            index_bytes, index_width = self._index() if like.indexed else (0.0, 0.0)
             own = {"index_bytes": index_bytes, "index_width": index_width, "picked": picked}
             return [Attention(layers, heads.width, kv_values, 1, latent=True, **own)]  # type: ignore[arg-type]
-        window = self._window() if kind == WINDOWED else None
-        if kind == WINDOWED and not window:
+        window = self._window() if like.kind == WINDOWED else None
+        if like.kind == WINDOWED and not window:
             raise ConfigError(
                 f"{self._fields.path} lacks sliding_window or attention_chunk_size: it has layers with a window"
             )
-        return [Attention(layers, heads.width, heads.kv_values, heads.kv_heads, window=window, shared=shared)]
+        return [Attention(layers, heads.width, heads.kv_values, heads.kv_heads, window=window, shared=like.shared)]
 
     def _compressed(self, layers: int, ratio: int, heads: Heads) -> list[Attention]:
         """Return layers that keep one entry, key and value in one, for ``ratio`` tokens, and a window of plain ones."""

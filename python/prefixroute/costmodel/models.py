@@ -17,11 +17,20 @@ from prefixroute.errors import ConfigError
 @cache
 def models() -> dict[str, ModelShape]:
     """Return the known models by name."""
-    text = files("prefixroute.costmodel").joinpath("models.toml").read_text(encoding="utf-8")
     return {
         name: shape(row["config"], "models.toml", name=name, source=row["source"], parameters=row.get("parameters"))
-        for name, row in tomllib.loads(text).items()
+        for name, row in _table().items()
     }
+
+
+def hub_names() -> dict[str, str]:
+    """Return the names of the known models on the Hugging Face hub, by ours."""
+    return {name: row["hub"] for name, row in _table().items()}
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files("prefixroute.costmodel").joinpath("models.toml").read_text(encoding="utf-8"))
 
 
 def find_model(name: str | Path) -> ModelShape:

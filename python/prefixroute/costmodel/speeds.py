@@ -14,26 +14,47 @@ from prefixroute.costmodel.gpus import Gpu
 from prefixroute.costmodel.shape import Attention, ModelShape
 
 BF16 = 2
-LAYER_S = 40e-6
-"""Seconds of a layer beside its products, reads and messages, in a step that only decodes: launches, norms, positions."""
-PREFILL_LAYER_S = 35e-6
-"""Further seconds of a layer of attention in a step with prompt tokens: its kernel for prompts beside that for decoding."""
-LATENT_LAYER_S = 149e-6
-"""Further seconds of a layer of latent attention, whose projections are many and small."""
-EXPERT_LAYER_S = 24e-6
-"""Further seconds of a layer of experts: choosing, sorting and gathering."""
-ACTIVATION_PASSES = 16
-"""Times that a token's vector is read or written in a layer beside its products: norms, residuals, conversions."""
+"""Bytes of a number of a token's vector."""
 FEED_FORWARD_PASSES = 3
-"""Times that the inner vector of a feed-forward layer is."""
-EXPERT_PASSES = 1
-"""Times that a token's vector is moved for each expert that it picks."""
-EXPERT_SHARES = {"bf16": 0.55, "fp8": 0.17, "fp4": 0.31}
-"""What the products of experts, each with few tokens, reach of what large products reach."""
-EXPERT_IMBALANCE = 1.25
-"""How much longer the GPU with the most tokens computes than the mean, where experts are spread over GPUs whole."""
+"""Times that the inner vector of a feed-forward layer is read or written."""
 ALL_REDUCES = 2
 """Sums over the GPUs of a replica in a layer: after attention and after its feed-forward part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Constants of an engine's kernels, alike on every GPU.
+
+    Attributes:
+        layer_s: seconds of a layer beside its products, reads and messages: launches, norms, positions.
+        prefill_layer_s: further seconds of a layer of attention in a step with prompt tokens: the kernel for prompts.
+        latent_layer_s: further seconds of a layer of latent attention, whose projections are many and small.
+        expert_layer_s: further seconds of a layer of experts: choosing, sorting and gathering.
+        activation_passes: times that a token's vector is read or written in a layer beside its products.
+        expert_passes: times that it is moved for each expert that it picks.
+        experts_bf16: what the products of experts, each with few tokens, reach of what large products reach, in bf16.
+        experts_fp8: the same in fp8.
+        experts_fp4: the same in fp4.
+        imbalance: how much longer the GPU with the most tokens computes than the mean, where experts are spread whole.
+    """
+
+    layer_s: float = 40e-6
+    prefill_layer_s: float = 35e-6
+    latent_layer_s: float = 149e-6
+    expert_layer_s: float = 24e-6
+    activation_passes: float = 16.0
+    expert_passes: float = 1.0
+    experts_bf16: float = 0.55
+    experts_fp8: float = 0.17
+    experts_fp4: float = 0.31
+    imbalance: float = 1.25
+
+    def of_experts(self, computed: str) -> float:
+        """Return the share that experts reach which are computed in ``bf16``, ``fp8`` or ``fp4``."""
+        return {"bf16": self.experts_bf16, "fp8": self.experts_fp8, "fp4": self.experts_fp4}[computed]
+
+
+KERNELS = Kernels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +68,7 @@ class Replica:
         expert_parallel: whether experts are spread over them whole, and not each split over all.
         compute: factor on the share of peak operations that is reached.
         memory: factor on the share of peak bandwidth.
+        kernels: the constants of its engine.
     """
 
     gpu: Gpu
@@ -55,6 +77,7 @@ class Replica:
     expert_parallel: bool = False
     compute: float = 1.0
     memory: float = 1.0
+    kernels: Kernels = KERNELS
 
     @property
     def weights_bandwidth(self) -> float:
@@ -73,18 +96,18 @@ class Replica:
 
 def price_steps(replica: Replica) -> StepPrices:
     """Return the calibrated prices of the steps of a replica."""
-    model, bandwidth = replica.model, replica.weights_bandwidth
+    model, kernels, bandwidth = replica.model, replica.kernels, replica.weights_bandwidth
     latent = sum(layers.layers for layers in model.attention if layers.latent)
     attention = sum(layers.layers for layers in model.attention)
     experts = model.experts.layers if model.experts else 0
     head_bytes = model.head_parameters * BF16
     return StepPrices.roofline(
-        step_s=model.layers * LAYER_S
-        + latent * LATENT_LAYER_S
-        + experts * EXPERT_LAYER_S
+        step_s=model.layers * kernels.layer_s
+        + latent * kernels.latent_layer_s
+        + experts * kernels.expert_layer_s
         + head_bytes / bandwidth
         + _messages(replica) * replica.gpu.shares.link_latency_s,
-        prefill_s=attention * PREFILL_LAYER_S,
+        prefill_s=attention * kernels.prefill_layer_s,
         token_s=_activation_seconds(replica) + _message_seconds(replica),
         logits_s=2 * model.head_parameters / replica.flops("bf16"),
         state_s=2 * model.state_bytes / bandwidth,
@@ -111,9 +134,9 @@ def _message_seconds(replica: Replica) -> float:
 def _activation_seconds(replica: Replica) -> float:
     """Seconds to read and write one token's vectors; each GPU does it for the whole width, and for its part of the inner."""
     model = replica.model
-    whole = ACTIVATION_PASSES * model.layers * model.hidden
+    whole = replica.kernels.activation_passes * model.layers * model.hidden
     if model.experts:
-        whole += EXPERT_PASSES * model.experts.layers * model.experts.picked * model.hidden
+        whole += replica.kernels.expert_passes * model.experts.layers * model.experts.picked * model.hidden
     split = FEED_FORWARD_PASSES * model.feed_forward_width / replica.tensor_parallel
     return (whole + split) * BF16 * replica.tensor_parallel / replica.weights_bandwidth
 
@@ -122,10 +145,10 @@ def _experts(replica: Replica) -> tuple[float, float, float, float] | None:
     experts = replica.model.experts
     if experts is None:
         return None
-    share = EXPERT_SHARES[replica.gpu.computes(experts.weight_format)]
+    share = replica.kernels.of_experts(replica.gpu.computes(experts.weight_format))
     compute = 2 * experts.active / (replica.flops(experts.weight_format) * share)
     if replica.expert_parallel and replica.tensor_parallel > 1:
-        compute *= EXPERT_IMBALANCE
+        compute *= replica.kernels.imbalance
     read = experts.stored * experts.weight_bytes / replica.weights_bandwidth
     return compute, read, float(experts.count), float(experts.picked)
 

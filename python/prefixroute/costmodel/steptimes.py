@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from prefixroute._core import StepPrices
 
@@ -43,6 +44,46 @@ class StepTimes:
     def prices(self) -> StepPrices:
         """The prices of steps, for :class:`~prefixroute.costmodel.CostModel` and the simulated engine."""
         return StepPrices.grid(self.prefill, self.decode, self.beside, self.step_s)
+
+    @classmethod
+    def from_aiconfigurator(
+        cls,
+        gpu: str,
+        model: str | Path,
+        *,
+        backend: str = "vllm",
+        tensor_parallel: int = 1,
+        expert_parallel: bool = False,
+        weight_format: str | None = None,
+    ) -> StepTimes:
+        """Take the step times of aiconfigurator-core, a model over measured kernels. Needs the extra ``aic``.
+
+        Prefill and decode are its predictions at the points of a grid, some 600; that takes about a second, once a process.
+
+        Args:
+            gpu: ``H100``, ``H200``, ``B200``, ``A100`` or ``L40S``.
+            model: a name of ``models.toml``, a name that the package knows (``Qwen/Qwen3-32B``), or the path of a
+                ``config.json``.
+            backend: whose kernels: ``vllm``, ``sglang`` or ``trtllm``.
+            tensor_parallel: GPUs of the replica.
+            expert_parallel: whether these share out experts whole.
+            weight_format: as for :class:`~prefixroute.costmodel.CostModel`; the model's unless given.
+
+        Raises:
+            ConfigError: there are no tables of that combination; the message names what there is.
+            ModuleNotFoundError: the extra is not installed.
+        """
+        from prefixroute.costmodel.aic import step_times  # noqa: PLC0415 - it makes objects of this class
+
+        found: StepTimes = step_times(
+            gpu,
+            model,
+            backend=backend,
+            tensor_parallel=tensor_parallel,
+            expert_parallel=expert_parallel,
+            weight_format=weight_format,
+        )
+        return found
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle the tables; prices are worked out again."""

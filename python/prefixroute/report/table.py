@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from prefixroute.advise import Comparison, FleetSize, Sizing
 from prefixroute.advise.backtest import Band
 from prefixroute.advise.compare import Losses
+from prefixroute.costmodel import CALIBRATED
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
 from prefixroute.report.figures import gap, percent, usd
 from prefixroute.report.times import Unit, duration, unit_of
@@ -287,6 +288,12 @@ def figure(value: float | str) -> str:
     return f"{value:,.0f}" if value == int(value) and 1_000 <= abs(value) < 1e12 else f"{value:.6g}"  # noqa: PLR2004
 
 
+def speeds_line(assumptions: Sequence[Assumption]) -> str:
+    """Return what prices the steps; empty where the calibrated prices of the default do."""
+    priced = [item for item in assumptions if item.name == "speeds" and item.value != CALIBRATED]
+    return f"Speeds: {priced[0].value} ({priced[0].source})" if priced else ""
+
+
 def assumed_line(assumptions: Sequence[Assumption]) -> str:
     """Return the figures that nobody gave, in a line; empty where all were given."""
     figures = "; ".join(f"{item.name} = {figure(item.value)} {item.unit}".rstrip() for item in shown(assumptions))
@@ -294,8 +301,9 @@ def assumed_line(assumptions: Sequence[Assumption]) -> str:
 
 
 def remarks(assumptions: Sequence[Assumption], notes: Iterable[str]) -> list[str]:
-    """Return the figures that nobody gave, in a line, and the notes, a line each."""
-    return [line for line in (assumed_line(assumptions),) if line] + [f"Note: {note}" for note in notes]
+    """Return how steps are priced if not by default, the figures that nobody gave, in a line, and the notes, a line each."""
+    lines = [speeds_line(assumptions), assumed_line(assumptions), *(f"Note: {note}" for note in notes)]
+    return [line for line in lines if line]
 
 
 def facts(trace: TraceStatistics) -> list[tuple[str, str]]:

@@ -1,0 +1,128 @@
+"""``docs/accuracy.md``, written from what is recorded."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from accuracy import step_times
+from accuracy.comparison import recorded
+
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+STUDIES = {
+    "hits": "Cache hits of each request: vLLM's own `KVCacheManager` (CPU, no weights) serves the same requests in the same order.",
+    "queues": "Queues: requests of equal length at one replica wait as Lindley's recursion says.",
+    "mocker": "Time: Dynamo's mock engine replays the same trace with the same linear cost of a step. Output grows, the engine preempts.",
+    "routers": "Routers: presets beside the implementation that they reproduce.",
+    "published": "A published run: llm-d's benchmark of 37 % cache capacity, 4 pods, as far as its configuration is public.",
+}
+"""Modules of this package beside the step times, and what each compares."""
+HEAD = """# Accuracy
+
+How near the simulator and its costs are to implementations that nobody here wrote. All of it runs on a CPU, from packages on PyPI.
+`make accuracy` compares everything again and writes this page; `make accuracy STUDY=step_times` one part of it. Tests hold what is
+recorded here.
+
+Most comparisons are exact or within the noise of a run. The others are not hidden: where a figure is off, the difference says so.
+"""
+STEPS = """
+## Step times
+
+Ours beside [aiconfigurator-core](https://pypi.org/project/aiconfigurator-core/) 0.12.0, a model over measured kernels of vLLM 0.24 (A100:
+0.14), taken 2026-11 (`benches/accuracy/step_times.py`). Its predictions agree with measurements to some per cent; it is no measurement
+itself. The shares of `gpus.toml` and the constants of `costmodel/speeds.py` are fitted to the rows marked *fitted*, which were chosen
+before the fit (`benches/accuracy/calibrate.py`); all other rows are predictions.
+
+{summary}
+
+{table}
+
+Each cell is milliseconds of ours / theirs and the difference. `16 x 2,000` is one token for each of 16 requests that have 2,000
+tokens of context. What is off, and why:
+
+- **fp8 on B200, one request**: the tables have a decode step of one request slower than one of sixteen; ours does not follow.
+- **Mixtures of experts on B200**: kernels differ more from model to model than from GPU to GPU. Ours were fitted on H100 and H200.
+- **gpt-oss at 512 tokens**: the tables' MXFP4 kernel is slower between 256 and 4,096 tokens than either bound explains.
+- **MI300X** has no tables: its shares are planning figures. Measure, and `prefixroute fit`.
+
+Dollars in our reports follow the same prices. By the seed article's formula (`--speeds article`), a cold prefill of 8,192 tokens of
+Qwen3-8B on an H100 takes {article:.0f} ms in place of {ours:.0f}, where the tables say {theirs:.0f}.
+"""
+
+
+def render() -> str:
+    """Return the text of the page."""
+    return HEAD + _comparisons() + _steps()
+
+
+def _comparisons() -> str:
+    parts = []
+    for study, found in groupby(recorded(), key=lambda one: one.study):
+        rows = list(found)
+        parts.append(f"\n## {study.capitalize()}\n\n{STUDIES[study]}\n\n`{rows[0].command}`\n\n")
+        parts.append("| quantity | independent | ours | difference | source |\n|---|---|---|---|---|\n")
+        parts += [
+            f"| {row.quantity} | {_figure(row.independent)} {row.unit} | {_figure(row.ours)} {row.unit} | {row.difference} | {row.source} |\n"
+            for row in rows
+        ]
+    return "".join(parts)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) and abs(value) >= 1_000 else f"{value:.6g}"
+
+
+def _steps() -> str:
+    rows = step_times.recorded()
+    tables = [_table(rows, kind) for kind in (step_times.PREFILL, step_times.DECODE)]
+    first, at = rows[0], step_times.STEPS.index((step_times.PREFILL, 8_192, 0))
+    article = 1e3 * step_times.CostModel(first.gpu, first.model, preset="article").prefill_seconds(8_192)
+    return STEPS.format(
+        summary=_summary(rows),
+        table="\n\n".join(tables),
+        article=article,
+        ours=step_times.ours(first)[at],
+        theirs=first.milliseconds[at],
+    )
+
+
+def _table(rows: list[step_times.Configuration], kind: str) -> str:
+    """Return a table of the steps of one kind."""
+    chosen = [at for at, step in enumerate(step_times.STEPS) if step[0] == kind]
+    lines = [f"| {kind} | " + " | ".join(step_times.COLUMNS[at].removeprefix(f"{kind} ") for at in chosen) + " |"]
+    lines.append("|---" * (len(chosen) + 1) + "|")
+    for row in rows:
+        ours = step_times.ours(row)
+        cells = [
+            f"{_short(ours[at])}/{_short(row.milliseconds[at])}, {100 * (ours[at] / row.milliseconds[at] - 1):+.0f} %"
+            for at in chosen
+        ]
+        lines.append(f"| {row!s}{', *fitted*' if row.fitted else ''} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _short(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
+
+
+def _summary(rows: list[step_times.Configuration]) -> str:
+    """Return a table of median and largest errors, of what was fitted and of what was not."""
+    lines = ["| rows | number | median error | largest |", "|---|---|---|---|"]
+    for name, chosen in (
+        ("dense, fitted", [row for row in rows if row.fitted and not row.is_sparse]),
+        ("dense, predicted", [row for row in rows if not row.fitted and not row.is_sparse]),
+        ("experts, fitted", [row for row in rows if row.fitted and row.is_sparse]),
+        ("experts, predicted", [row for row in rows if not row.fitted and row.is_sparse]),
+        ("the 12 rows that the goal was set on", [row for row in rows if row.published]),
+        ("of these, predicted", [row for row in rows if row.published and not row.fitted]),
+    ):
+        found = np.concatenate([np.abs(step_times.errors(row)) for row in chosen])
+        lines.append(f"| {name} | {len(found)} | {100 * np.median(found):.1f} % | {100 * found.max():.0f} % |")
+    return "\n".join(lines)
+
+
+def write() -> None:
+    """Write the page."""
+    PAGE.write_text(render(), encoding="utf-8")

@@ -1,0 +1,165 @@
+"""Step times of aiconfigurator-core: its model over measured kernels of vLLM, SGLang and TensorRT-LLM, as a grid.
+
+The package is the extra ``aic`` and is imported only here, when it is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefixroute.costmodel.gpus import find_gpu
+from prefixroute.costmodel.models import hub_names
+from prefixroute.costmodel.steptimes import Axis, Points, StepTimes
+from prefixroute.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+BACKENDS = ("vllm", "sglang", "trtllm")
+SYSTEMS = {"H100": "h100_sxm", "H200": "h200_sxm", "B200": "b200_sxm", "A100": "a100_sxm", "L40S": "l40s"}
+"""Names of GPUs there, by ours."""
+_PRODUCTS = {
+    "bf16": "bfloat16",
+    "fp8": "fp8",
+    "fp4": "nvfp4",
+    "mxfp4": "w4a16_mxfp4",
+    "int8": "int8_wo",
+    "int4": "int4_wo",
+}
+"""Formats of weights there, by ours; of experts the first three, mxfp4 and int4."""
+_ONLY_EXPERTS, _NO_EXPERTS = {"mxfp4"}, {"int8"}
+
+TOKENS: Axis = (1, 2, 4, 8, 16, 32, 64, 96, 128, *(round(128 * 1.25**step) for step in range(1, 36)))
+"""Prompt tokens of a step; attention grows with their square, a quarter more a point keeps straight lines within 1.3 %."""
+CACHED: Axis = (0, 1_024, *(2_048 * 2**step for step in range(8)))
+"""Tokens before them; seconds are a straight line in these."""
+DECODES: Axis = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024)
+CONTEXT: Axis = (1, *(256 * 2**step for step in range(11)))
+_BESIDE = 2_048
+"""Prompt tokens of a step at which the cost of further tokens is taken that decode beside them."""
+
+
+@lru_cache(maxsize=16)
+def step_times(
+    gpu: str,
+    model: str | Path,
+    *,
+    backend: str = "vllm",
+    tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    weight_format: str | None = None,
+) -> StepTimes:
+    """Return the step times of a model on a replica; see :meth:`StepTimes.from_aiconfigurator`."""
+    engine = compile_engine(
+        gpu,
+        model,
+        backend=backend,
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        weight_format=weight_format,
+    )
+    with _quiet(f"{model} on {tensor_parallel} {gpu} with {backend}"):
+        prefill = _table(
+            TOKENS, CACHED, lambda new, cached: engine.predict_prefill_latency(1, int(new + cached), int(cached))
+        )
+        decode = _table(
+            DECODES, CONTEXT, lambda requests, each: engine.predict_decode_latency(int(requests), int(each), 2)
+        )
+        rest = [engine.predict_prefill_latency(1, int(_BESIDE + requests), 0) for requests in (0, *DECODES)]
+    beside = _beside(decode, [1e-3 * (seconds - rest[0]) for seconds in rest[1:]])
+    version = metadata.version("aiconfigurator-core")
+    parallel = " with expert parallelism" if expert_parallel else ""
+    source = f"aiconfigurator-core {version}, {backend} tables, {model} on {tensor_parallel} {gpu}{parallel}"
+    return StepTimes(f"aic:{backend}", source, prefill, decode, beside, step_s=prefill[2][0])
+
+
+def _table(rows: Axis, columns: Axis, milliseconds: Callable[[float, float], float]) -> Points:
+    return rows, columns, tuple(1e-3 * milliseconds(row, column) for row in rows for column in columns)
+
+
+def _beside(decode: Points, tokens: list[float]) -> Points:
+    """Return what requests that decode add to a step with prompt tokens: their attention, and their tokens in the products."""
+    rows, columns, seconds = decode
+    width = len(columns)
+    values = tuple(
+        max(0.0, seconds[at] - seconds[at - at % width] + tokens[at // width]) for at in range(len(rows) * width)
+    )
+    return rows, columns, values
+
+
+def compile_engine(
+    gpu: str,
+    model: str | Path,
+    *,
+    backend: str = "vllm",
+    tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    weight_format: str | None = None,
+) -> EngineHandle:
+    """Return the package's own engine, which predicts milliseconds of any step; see :meth:`StepTimes.from_aiconfigurator`."""
+    from aiconfigurator_core.sdk import common  # noqa: PLC0415 - heavy, and an extra
+    from aiconfigurator_core.sdk.engine import EngineHandle  # noqa: PLC0415
+
+    if backend not in BACKENDS:
+        raise ConfigError(f"tables are there of {', '.join(BACKENDS)}, got {backend!r}")
+    name = find_gpu(gpu).name
+    if name not in SYSTEMS:
+        raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {gpu!r}")
+    found = _model(model, common.DefaultHFModels)
+    split = (
+        {"moe_tp_size": 1, "moe_ep_size": tensor_parallel}
+        if expert_parallel
+        else {"moe_tp_size": tensor_parallel, "moe_ep_size": 1}
+    )
+    with _quiet(f"{model} on {tensor_parallel} {gpu} with {backend}"):
+        return EngineHandle.compile(
+            found, SYSTEMS[name], backend, tp_size=tensor_parallel, **split, **_formats(weight_format)
+        )
+
+
+def _formats(weight_format: str | None) -> dict[str, str]:
+    if weight_format is None:
+        return {}
+    if weight_format not in _PRODUCTS:
+        raise ConfigError(f"weight_format must be one of {', '.join(_PRODUCTS)}, got {weight_format!r}")
+    kind = _PRODUCTS[weight_format]
+    products = {} if weight_format in _ONLY_EXPERTS else {"gemm_quant_mode": kind}
+    return products if weight_format in _NO_EXPERTS else {**products, "moe_quant_mode": kind}
+
+
+def _model(model: str | Path, known: Any) -> str:
+    """Return a model as the tables name it: by its name on the hub, or the folder of its ``config.json``."""
+    path = Path(model)
+    if path.suffix == ".json" and path.is_file():
+        path = path.parent
+    if path.is_dir():
+        return str(path)
+    name = {ours.lower(): hub for ours, hub in hub_names().items()}.get(str(model).lower(), str(model))
+    if name not in known:
+        ours = ", ".join(hub_names())
+        raise ConfigError(
+            f"there are tables for {ours}, for a folder with a config.json, and for {len(known)} names such as {min(known)}; got {str(model)!r}"
+        )
+    return name
+
+
+@contextmanager
+def _quiet(what: str) -> Iterator[None]:
+    """Keep the package's log quiet, and say by name what it has no tables for."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    except (ConfigError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"aiconfigurator has no step times of {what}: {reason}") from error
+    finally:
+        logging.disable(before)
