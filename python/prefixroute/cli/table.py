@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 
 from prefixroute.cli.console import say
 from prefixroute.costmodel import Assumption
-from prefixroute.report.table import Table, assumed_line
+from prefixroute.report.table import Table, assumed_line, speeds_line
 
 UNTIMED_NOTE = (
     "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
@@ -33,9 +33,8 @@ def show(table: Table, console: Console) -> None:
 
 
 def show_assumed(assumptions: Sequence[Assumption], console: Console) -> None:
-    """Print in a line what nobody gave, if there is anything."""
-    line = assumed_line(assumptions)
-    if line:
+    """Print how steps are priced if not by default, and in a line what nobody gave, if there is anything."""
+    for line in filter(None, (speeds_line(assumptions), assumed_line(assumptions))):
         say(f"  {line}", console)
 
 
