@@ -7,14 +7,27 @@ import math
 from prefixroute.advise import Interval
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 1) -> str:
     """Return a share as text: ``12.3 %``."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.{digits}f} %"
 
 
 def usd(amount: float) -> str:
     """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
     return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
+
+
+def dollars(amount: float) -> str:
+    """Return dollars with the digits that matter: ``$0.0068``, ``$0.40``, ``$9.63``, ``$127.4``, ``$3,540``."""
+    size = abs(amount)
+    if size >= 1_000:  # noqa: PLR2004
+        return f"${amount:,.0f}"
+    if size >= 1:
+        return f"${amount:.1f}" if size >= 100 else f"${amount:.2f}"  # noqa: PLR2004
+    if 0 < size < 0.001:  # noqa: PLR2004 - below a tenth of a cent
+        return f"${amount:.3g}"
+    whole, digits = f"{amount:.4f}".rstrip("0").split(".")
+    return f"${whole}.{digits:0<2}"
 
 
 def gap(interval: Interval, factor: float = 1.0) -> str:

@@ -13,7 +13,8 @@ from prefixroute.plan.lifetimes import LifetimePlan
 from prefixroute.plan.shards import ShardPlan
 from prefixroute.plan.storage import StoragePlan
 from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
-from prefixroute.report.sheet import Section, assumed, lasting, percent, usd
+from prefixroute.report.figures import dollars, percent
+from prefixroute.report.sheet import Section, assumed, lasting
 
 SHOWN_CLASSES = 20
 SHOWN_USERS = 5
@@ -26,7 +27,7 @@ def burst_section(burst: Burst) -> Section:
     calls, times = burst.calls, [item for item in burst.assumptions if item.unit in ("s", "tokens/s")]
     lines = [_cacheable(burst.calls.shared_tokens, burst.minimum_tokens, burst.model, is_cacheable=burst.is_cacheable)]
     if burst.is_cacheable:
-        lines.append(f"Cheapest: {burst.best.name}, {usd(burst.best.usd)}. {_even(burst)}")
+        lines.append(f"Cheapest: {burst.best.name}, {dollars(burst.best.usd)}. {_even(burst)}")
     if calls.workspaces > 1:
         lines.append(
             f"Each of the {calls.workspaces} workspaces has a cache of its own: the entry is written "
@@ -35,7 +36,13 @@ def burst_section(burst: Burst) -> Section:
     if not burst.is_promised:
         lines.append("The provider promises no hit: the worst case stands beside the expected cost.")
     rows = tuple(
-        (order.name, usd(order.usd), usd(order.best_usd), usd(order.worst_usd), f"{order.last_first_token_s:,.2f}")
+        (
+            order.name,
+            dollars(order.usd),
+            dollars(order.best_usd),
+            dollars(order.worst_usd),
+            f"{order.last_first_token_s:,.2f}",
+        )
         for order in burst.orders
     )
     expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
@@ -67,7 +74,7 @@ def _even(burst: Burst) -> str:
 
 def batch_section(orders: Sequence[BatchOrder]) -> Section:
     """Return what batches cost between the best and the worst case."""
-    rows = tuple((order.name, usd(order.best_usd), usd(order.worst_usd)) for order in orders)
+    rows = tuple((order.name, dollars(order.best_usd), dollars(order.worst_usd)) for order in orders)
     line = (
         "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others "
         "start."
@@ -77,7 +84,7 @@ def batch_section(orders: Sequence[BatchOrder]) -> Section:
 
 def lifetime_section(plan: LifetimePlan) -> Section:
     """Return what each lifetime costs for one prefix."""
-    rows = tuple((choice.name, percent(choice.hit_ratio), usd(choice.usd_per_thousand)) for choice in plan.choices)
+    rows = tuple((choice.name, percent(choice.hit_ratio), dollars(choice.usd_per_thousand)) for choice in plan.choices)
     return Section(
         f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}",
         ("lifetime", "hits", "$ / 1,000 uses"),
@@ -133,7 +140,7 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
     """Return what each lifetime makes of a trace, and of each class of its sessions."""
     total = plan.total
     lines = [
-        f"Cheapest: {total.best.lifetime}, {usd(total.best.usd)} against {usd(total.uncached.usd)} without a cache."
+        f"Cheapest: {total.best.lifetime}, {dollars(total.best.usd)} against {dollars(total.uncached.usd)} without a cache."
     ]
     if total.gaps:
         over = ", ".join(f"{percent(total.long_gaps[name] / total.gaps, 2)} over {name}" for name in total.kept)
@@ -155,7 +162,7 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
         lines += [
             f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back "
             "in "
-            f"between may be sent where the entry is not; that costs {usd(loss)}."
+            f"between may be sent where the entry is not; that costs {dollars(loss)}."
             for name, loss in plan.binding_loss.items()
         ]
     sections = [
@@ -174,9 +181,9 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
 
 
 def _kept(name: str, traffic: Traffic, reuse: Reuse, plan: TracePlan) -> tuple[str, ...]:
-    month = usd(reuse.usd / plan.span_s * _MONTH_S) if plan.span_s > 0 else ""
-    million = usd(1e6 * reuse.usd / max(1, traffic.requests))
-    return name, percent(traffic.ratio(reuse)), usd(reuse.usd), million, month
+    month = dollars(reuse.usd / plan.span_s * _MONTH_S) if plan.span_s > 0 else ""
+    million = dollars(1e6 * reuse.usd / max(1, traffic.requests))
+    return name, percent(traffic.ratio(reuse)), dollars(reuse.usd), million, month
 
 
 def _classes(plan: TracePlan) -> Section:
@@ -186,14 +193,14 @@ def _classes(plan: TracePlan) -> Section:
             one.name,
             f"{one.requests:,}",
             f"{one.sessions:,}",
-            *(f"{percent(one.ratio(one.kept[name]))}, {usd(one.kept[name].usd)}" for name in names),
+            *(f"{percent(one.ratio(one.kept[name]))}, {dollars(one.kept[name].usd)}" for name in names),
             one.best.lifetime,
         )
         for one in plan.classes[:SHOWN_CLASSES]
     )
     more = len(plan.classes) - SHOWN_CLASSES
     lines = [
-        f"With the best lifetime of each class: {usd(plan.mixed_usd)}, with one for all: {usd(plan.total.best.usd)}."
+        f"With the best lifetime of each class: {dollars(plan.mixed_usd)}, with one for all: {dollars(plan.total.best.usd)}."
     ]
     if more > 0:
         lines.append(f"{more} smaller classes are left out here; --json has them.")
@@ -221,7 +228,7 @@ def shard_section(plan: ShardPlan) -> Section:
             f"{row.busiest_per_minute:,.1f}",
             percent(row.overflow_ratio),
             percent(row.hit_ratio),
-            usd(row.usd_per_thousand),
+            dollars(row.usd_per_thousand),
         )
         for row in plan.rows[:SHOWN_SHARDS]
     )
@@ -249,7 +256,8 @@ def storage_section(plan: StoragePlan) -> Section:
             else f"It costs less than implicit caching with these misses from {implicit:,.2f} uses an hour on."
         )
     rows = tuple(
-        (row.name, usd(row.usd_per_hour), usd(row.best_usd_per_hour), usd(row.worst_usd_per_hour)) for row in plan.rows
+        (row.name, dollars(row.usd_per_hour), dollars(row.best_usd_per_hour), dollars(row.worst_usd_per_hour))
+        for row in plan.rows
     )
     return Section(
         f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}",
@@ -264,7 +272,7 @@ def storage_section(plan: StoragePlan) -> Section:
 def offer_section(found: OwnOrApi) -> Section:
     """Return the traffic's cost at each API and on replicas of one's own."""
     best = found.offers[0]
-    lines = [f"Cheapest: {best.name} ({best.provider}), {usd(best.usd_per_month or 0.0)} a month."]
+    lines = [f"Cheapest: {best.name} ({best.provider}), {dollars(best.usd_per_month or 0.0)} a month."]
     if found.break_even_requests_per_month is not None:
         lines.append(
             f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} "
@@ -277,8 +285,8 @@ def offer_section(found: OwnOrApi) -> Section:
             offer.provider,
             offer.way,
             "" if offer.hit_ratio is None else percent(offer.hit_ratio),
-            "" if offer.usd_per_million_requests is None else usd(offer.usd_per_million_requests),
-            "none keeps it" if offer.usd_per_month is None else usd(offer.usd_per_month),
+            "" if offer.usd_per_million_requests is None else dollars(offer.usd_per_million_requests),
+            "none keeps it" if offer.usd_per_month is None else dollars(offer.usd_per_month),
             "" if offer.replicas is None else str(offer.replicas),
             "" if offer.ttft_s is None else f"{offer.ttft_s:.2f}",
         )
@@ -317,7 +325,7 @@ def lint_section(found: LintReport) -> Section:
     rows = tuple(
         (
             f"{one.rule.level} {one.rule.name}",
-            "" if one.usd_per_month is None else usd(one.usd_per_month),
+            "" if one.usd_per_month is None else dollars(one.usd_per_month),
             f"{one.message}.",
             one.remedy,
         )

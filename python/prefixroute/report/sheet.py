@@ -45,24 +45,6 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
 
-def usd(amount: float) -> str:
-    """Return dollars with the digits that matter: ``$0.0068``, ``$0.40``, ``$9.63``, ``$127.4``, ``$3,540``."""
-    size = abs(amount)
-    if size >= 1_000:  # noqa: PLR2004
-        return f"${amount:,.0f}"
-    if size >= 1:
-        return f"${amount:.1f}" if size >= 100 else f"${amount:.2f}"  # noqa: PLR2004
-    if 0 < size < 0.001:  # noqa: PLR2004 - below a tenth of a cent
-        return f"${amount:.3g}"
-    whole, digits = f"{amount:.4f}".rstrip("0").split(".")
-    return f"${whole}.{digits:0<2}"
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """Return a share as a percentage: ``91.6 %``."""
-    return f"{100 * share:.{digits}f} %"
-
-
 def lasting(seconds: float) -> str:
     """Return a time as people say it: ``5 min``, ``1 h``, ``90 s``."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
