@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,19 +80,18 @@ def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:
     messages = finder.find("messages")
     if not isinstance(messages, (list, str)):
         return None
-    body = {"messages": messages, "tools": finder.find("tools"), "system": finder.find("system")}
+    body = {"messages": messages, **{name: finder.find(name) for name in ("tools", "system", "cache_control")}}
     try:
         prompt = Prompt.of(body)
     except PrefixRouteError:
         return None
     texts = {name: finder.find(name) for name in ("session", "model", "key", "workspace")}
     named = {name: value if isinstance(value, str) else None for name, value in texts.items()}
-    top = isinstance(finder.find("cache_control"), Mapping)
     return Entry(
         line,
         _time(finder, layout),
         prompt,
-        top or any(block.marked for block in prompt.blocks),
+        any(block.marked for block in prompt.blocks),
         named["session"],
         named["model"],
         named["key"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -66,6 +66,8 @@ class Prompt:
             blocks += _message(f"{name}[{at}]", message)
         if not blocks:
             raise ConfigError(f"a request must have messages, tools or a system prompt, got {sorted(map(str, body))}")
+        if any(body.get(mark) for mark in MARKS):
+            blocks[-1] = replace(blocks[-1], marked=True)  # a mark at the top of a request is its last block's
         return cls(tuple(blocks))
 
     @cached_property
