@@ -13,7 +13,7 @@ from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.kinds import FAILED
-from prefixroute.workload.readers.lengths import BLOCK_SIZE, UNSHARED
+from prefixroute.workload.readers.lengths import BLOCK_SIZE, MOST_TOKENS, UNSHARED
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
@@ -72,7 +72,7 @@ def _read(file: LogFile, block_size: int, seed: int, reading: Reading) -> Iterat
             if isinstance(errors, list) and at < len(errors) and errors[at]:
                 reading.left_out[FAILED] += 1
                 continue
-            tokens = whole(row, f"input_lens[{at}]", lengths[at], least=1)
+            tokens = whole(row, f"input_lens[{at}]", lengths[at], least=1, most=MOST_TOKENS)
             hashes = chain(chain_key(at, file.name, row.line), 0, tokens // block_size)
             prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
             yield TraceRecord(

@@ -47,7 +47,7 @@ def _chunks(value: Any) -> list[Mapping[str, Any]] | None:
 
 
 def _is_chunk(value: Mapping[str, Any]) -> bool:
-    if value.get("type") in _EVENTS or str(value.get("type")).startswith("response."):
+    if str(value.get("type")) in _EVENTS or str(value.get("type")).startswith("response."):
         return True
     choices = value.get("choices")
     return isinstance(choices, list) and (
@@ -94,7 +94,8 @@ def _of_choices(chunks: list[Mapping[str, Any]]) -> dict[str, Any]:
         for name in ("content", "reasoning_content", "reasoning"):
             if isinstance(delta.get(name), str):
                 message[name] = message.get(name, "") + delta[name]
-        for at, part in enumerate(delta.get("tool_calls") or ()):
+        parts = delta.get("tool_calls")
+        for at, part in enumerate(parts if isinstance(parts, list) else ()):
             if isinstance(part, Mapping):
                 place = part["index"] if type(part.get("index")) is int else at
                 _add_call(calls.setdefault(place, {"name": "", "arguments": ""}), part)

@@ -24,7 +24,8 @@ from prefixroute.workload.streams import chain_key
 NAME = "lengths"
 BLOCK_SIZE = 16
 UNSHARED: Final = "the file says nothing about prefixes: every prompt is taken to be unlike any other"
-_MOST_TOKENS = 10_000_000  # blocks are made up, so a damaged length would make many
+MOST_TOKENS: Final = 10_000_000
+"""Tokens of a prompt whose blocks are made up: a damaged length would make many."""
 
 
 class _Columns(NamedTuple):
@@ -99,8 +100,8 @@ def _count(row: Row, name: str, least: int) -> int:
         value = int(text or "")
     except ValueError:
         value = -1
-    if not least <= value <= _MOST_TOKENS:
-        raise row.error(f"{name} must be a whole number, {least} to {_MOST_TOKENS}, got {shown(text)}")
+    if not least <= value <= MOST_TOKENS:
+        raise row.error(f"{name} must be a whole number, {least} to {MOST_TOKENS}, got {shown(text)}")
     return value
 
 

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
+from prefixroute.limits import MAX_BLOCKS
 from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size_of, full_blocks, hashed, joined_ids
+from prefixroute.workload.readers.lengths import MOST_TOKENS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
@@ -138,6 +140,7 @@ def read(
         tokens, output = row.integer("input_length", least=1), row.integer("output_length")
         arrival = _arrival(row, before)
         if not row.fields.get("hash_ids"):
+            row.integer("input_length", most=MOST_TOKENS)
             passing.remarks[WITHOUT_IDS] += 1
             made = chain(chain_key(row.line, file.name), 0, tokens // block_size)
             prompt = BlockHashes(made, token_count=tokens, block_size=block_size)
@@ -164,6 +167,10 @@ def _joined(row: Row, before: _Turn | None, tokens: int, block_size: int) -> Blo
     held = 0 if before is None else before.prompt.token_count + before.output_tokens
     kept = np.empty(0, np.uint64) if before is None else before.prompt.array
     total = held + tokens
+    if total > MAX_BLOCKS * block_size:
+        raise row.error(
+            f"a prompt of {total} tokens has more blocks of {block_size} than the longest prompt, {MAX_BLOCKS}"
+        )
     fresh = total // block_size - len(kept)
     ids = row.ids("hash_ids")
     if before is None:

@@ -110,6 +110,19 @@ class _Chains:
         return kept if text is None else np.concatenate([kept, _decoded(row, text)])
 
 
+def _masked(row: Row, chains: _Chains, chain: NDArray[np.uint64], size: int) -> Masked | None:
+    """Return a row's blocks without what is volatile, and remember their chain; None where they are the row's own."""
+    fields = row.fields.get("masked")
+    if fields is None:
+        chains.add(chain)
+        return None
+    inner = Row(fields if isinstance(fields, dict) else {}, row.file, row.line)
+    without = chains.chain(inner)
+    made = Masked(*_blocks(inner, without, row.integer("in", least=1), row.integer("out"), size))
+    chains.add(without)
+    return made
+
+
 def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRecord]:
     rows = read_rows(file, reading)
     header = next(rows, None)
@@ -129,12 +142,6 @@ def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRec
         tokens, output = row.integer("in", least=1), row.integer("out")
         chain = chains.chain(row)
         prompt, context = _blocks(row, chain, tokens, output, block_size)
-        other, fields = None, row.fields.get("masked")
-        without = chain
-        if fields is not None and has_masked:
-            inner = Row(fields if isinstance(fields, dict) else {}, row.file, row.line)
-            without = masked.chain(inner)
-            other = Masked(*_blocks(inner, without, tokens, output, block_size))
         request = Request(
             row.time("t"),
             prompt,
@@ -146,11 +153,9 @@ def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRec
             model=row.text("model"),
             reported_hit_tokens=row.integer("cached", most=tokens) if "cached" in row.fields else None,
             attrs={REPLICA: replica} if (replica := row.text("replica")) else EMPTY_ATTRS,
-            masked=other,
+            masked=_masked(row, masked, chain, block_size) if has_masked else None,
         )
         chains.add(chain)
-        if has_masked:
-            masked.add(without)
         return TraceRecord(row.line, request)
 
     yield from reading.parsed(rows, parse)
