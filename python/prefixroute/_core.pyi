@@ -85,14 +85,33 @@ _Offsets: TypeAlias = Iterable[SupportsIndex] | NDArray[np.integer[Any]]
 
 @final
 class BlockHashes:
+    """The chained hashes of a prompt's full blocks, with the prompt's length in tokens.
+
+    A value: immutable, hashable, equal if all three parts are, safe to share between threads and to pickle. `len()` is
+    the
+    number of full blocks.
+
+    Args:
+        hashes: `uint64[blocks]` or ints; they are taken as they are.
+        token_count: tokens of the prompt, at least `blocks * block_size`.
+        block_size: tokens of a block, 1 to 65,536.
+
+    Raises:
+        ConfigError: a value outside of these limits.
+    """
+
     def __new__(cls, hashes: _Hashes, *, token_count: int, block_size: int = 16) -> BlockHashes: ...
     @property
-    def array(self) -> NDArray[np.uint64]: ...
+    def array(self) -> NDArray[np.uint64]:
+        """`uint64[len]`, read-only, a view of this object's memory."""
     @property
-    def token_count(self) -> int: ...
+    def token_count(self) -> int:
+        """Tokens of the prompt, those after the last full block included."""
     @property
-    def block_size(self) -> int: ...
-    def head(self, blocks: int, token_count: int | None = None) -> BlockHashes: ...
+    def block_size(self) -> int:
+        """Tokens of a block."""
+    def head(self, blocks: int, token_count: int | None = None) -> BlockHashes:
+        """The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing."""
     def __len__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -101,10 +120,61 @@ class BlockHashes:
 
 def hash_blocks(
     prompt: _TokenIds | str | bytes | bytearray, block_size: int = 16, namespace: _Namespace | None = None
-) -> BlockHashes: ...
+) -> BlockHashes:
+    """Hash a prompt's full blocks under a namespace; about 4 nanoseconds a block.
+
+    Token ids are a list, any integer array, or a buffer (`array.array`, `memoryview`); `str` and `bytes` are text,
+    whose
+    blocks have `4 * block_size` bytes and never equal a block of token ids.
+
+    Args:
+        prompt: token ids, 0 to 2**32 - 1, or text.
+        block_size: tokens of a block, 1 to 65,536.
+        namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash.
+
+    Raises:
+        TokensError: not a prompt; the message names the first bad position.
+        ConfigError: a block size or namespace that cannot be.
+    """
 
 @final
 class PrefixIndex:
+    """Which replica holds how much of a prompt's prefix.
+
+    `match` gives, for each replica, the largest number of leading tokens of which it holds every full block. What a
+    replica holds is *belief* (`insert`: a decision sent a prompt there; least recently used blocks go when the capacity
+    is reached) and *truth* (`apply_stored`, `apply_removed`, `apply_cleared`: the engine's own events, in any order).
+
+    Results are `uint32` arrays with one entry per slot, aligned with `replicas`. Sizes and capacities are in tokens;
+    counts of what an insert or an event did are in blocks; times are seconds on the caller's clock. A prompt is a list,
+    an integer array or a buffer of token ids (0 to 2**32 - 1), `str` or `bytes`, or `BlockHashes`; a contiguous
+    `uint32`
+    array is read in place. It must not be written to during the call: work of 20 microseconds and more is done with the
+    interpreter released.
+
+    All methods may be called from many threads; each call is atomic (`insert_many` is one insert after the other).
+
+    Args:
+        block_size: tokens of a block, 1 to 65,536; the engine's own (vLLM: 16).
+        capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
+            say does not count.
+        max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
+        ttl_s: seconds after its last touch that belief ends; None: never.
+        provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
+
+    Raises:
+        ConfigError: a setting outside of these limits.
+
+    Example:
+        >>> index = PrefixIndex(block_size=16, capacity_tokens=300_000)
+        >>> index.add_replica("a"), index.add_replica("b")
+        (0, 1)
+        >>> index.insert("a", list(range(100)))
+        Insertion(held_before=0, stored=6, dropped=0, evicted=0, stamp=1)
+        >>> index.match(list(range(50)))
+        array([48,  0], dtype=uint32)
+    """
+
     def __new__(
         cls,
         *,
@@ -115,36 +185,54 @@ class PrefixIndex:
         provisional_s: float | None = ...,
     ) -> PrefixIndex: ...
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Tokens of a block."""
     @property
-    def replicas(self) -> tuple[str | None, ...]: ...
-    def add_replica(
-        self, name: str, capacity_tokens: int | None = None, *, reuse_reports: bool = False
-    ) -> int: ...
-    def remove_replica(self, name: str) -> None: ...
-    def clear(self, name: str | None = None) -> None: ...
-    def new_epoch(self) -> None: ...
-    def set_capacity(self, name: str, tokens: int | None) -> None: ...
+    def replicas(self) -> tuple[str | None, ...]:
+        """Names in slot order; a freed slot is None until it is given again."""
+    def add_replica(self, name: str, capacity_tokens: int | None = None, *, reuse_reports: bool = False) -> int:
+        """Add an empty replica and return its slot.
+
+        Args:
+            name: of at most 65,536 bytes.
+            capacity_tokens: overrides the index's own.
+            reuse_reports: its engine reports blocks that requests reuse, in the shape of a store (vLLM with
+                `kv_cache_report_mode="full"`). A block stored again is then no further copy, and one removal ends it.
+
+        Raises:
+            ConfigError: the name is taken or cannot be one, or there is no room for another replica.
+        """
+    def remove_replica(self, name: str) -> None:
+        """Remove a replica with all it holds. Costs what it holds."""
+    def clear(self, name: str | None = None) -> None:
+        """Forget what one replica holds, or all of them."""
+    def new_epoch(self) -> None:
+        """Forget what all replicas hold: the weights have changed."""
+    def set_capacity(self, name: str, tokens: int | None) -> None:
+        """Give a replica another capacity (None: unlimited) and evict down to it."""
     def match(
         self, prompt: _Prompt, namespace: _Namespace | None = None, out: NDArray[np.uint32] | None = None
-    ) -> NDArray[np.uint32]: ...
+    ) -> NDArray[np.uint32]:
+        """Tokens of the prompt's prefix that each slot holds, as uint32[slots]."""
     def match_many(
         self,
         flat: _TokenIds,
         offsets: _Offsets,
         namespace: _Namespace | None = None,
         out: NDArray[np.uint32] | None = None,
-    ) -> NDArray[np.uint32]: ...
-    def match_hashes(
-        self, hashes: BlockHashes | _Hashes, out: NDArray[np.uint32] | None = None
-    ) -> NDArray[np.uint32]: ...
+    ) -> NDArray[np.uint32]:
+        """The same for prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]]. Returns uint32[n,
+        slots]."""
+    def match_hashes(self, hashes: BlockHashes | _Hashes, out: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
+        """The same for a prompt hashed before: uint64 hashes of its blocks, or `BlockHashes`."""
     def hash_and_match(
         self, prompt: _Prompt, out: NDArray[np.uint32], namespace: _Namespace | None = None
-    ) -> BlockHashes: ...
-    def match_media(self, prompt: _Prompt, namespace: _Namespace | None = None) -> NDArray[np.uint32]: ...
-    def insert(
-        self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0
-    ) -> Insertion: ...
+    ) -> BlockHashes:
+        """Hash all of a prompt, write the tokens held to out, and return the hashes: one crossing for a router."""
+    def match_media(self, prompt: _Prompt, namespace: _Namespace | None = None) -> NDArray[np.uint32]:
+        """Tokens of the prefix by the best medium of each block: uint32[slots, 3] for GPU, CPU and disk."""
+    def insert(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> Insertion:
+        """Book a decision: the replica is believed to hold the prompt from now on."""
     def insert_many(
         self,
         names: str | Sequence[str],
@@ -152,11 +240,16 @@ class PrefixIndex:
         offsets: _Offsets,
         namespace: _Namespace | None = None,
         now: float = 0.0,
-    ) -> list[Insertion]: ...
-    def retract(self, name: str, hashes: BlockHashes, insertion: Insertion) -> int: ...
-    def touch(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> int: ...
-    def pin(self, name: str, hashes: BlockHashes) -> int: ...
-    def unpin(self, name: str, hashes: BlockHashes) -> None: ...
+    ) -> list[Insertion]:
+        """Book prompts laid end to end. names is one name for all, or one for each prompt; stops at the first error."""
+    def retract(self, name: str, hashes: BlockHashes, insertion: Insertion) -> int:
+        """Take back the blocks that an insert added and nobody has touched since; returns how many."""
+    def touch(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> int:
+        """Make the leading blocks held the most recently used; returns how many lead."""
+    def pin(self, name: str, hashes: BlockHashes) -> int:
+        """Keep the leading blocks held from eviction; returns how many lead. Unpin as many."""
+    def unpin(self, name: str, hashes: BlockHashes) -> None:
+        """Take one pin from each of these blocks."""
     def apply(
         self,
         name: str,
@@ -165,7 +258,30 @@ class PrefixIndex:
         sequence: int | None = None,
         namespace: _Namespace | None = None,
         now: float = 0.0,
-    ) -> Applied: ...
+    ) -> Applied:
+        """Apply an engine's batch of KV events, as vLLM and SGLang send it: one call from bytes to index.
+
+        Events are maps or arrays; hashes are ints of either sign or bytes; unknown fields and types are passed over.
+        The group
+        of full or MLA attention is followed in blocks of any size, and sliding-window groups bound what `match` gives.
+        An event that is malformed costs itself alone.
+
+        Args:
+            name: the replica (one data-parallel rank).
+            payload: the MessagePack bytes, 64 MiB at most.
+            sequence: the batch's number. Gaps are counted, a batch that came before does nothing, and number 0 after
+            others
+                means that the engine began again: what it held is forgotten first. None: no numbers are compared.
+            namespace: where events are silent; they name the adapter and the salt, never the model.
+            now: seconds on the caller's clock.
+
+        Returns:
+            What was done, with counts of blocks and events, and why events were refused.
+
+        Raises:
+            EventError: the bytes are no batch of events; nothing was applied.
+            UnknownReplicaError: no replica has that name.
+        """
     def apply_stored(
         self,
         name: str,
@@ -181,7 +297,32 @@ class PrefixIndex:
         kind: str | None = None,
         sliding_window: int | None = None,
         now: float = 0.0,
-    ) -> Stored: ...
+    ) -> Stored:
+        """An engine stored these blocks, one after the other behind parent. Every store is a further copy, unless the
+        replica
+        was added with `reuse_reports`.
+
+        Args:
+            name: the replica.
+            block_hashes: the engine's own, ints of either sign or bytes.
+            parent: the engine's hash of the block before; None: the first block starts a prompt.
+            token_ids: of all blocks. None at all: the blocks of these hashes are on that medium too, whatever they
+            hold.
+            namespace: model, adapter, salt and extra keys, whose positions count from the first of these tokens.
+            medium: an engine's word in any case, such as "GPU", "cpu" or "STORAGE"; None: GPU. An unknown word counts
+            as the
+                slowest tier.
+            ownership: who owns the copy on that medium; its removal has to say the same.
+            block_size: tokens of one of these blocks; None: as in the index. Blocks of other sizes are regrouped.
+            group: number of the attention group. A hash is a key within its group.
+            kind: its kind, as engines write it ("full_attention", "sliding_window", ...).
+            sliding_window: its window in tokens.
+            now: seconds on the caller's clock.
+
+        Raises:
+            EventError: the token ids are not those of so many blocks, or the kind is unknown.
+            UnknownReplicaError: no replica has that name.
+        """
     def apply_stored_hashes(
         self,
         name: str,
@@ -190,8 +331,17 @@ class PrefixIndex:
         parent: int | bytes | None = None,
         medium: str | None = None,
         now: float = 0.0,
-    ) -> Stored: ...
-    def expect_events(self, name: str) -> None: ...
+    ) -> Stored:
+        """The same where the engine's hashes are those of this index: chained, as `BlockHashes` has them. No token ids
+        are
+        needed. A simulated replica sends such events, and an engine whose block hashes this index is given to match.
+        """
+    def expect_events(self, name: str) -> None:
+        """The replica sends events, though none has come yet: what is inserted there is provisional.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def apply_removed(
         self,
         name: str,
@@ -200,40 +350,77 @@ class PrefixIndex:
         medium: str | None = None,
         ownership: str | None = None,
         group: int = 0,
-    ) -> Removed: ...
-    def apply_cleared(self, name: str) -> None: ...
-    def expire(self, now: float) -> int: ...
-    def unmatched_event_blocks(self) -> list[int]: ...
-    def held_tokens(self) -> list[int]: ...
-    def feed_stats(self, name: str) -> FeedStats: ...
-    def stats(self) -> IndexStats: ...
-    def to_bytes(self) -> bytes: ...
+    ) -> Removed:
+        """An engine removed one copy of each of these blocks.
+
+        Args:
+            name: the replica.
+            block_hashes: the engine's own.
+            medium: as in `apply_stored`.
+            ownership: as in `apply_stored`.
+            group: as in `apply_stored`.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
+    def apply_cleared(self, name: str) -> None:
+        """An engine reset its cache."""
+    def expire(self, now: float) -> int:
+        """Drop belief that is older than its time to live; returns how many blocks."""
+    def unmatched_event_blocks(self) -> list[int]:
+        """Blocks from store events of each slot since a query last matched there. Where it grows while prompts are
+        routed, the
+        hashes of that engine and of the router do not agree.
+        """
+    def held_tokens(self) -> list[int]:
+        """Tokens that each slot holds, believed and known."""
+    def feed_stats(self, name: str) -> FeedStats:
+        """Counters of a replica's event feed since it was added.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
+    def stats(self) -> IndexStats:
+        """State and counters."""
+    def to_bytes(self) -> bytes:
+        """The whole index as bytes: versioned, checksummed, exact to the order of eviction."""
     @staticmethod
-    def from_bytes(data: bytes) -> PrefixIndex: ...
+    def from_bytes(data: bytes) -> PrefixIndex:
+        """The index that `to_bytes` saved. Bytes that were cut or altered raise `ConfigError`."""
     def __reduce__(self) -> tuple[Callable[[bytes], PrefixIndex], tuple[bytes]]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
 @final
 class Insertion:
+    """What an insert did, in blocks. Hand it to `retract` to take it back."""
+
     def __new__(cls, held_before: int, stored: int, dropped: int, evicted: int, stamp: int) -> Insertion: ...
     @property
-    def held_before(self) -> int: ...
+    def held_before(self) -> int:
+        """Leading blocks that the replica held already."""
     @property
-    def stored(self) -> int: ...
+    def stored(self) -> int:
+        """Blocks that are new and stayed."""
     @property
-    def dropped(self) -> int: ...
+    def dropped(self) -> int:
+        """New blocks that found no room."""
     @property
-    def evicted(self) -> int: ...
+    def evicted(self) -> int:
+        """Older blocks of this replica that made room."""
     @property
-    def stamp(self) -> int: ...
+    def stamp(self) -> int:
+        """Names this insert to `retract`."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
-    def to_dict(self) -> dict[str, int]: ...
+    def to_dict(self) -> dict[str, int]:
+        """The fields by name."""
 
 @final
 class Stored:
+    """What a store event did, in blocks."""
+
     def __new__(
         cls,
         stored: int,
@@ -247,42 +434,60 @@ class Stored:
         placeless: int,
     ) -> Stored: ...
     @property
-    def stored(self) -> int: ...
+    def stored(self) -> int:
+        """Blocks that the replica did not hold."""
     @property
-    def confirmed(self) -> int: ...
+    def confirmed(self) -> int:
+        """Believed blocks that the event confirmed."""
     @property
-    def copies(self) -> int: ...
+    def copies(self) -> int:
+        """Further copies of blocks that it held."""
     @property
-    def orphaned(self) -> int: ...
+    def orphaned(self) -> int:
+        """Blocks that wait for their parent."""
     @property
-    def adopted(self) -> int: ...
+    def adopted(self) -> int:
+        """Waiting blocks that found their parent."""
     @property
-    def dropped(self) -> int: ...
+    def dropped(self) -> int:
+        """Blocks that found no room under `max_bytes`."""
     @property
-    def reused(self) -> int: ...
+    def reused(self) -> int:
+        """Blocks that a replica which reports reuse said again."""
     @property
-    def unindexed(self) -> int: ...
+    def unindexed(self) -> int:
+        """Blocks of attention groups that the index does not follow."""
     @property
-    def placeless(self) -> int: ...
+    def placeless(self) -> int:
+        """Blocks that nobody can place: named without content and never stored, or parts of a block whose start is
+        unknown."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
-    def to_dict(self) -> dict[str, int]: ...
+    def to_dict(self) -> dict[str, int]:
+        """The fields by name."""
 
 @final
 class Removed:
+    """What a removal event did."""
+
     def __new__(cls, removed: int, unknown: int) -> Removed: ...
     @property
-    def removed(self) -> int: ...
+    def removed(self) -> int:
+        """Copies taken away."""
     @property
-    def unknown(self) -> int: ...
+    def unknown(self) -> int:
+        """Names that no copy of this replica has."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
-    def to_dict(self) -> dict[str, int]: ...
+    def to_dict(self) -> dict[str, int]:
+        """The fields by name."""
 
 @final
 class FeedStats:
+    """Counters of a replica's event feed since it was added."""
+
     def __new__(
         cls,
         batches: int,
@@ -297,80 +502,119 @@ class FeedStats:
         stale: int,
     ) -> FeedStats: ...
     @property
-    def batches(self) -> int: ...
+    def batches(self) -> int:
+        """Batches applied."""
     @property
-    def events(self) -> int: ...
+    def events(self) -> int:
+        """Events in them."""
     @property
-    def refused(self) -> int: ...
+    def refused(self) -> int:
+        """Events that were malformed."""
     @property
-    def unrecognized(self) -> int: ...
+    def unrecognized(self) -> int:
+        """Events of unknown types."""
     @property
-    def unindexed(self) -> int: ...
+    def unindexed(self) -> int:
+        """Blocks of attention groups that the index does not follow."""
     @property
-    def placeless(self) -> int: ...
+    def placeless(self) -> int:
+        """Blocks that nobody could place."""
     @property
-    def unknown_media(self) -> int: ...
+    def unknown_media(self) -> int:
+        """Events on media of unknown names, which count as the slowest tier."""
     @property
-    def missed(self) -> int: ...
+    def missed(self) -> int:
+        """Batches that never came, by their sequence numbers."""
     @property
-    def restarts(self) -> int: ...
+    def restarts(self) -> int:
+        """Times that the engine began again."""
     @property
-    def stale(self) -> int: ...
+    def stale(self) -> int:
+        """Batches that came again."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
-    def to_dict(self) -> dict[str, int]: ...
+    def to_dict(self) -> dict[str, int]:
+        """The fields by name."""
 
 @final
 class Applied:
+    """What a batch of events did. Counts are in blocks unless they say events."""
+
     @property
-    def timestamp(self) -> float: ...
+    def timestamp(self) -> float:
+        """When the engine sent it, in seconds on its clock."""
     @property
-    def rank(self) -> int | None: ...
+    def rank(self) -> int | None:
+        """The data-parallel rank that sent it, or None."""
     @property
-    def events(self) -> int: ...
+    def events(self) -> int:
+        """Events of the batch."""
     @property
-    def stored(self) -> int: ...
+    def stored(self) -> int:
+        """Blocks that the replica did not hold."""
     @property
-    def confirmed(self) -> int: ...
+    def confirmed(self) -> int:
+        """Believed blocks that the events confirmed."""
     @property
-    def copies(self) -> int: ...
+    def copies(self) -> int:
+        """Further copies of blocks that it held."""
     @property
-    def orphaned(self) -> int: ...
+    def orphaned(self) -> int:
+        """Blocks that wait for their parent."""
     @property
-    def adopted(self) -> int: ...
+    def adopted(self) -> int:
+        """Waiting blocks that found their parent."""
     @property
-    def dropped(self) -> int: ...
+    def dropped(self) -> int:
+        """Blocks that found no room under `max_bytes`."""
     @property
-    def reused(self) -> int: ...
+    def reused(self) -> int:
+        """Blocks that a replica which reports reuse said again."""
     @property
-    def unindexed(self) -> int: ...
+    def unindexed(self) -> int:
+        """Blocks of attention groups that the index does not follow."""
     @property
-    def placeless(self) -> int: ...
+    def placeless(self) -> int:
+        """Blocks that nobody can place: named without content and never stored, or parts of a block whose start is
+        unknown."""
     @property
-    def removed(self) -> int: ...
+    def removed(self) -> int:
+        """Copies taken away."""
     @property
-    def unknown(self) -> int: ...
+    def unknown(self) -> int:
+        """Names in removals that no copy of this replica has."""
     @property
-    def cleared(self) -> int: ...
+    def cleared(self) -> int:
+        """Clear events."""
     @property
-    def refused(self) -> int: ...
+    def refused(self) -> int:
+        """Events that are malformed, each of which cost itself alone."""
     @property
-    def unrecognized(self) -> int: ...
+    def unrecognized(self) -> int:
+        """Events of types that this version does not know."""
     @property
-    def missed(self) -> int: ...
+    def missed(self) -> int:
+        """Batches missing before this one, by its sequence number."""
     @property
-    def reasons(self) -> list[str]: ...
+    def reasons(self) -> list[str]:
+        """Why events were refused or not recognized: the first eight."""
     @property
-    def tiered(self) -> bool: ...
+    def tiered(self) -> bool:
+        """Some event spoke of a medium other than the GPU."""
     @property
-    def restarted(self) -> bool: ...
+    def restarted(self) -> bool:
+        """The engine began again: what it held before was forgotten."""
     @property
-    def stale(self) -> bool: ...
-    def to_dict(self) -> dict[str, Any]: ...
+    def stale(self) -> bool:
+        """A batch that had been applied before: nothing was done."""
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
 
 @final
 class IndexStats:
+    """State and counters of an index."""
+
     def __new__(
         cls,
         replicas: int,
@@ -395,82 +639,146 @@ class IndexStats:
         unmatched_event_blocks: int,
     ) -> IndexStats: ...
     @property
-    def replicas(self) -> int: ...
+    def replicas(self) -> int:
+        """Live replicas."""
     @property
-    def blocks(self) -> int: ...
+    def blocks(self) -> int:
+        """Distinct blocks held by at least one replica."""
     @property
-    def memberships(self) -> int: ...
+    def memberships(self) -> int:
+        """Pairs of (block, replica) held."""
     @property
-    def believed(self) -> int: ...
+    def believed(self) -> int:
+        """Of these, pairs that are belief."""
     @property
-    def runs(self) -> int: ...
+    def runs(self) -> int:
+        """Runs of the tree."""
     @property
-    def table_entries(self) -> int: ...
+    def table_entries(self) -> int:
+        """Entries of the head table."""
     @property
-    def live_bytes(self) -> int: ...
+    def live_bytes(self) -> int:
+        """Bytes that hold something."""
     @property
-    def reserved_bytes(self) -> int: ...
+    def reserved_bytes(self) -> int:
+        """Bytes allocated, `live_bytes` included."""
     @property
-    def event_names(self) -> int: ...
+    def event_names(self) -> int:
+        """Names of engines in the event map."""
     @property
-    def orphans(self) -> int: ...
+    def orphans(self) -> int:
+        """Blocks in the orphan buffer now."""
     @property
-    def orphaned(self) -> int: ...
+    def orphaned(self) -> int:
+        """Blocks ever put in the orphan buffer."""
     @property
-    def orphans_dropped(self) -> int: ...
+    def orphans_dropped(self) -> int:
+        """Blocks that the orphan buffer had no room for."""
     @property
-    def unknown_removals(self) -> int: ...
+    def unknown_removals(self) -> int:
+        """Removals of what was not there."""
     @property
-    def reused(self) -> int: ...
+    def reused(self) -> int:
+        """Blocks that replicas which report reuse said again."""
     @property
-    def dropped(self) -> int: ...
+    def dropped(self) -> int:
+        """New blocks that found no room in their replica."""
     @property
-    def evicted_capacity(self) -> int: ...
+    def evicted_capacity(self) -> int:
+        """Blocks evicted by a replica's capacity."""
     @property
-    def evicted_bytes(self) -> int: ...
+    def evicted_bytes(self) -> int:
+        """Blocks evicted by `max_bytes`."""
     @property
-    def expired(self) -> int: ...
+    def expired(self) -> int:
+        """Blocks expired."""
     @property
-    def retracted(self) -> int: ...
+    def retracted(self) -> int:
+        """Blocks taken back by `retract`."""
     @property
-    def unmatched_event_blocks(self) -> int: ...
+    def unmatched_event_blocks(self) -> int:
+        """Blocks from store events of replicas that no query has matched since, over all replicas."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
-    def to_dict(self) -> dict[str, int]: ...
+    def to_dict(self) -> dict[str, int]:
+        """The fields by name."""
 
 @final
 class ReplicaCache:
+    """The prefix cache of one simulated engine, block by block.
+
+    Only full blocks are kept, a prefix shared by many requests once; a hit is at most all but the last token of a
+    prompt,
+    rounded down to blocks; blocks of running requests are pinned; the least recently used block goes first and, inside
+    one request, the tail before the head. Serving the next turn of a conversation costs about a microsecond.
+
+    Args:
+        capacity_tokens: rounded down to blocks; None: unlimited.
+        block_size: tokens of a block, 1 to 65,536.
+        record_events: keep what is stored and removed for `take_events`.
+
+    Raises:
+        ConfigError: a setting outside of these limits; in calls, hashes of another block size, a request that is not
+            running, a context that does not begin with its prompt. Nothing is changed then.
+    """
+
     def __new__(
         cls, capacity_tokens: int | None = None, block_size: int = 16, *, record_events: bool = False
     ) -> ReplicaCache: ...
-    def hit(self, prompt: BlockHashes) -> int: ...
-    def start(self, prompt: BlockHashes) -> Admitted | NoRoom: ...
-    def grow(self, request: int, context: BlockHashes) -> NoRoom | None: ...
-    def finish(self, request: int, context: BlockHashes) -> Finished: ...
-    def abort(self, request: int) -> None: ...
-    def serve(self, prompt: BlockHashes, context: BlockHashes) -> int: ...
-    def clear(self) -> None: ...
-    def take_events(self) -> list[CacheEvent]: ...
+    def hit(self, prompt: BlockHashes) -> int:
+        """Leading tokens of the prompt that need no prefill now; changes nothing."""
+    def start(self, prompt: BlockHashes) -> Admitted | NoRoom:
+        """Admit a request: pin what is held, allocate the rest, evict as needed. Gives `NoRoom`, and changes nothing,
+        if the
+        running requests leave too little room.
+        """
+    def grow(self, request: int, context: BlockHashes) -> NoRoom | None:
+        """Make room for what a running request has generated so far, or give `NoRoom` and change nothing."""
+    def finish(self, request: int, context: BlockHashes) -> Finished:
+        """End a request: the full blocks of its context (prompt and output) are kept, most recently used; what does
+        not fit
+        beside the other running requests is dropped from the end.
+        """
+    def abort(self, request: int) -> None:
+        """End a request without output; its prompt stays cached."""
+    def serve(self, prompt: BlockHashes, context: BlockHashes) -> int:
+        """One request from start to finish with nothing in between; returns its hit tokens. A prompt that does not fit
+        is
+        counted in `refused` and leaves the cache as it was.
+        """
+    def clear(self) -> None:
+        """Drop every block that no running request holds."""
+    def take_events(self) -> list[CacheEvent]:
+        """What was stored and removed since the last call, oldest first (`record_events=True`)."""
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Tokens of a block."""
     @property
-    def capacity_tokens(self) -> int | None: ...
+    def capacity_tokens(self) -> int | None:
+        """Capacity; None: unlimited."""
     @property
-    def cached_tokens(self) -> int: ...
+    def cached_tokens(self) -> int:
+        """Tokens held, shared ones once."""
     @property
-    def pinned_tokens(self) -> int: ...
+    def pinned_tokens(self) -> int:
+        """Tokens of room that running requests hold."""
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Requests in flight."""
     @property
-    def evicted_blocks(self) -> int: ...
+    def evicted_blocks(self) -> int:
+        """Blocks evicted so far."""
     @property
-    def refused(self) -> int: ...
+    def refused(self) -> int:
+        """Requests that `serve` could not place."""
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
 @final
 class Admitted:
+    """A request was admitted."""
+
     @property
     def request(self) -> int: ...
     @property
@@ -478,6 +786,8 @@ class Admitted:
 
 @final
 class NoRoom:
+    """The running requests leave too little room; nothing was changed."""
+
     @property
     def needed_blocks(self) -> int: ...
     @property
@@ -485,6 +795,8 @@ class NoRoom:
 
 @final
 class Finished:
+    """What ending a request left in the cache."""
+
     @property
     def stored(self) -> int: ...
     @property
@@ -492,63 +804,186 @@ class Finished:
 
 @final
 class CacheEvent:
+    """A change of what a replica holds."""
+
     @property
-    def kind(self) -> Literal["stored", "removed"]: ...
+    def kind(self) -> Literal["stored", "removed"]:
+        """`"stored"` or `"removed"`."""
     @property
-    def parent(self) -> int | None: ...
+    def parent(self) -> int | None:
+        """Hash of the block before the first stored one; `None` at the beginning of a prompt."""
     @property
-    def blocks(self) -> NDArray[np.uint64]: ...
+    def blocks(self) -> NDArray[np.uint64]:
+        """`uint64[n]`: stored in order, or removed tail first."""
 
 @final
 class EntryCache:
+    """The prefix cache of one simulated engine, whole entries at a time: the model behind the published figures.
+
+    An entry (a conversation, a document) weighs all of its tokens. A shared head (a system prompt) is one more entry,
+    resident from the first request on, and still weighs in every entry that begins with it. The least recently used
+    entry goes first.
+
+    Args:
+        capacity_tokens: tokens of all entries and the shared head; None: unlimited.
+    """
+
     def __new__(cls, capacity_tokens: int | None = None) -> EntryCache: ...
-    def hit(self, entry: str, prompt_tokens: int, shared_tokens: int = 0) -> int: ...
-    def serve(self, entry: str, prompt_tokens: int, context_tokens: int, shared_tokens: int = 0) -> int: ...
-    def clear(self) -> None: ...
+    def hit(self, entry: str, prompt_tokens: int, shared_tokens: int = 0) -> int:
+        """Tokens of the entry cached now: its size, else the resident shared head, else none."""
+    def serve(self, entry: str, prompt_tokens: int, context_tokens: int, shared_tokens: int = 0) -> int:
+        """Serve a prompt and hold `context_tokens` as the entry afterwards; returns the tokens that were cached."""
+    def clear(self) -> None:
+        """Forget everything."""
     @property
-    def capacity_tokens(self) -> int | None: ...
+    def capacity_tokens(self) -> int | None:
+        """Capacity; None: unlimited."""
     @property
-    def cached_tokens(self) -> int: ...
+    def cached_tokens(self) -> int:
+        """Tokens held, shared ones once."""
     @property
-    def evicted_entries(self) -> int: ...
+    def evicted_entries(self) -> int:
+        """Entries evicted so far."""
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
 
 # A column is a list or a one-dimensional array of one number per replica.
 _Column: TypeAlias = Iterable[_Number] | NDArray[Any]
 
-def falling(values: _Column[float]) -> NDArray[np.float64]: ...
-def filled(rates: Iterable[float | None], otherwise: float) -> NDArray[np.float64]: ...
-def highest(values: _Column[_Number]) -> tuple[_Number, int, int]: ...
-def lowest(values: _Column[_Number]) -> tuple[_Number, int, int]: ...
-def mapped(values: Iterable[_T], function: Callable[[_T], float]) -> NDArray[np.float64]: ...
-def nth(values: _Column[float], value: float, earlier: int) -> int: ...
+def falling(values: _Column[float]) -> NDArray[np.float64]:
+    """Numbers from 1 at the lowest to 0 at the highest, in proportion; 1 for all where they are equal.
+
+    Raises:
+        ConfigError: something is no number.
+    """
+
+def filled(rates: Iterable[float | None], otherwise: float) -> NDArray[np.float64]:
+    """Rates, with the harmonic mean of those that are known in place of `None`, or `otherwise` if none is.
+
+    Raises:
+        ConfigError: something is neither a number nor `None`.
+    """
+
+def highest(values: _Column[_Number]) -> tuple[_Number, int, int]:
+    """The highest of some numbers, how many are equal to it, and where the first of them is.
+
+    Raises:
+        ValueError: there are none, or one is NaN; a ConfigError if it is no column at all.
+        TypeError: something is no real number.
+    """
+
+def lowest(values: _Column[_Number]) -> tuple[_Number, int, int]:
+    """The lowest of some numbers, how many are equal to it, and where the first of them is. Raises what `highest`
+    does."""
+
+def mapped(values: Iterable[_T], function: Callable[[_T], float]) -> NDArray[np.float64]:
+    """A function's value at each of some numbers. Equal ones are asked for once: few hits of a prompt are distinct.
+
+    Raises:
+        ConfigError: the function gives something that is no number.
+    """
+
+def nth(values: _Column[float], value: float, earlier: int) -> int:
+    """The position of a value in a column, behind `earlier` others that are equal to it.
+
+    Raises:
+        ValueError: there are not so many.
+    """
 
 # A term is a weight and one column or more.
 def sum_of_products(
     constant: float, *terms: tuple[float, Unpack[tuple[_Column[float], ...]]], over: _Column[float] | None = None
-) -> NDArray[np.float64]: ...
-def chain(key: int, first: int, last: int) -> NDArray[np.uint64]: ...
-def scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-def draw(seed: int, decision_id: int, k: int) -> float: ...
+) -> NDArray[np.float64]:
+    """A constant and products, summed at each place of the columns: `constant + weight * column * ... + ...`.
+
+    Args:
+        constant: what each sum begins with.
+        terms: tuples of a weight and of one column or more.
+        over: a column that divides the sums; `None` = they are not divided.
+
+    Raises:
+        ConfigError: there is no column, columns differ in length, or something is no number.
+    """
+
+def chain(key: int, first: int, last: int) -> NDArray[np.uint64]:
+    """The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
+
+    Raises:
+        ConfigError: more than a prompt has blocks at most, or places that do not fit in 64 bits.
+    """
+
+def scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers scattered over all of 64 bits, one to one, as `uint64` of the same length: what is distinct stays so."""
+
+def draw(seed: int, decision_id: int, k: int) -> float:
+    """The `k`-th number of a decision, uniform in [0, 1): a hash of its arguments, the same everywhere."""
+
 def first_choice(
     key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None = None
-) -> int: ...
-def up_to(slots: tuple[int, ...], values: _Column[float], limit: float) -> tuple[int, ...]: ...
-def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]: ...
+) -> int:
+    """The slot that ranks first for a key; of equal ranks the first.
+
+    Args:
+        key: a hash, of which the lowest 64 bits count.
+        slots: the candidate slots.
+        hashes: 64-bit hash of each replica's name, by slot.
+        weights: speed of each replica relative to the others, by slot; `None` = all equal.
+
+    Raises:
+        ConfigError: there is no candidate slot, or a slot or a hash is no int of 64 bits.
+    """
+
+def up_to(slots: tuple[int, ...], values: _Column[float], limit: float) -> tuple[int, ...]:
+    """Those of some slots whose value is at most `limit`, in their order.
+
+    Raises:
+        ConfigError: a value is no number, or a slot has none.
+    """
+
+def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]:
+    """What every slot holds, by `match` and the like, as a list of ints of at most `limit`, and the largest of them (0
+    for none).
+
+    One pass, and one int for neighbours that hold the same: `out.tolist()`, `max` and a cap take five times as long.
+
+    Raises:
+        ConfigError: `out` is not a contiguous uint32 array, or `limit` is negative.
+    """
+
 @final
 class EventQueue:
+    """Callbacks in virtual time, ordered by time and then by the order of scheduling: the simulator's clock.
+
+    Two events at one instant run in the order in which they were scheduled, whatever they carry, so a run depends on
+    nothing but its inputs. Times are seconds from the start of the run. There is no cancel: an owner that changes its
+    mind schedules again, and ignores the stale call by a version of its own.
+    """
+
     def __new__(cls) -> EventQueue: ...
     @property
-    def now(self) -> float: ...
-    def time(self) -> float: ...
+    def now(self) -> float:
+        """Seconds from the start."""
+    def time(self) -> float:
+        """The same as a function, which serves as a Router's `clock=`."""
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
-    def schedule(self, at: float, action: Callable[..., object], *arguments: object) -> None: ...
-    def run(self) -> None: ...
+    def schedule(self, at: float, action: Callable[..., object], *arguments: object) -> None:
+        """Run `action(*arguments)` at second `at`.
+
+        Raises:
+            ValueError: `at` lies before the present or is not a finite number: a bug of the caller.
+        """
+    def run(self) -> None:
+        """Run events until none is left. An event may schedule others; one that raises ends the run."""
     @property
-    def next_at(self) -> float | None: ...
-    def run_until(self, at: float) -> None: ...
+    def next_at(self) -> float | None:
+        """Second at which the next event falls due; None if none is pending."""
+    def run_until(self, at: float) -> None:
+        """Run the events that fall due by second `at`, and those that they schedule by then; `at` is then the present.
+
+        Raises:
+            ValueError: `at` is not a finite number.
+        """
 
 # Two axes and the values at each pair of their points, row by row.
 _Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
@@ -557,7 +992,8 @@ _Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
 class StepPrices:
     """Prices of every step of one model on one replica: tokens in, seconds out. Immutable.
 
-    The simulated engine, first-token times and dollars all ask it. Tokens must be 0 or more and finite; they are not checked.
+    The simulated engine, first-token times and dollars all ask it. Tokens must be 0 or more and finite; they are not
+    checked.
     """
 
     @staticmethod
@@ -569,7 +1005,8 @@ class StepPrices:
         active_weight_bytes: float,
         kv_bytes: float,
     ) -> StepPrices:
-        """Price operations: seconds a token, and a pair of tokens; where requests decode, bytes read from memory too."""
+        """Price operations: seconds a token, and a pair of tokens; where requests decode, bytes read from memory
+        too."""
 
     @staticmethod
     def roofline(
@@ -628,7 +1065,8 @@ class StepPrices:
         """
 
     def rest_seconds(self, prompt_tokens: float, cached_tokens: _Column[float]) -> NDArray[np.float64]:
-        """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several heads."""
+        """Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are
+        distinct."""
 
 # `prefixroute.sim.EngineModel`, read by attribute.
 class _EngineModel(Protocol):
@@ -652,14 +1090,35 @@ class _Listener(Protocol):
 
 @final
 class ReplicaEngine:
-    def __new__(
-        cls, model: _EngineModel, store: _Store, events: EventQueue, listener: _Listener
-    ) -> ReplicaEngine: ...
+    """A replica that serves jobs in virtual time: a queue, and chunked prefill beside decode.
+
+    A step takes up to `chunk_tokens` prompt tokens from the requests in prefill, first come first served, and one token
+    for each decoding request. Steps without prompt tokens are all alike, so a run of them up to the next change is one
+    event: a request costs its chunks plus about two events, not one per token. Not thread-safe: a simulation is one
+    thread.
+
+    Args:
+        model: how steps are built and what they cost, see `prefixroute.sim.EngineModel`.
+        store: admits jobs into its cache and releases them.
+        events: the clock.
+        listener: hears of first tokens and of ends.
+    """
+
+    def __new__(cls, model: _EngineModel, store: _Store, events: EventQueue, listener: _Listener) -> ReplicaEngine: ...
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int:
+        """Requests that have not been admitted."""
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Requests in prefill or decode."""
     @property
-    def busy_s(self) -> float: ...
-    def submit(self, job: Any) -> None: ...
-    def stop(self) -> list[Any]: ...
+    def busy_s(self) -> float:
+        """Seconds spent in steps that have ended."""
+    def submit(self, job: Any) -> None:
+        """Take a job. It starts with the next step if there is room.
+
+        Raises:
+            ConfigError: a prompt without tokens, or more tokens than 2**32 of prompt or output.
+        """
+    def stop(self) -> list[Any]:
+        """Die: return every job that was here, oldest first, and forget them and the step under way."""

@@ -136,6 +136,10 @@ impl Engine {
     /// Tokens that each slot holds of a prompt's prefix; `out` is zeroed.
     #[inline]
     pub(crate) fn match_blocks(&self, hashes: &[BlockHash], out: &mut [u32]) {
+        // A prompt that nobody has begins nowhere: no walk is needed to know that.
+        if hashes.first().is_none_or(|&first| self.tree.head(RunId::ROOT, first).is_none()) {
+            return;
+        }
         let size = self.config.block_size as u32;
         let mut walk = Walk::new(&self.tree, &self.chunks);
         walk.feed(hashes, |slot, blocks| settle(out, slot, blocks, size));

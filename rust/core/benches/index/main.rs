@@ -1,5 +1,5 @@
 //! Times of the index core against the goals of the design. Run on a quiet machine, pinned:
-//! `taskset -c 1 cargo bench -p prefixroute-core --bench index [-- hash match update evict memory growth replay threads]`.
+//! `taskset -c 1 cargo bench -p prefixroute-core --bench index [-- hash match update payload evict memory growth replay threads]`.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
@@ -13,15 +13,18 @@ use std::time::Instant;
 use fleet::{Draw, Feed, Fleet, PROMPT, Prompt};
 use measure::{each, line, rounds};
 use prefixroute_core::hash;
-use prefixroute_core::{Config, Contents, Index, Medium};
+use prefixroute_core::hash::NamespaceSpec;
+use prefixroute_core::testing::payloads::{StoreForm, batch};
+use prefixroute_core::{Config, Contents, EngineHash, Index, Medium};
 
 fn main() {
     println!("goal  what{:56}      best       p50       p99  unit      goal", "");
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 8] = [
+    let sections: [(&str, fn()); 9] = [
         ("hash", hashing),
         ("match", matching),
         ("update", updates),
+        ("payload", payloads),
         ("evict", eviction),
         ("memory", memory),
         ("growth", growth),
@@ -118,6 +121,38 @@ fn churn(full: &Fleet, replicas: usize) {
     let limit = if replicas == 8 { "55" } else { "45" };
     let what = format!("insert half of them again and again, events, {replicas} replicas");
     line("8", &what, times, "ns/block", limit);
+}
+
+/// Batches of 34 blocks with their token ids, as bytes.
+fn payloads() {
+    let base = NamespaceSpec::default();
+    let index = Index::with_table_key(Config::default(), 1).unwrap();
+    let slot = index.add_replica("a", None).unwrap();
+    let mut draw = fleet::Draw(7);
+    let mut batches = Vec::new();
+    for _ in 0..600 {
+        let tokens: Vec<u32> = (0..34 * 16).map(|_| (draw.next() >> 47) as u32).collect();
+        let names: Vec<_> = (0..34).map(|_| EngineHash(draw.next())).collect();
+        let event = StoreForm {
+            names: &names,
+            parent: None,
+            tokens: &tokens,
+            block_size: 16,
+            medium: "GPU",
+            form: 0,
+            is_array: false,
+        };
+        batches.push(batch(&[event.packed()]));
+    }
+    let times = rounds(40, 34 * batches.len(), || {
+        index.clear(slot).unwrap();
+        let start = Instant::now();
+        for payload in &batches {
+            index.apply(slot, payload, &base, None, 0.0).unwrap();
+        }
+        start.elapsed()
+    });
+    line("11", "apply event batches of 34 blocks, from bytes", times, "ns/block", "150");
 }
 
 fn one_block() {

@@ -126,6 +126,24 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Passes over the leading plain integers of an array or map; how many elements follow them.
+    #[inline]
+    fn pass_numbers(&mut self, mut elements: usize) -> usize {
+        while elements > 0 {
+            let len = match self.rest.first() {
+                Some(0x00..=0x7F) => 1,
+                Some(0xCD) => 3,
+                Some(0xCE) => 5,
+                Some(0xCF | 0xD3) => 9,
+                _ => break,
+            };
+            let Some(rest) = self.rest.get(len..) else { break };
+            self.rest = rest;
+            elements -= 1;
+        }
+        elements
+    }
+
     /// The bytes of the next value, with all that is inside of it.
     pub(crate) fn skip(&mut self) -> Result<&'a [u8], Broken> {
         let before = self.rest;
@@ -139,7 +157,7 @@ impl<'a> Reader<'a> {
             };
             if inside > 0 {
                 let level = open.get_mut(depth).ok_or(Broken("it is nested deeper than 32 levels"))?;
-                *level = inside;
+                *level = self.pass_numbers(inside);
                 depth += 1;
             }
             // What has been read was the last of some arrays perhaps.

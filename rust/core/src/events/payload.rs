@@ -324,7 +324,11 @@ impl<'a> Raw<'a> {
         let mut input = Reader::new(self.fields[Field::Tokens as usize]);
         let Ok(Value::Array(len)) = input.value() else { return refuse("token_ids must be an array") };
         let mut tokens = Vec::with_capacity(len);
-        for _ in 0..len {
+        while tokens.len() < len {
+            input.rest = plain_tokens(input.rest, len, &mut tokens);
+            if tokens.len() == len {
+                break;
+            }
             let id = match input.value() {
                 Ok(Value::Array(2)) => {
                     let pair = (input.value(), input.value());
@@ -383,6 +387,29 @@ impl<'a> Raw<'a> {
         keys.sort_by_key(|key| key.position);
         Ok(keys)
     }
+}
+
+/// Reads token ids in the forms that nearly all have, up to the first one in another; what is left of the bytes.
+#[inline]
+fn plain_tokens<'a>(mut bytes: &'a [u8], len: usize, tokens: &mut Vec<u32>) -> &'a [u8] {
+    while tokens.len() < len {
+        match bytes {
+            [id @ 0..=0x7F, rest @ ..] => {
+                tokens.push(u32::from(*id));
+                bytes = rest;
+            }
+            [0xCD, high, low, rest @ ..] => {
+                tokens.push(u32::from(u16::from_be_bytes([*high, *low])));
+                bytes = rest;
+            }
+            [0xCE, a, b, c, d, rest @ ..] => {
+                tokens.push(u32::from_be_bytes([*a, *b, *c, *d]));
+                bytes = rest;
+            }
+            _ => break,
+        }
+    }
+    bytes
 }
 
 /// A block's name: an integer of either sign, or the last eight bytes of a digest, big-endian.
