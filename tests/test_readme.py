@@ -21,6 +21,7 @@ PAGES = [
     "docs/routing.md",
     "docs/providers.md",
     "docs/hash-exact.md",
+    "docs/live.md",
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = list(range(4_000))

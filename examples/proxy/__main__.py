@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+from contextlib import ExitStack
+from typing import Any
 
 import uvicorn
 
 from examples.proxy.app import Settings, create_app
+from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, render, tokenize
 
 
 def main() -> None:
@@ -16,11 +19,12 @@ def main() -> None:
     add = parser.add_argument
     add(
         "replicas",
-        nargs="+",
+        nargs="*",
         metavar="URL",
         type=lambda url: url.rstrip("/"),
         help="base URL of an engine, without /v1",
     )
+    add("--fake", type=int, default=0, metavar="N", help="run N engines without a GPU here, and follow their KV events")
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--policy", default=Settings.policy, help="name of a policy (default: %(default)s)")
@@ -46,10 +50,24 @@ def main() -> None:
     add("--max-header-bytes", type=int, default=Settings.max_header_bytes)
     add("--body-timeout-s", type=float, default=Settings.body_timeout_s, help="for the whole body to arrive")
     options = vars(parser.parse_args())
-    host, port = options.pop("host"), options.pop("port")
+    host, port, fake = options.pop("host"), options.pop("port"), options.pop("fake")
+    if bool(fake) == bool(options["replicas"]):
+        parser.error("give the URLs of engines, or --fake N")
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
-    settings = Settings(**{**options, "replicas": tuple(options["replicas"])})
-    uvicorn.run(create_app(settings), host=host, port=port, log_level="warning")
+    with ExitStack() as stack:
+        behaviour = Behaviour(prefill_s_per_1k=0.1, decode_s=0.02)
+        size: dict[str, Any] = {"block_size": options["block_size"], "capacity_tokens": options["capacity_tokens"]}
+        engines = [stack.enter_context(FakeEngine(EngineSettings(**size), behaviour)) for _ in range(fake)]
+        urls = tuple(options["replicas"]) or tuple(engine.url for engine in engines)
+        settings = Settings(**{**options, "replicas": urls})
+        own: dict[str, Any] = {
+            "feeds": {engine.url: engine.feed for engine in engines},
+            "render": render,
+            "tokenizer": tokenize,
+        }
+        app = create_app(settings, **(own if fake else {}))
+        print(f"http://{host}:{port} before {', '.join(urls)}", flush=True)
+        uvicorn.run(app, host=host, port=port, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 import prefixroute as pr
 from examples.proxy.health import Health, Unhealthy
 from examples.proxy.wire import EVENT_END, Answer, Call, RawHeaders, end_to_end
+from prefixroute.live import KvFeed
 
 log = logging.getLogger("proxy")
 ELSEWHERE = frozenset({429, 502, 503, 504})
@@ -260,14 +261,26 @@ def _new_client(settings: Settings) -> httpx.AsyncClient:
     return client
 
 
-def create_app(settings: Settings) -> Starlette:
-    """Return the proxy as an ASGI app. ``app.state.router`` is its Router."""
+def create_app(
+    settings: Settings,
+    *,
+    feeds: Mapping[str, KvFeed] | None = None,
+    render: Callable[[Any], str] | None = None,
+    tokenizer: Any = None,
+) -> Starlette:
+    """Return the proxy as an ASGI app. ``app.state.router`` is its Router.
+
+    With ``feeds`` the Router knows what the engines hold by their KV events; these name token ids, so it has to make the
+    engines' own: ``render`` is their chat template, ``tokenizer`` their tokenizer.
+    """
     router = pr.Router(
         settings.replicas,
         policy=settings.policy,
         block_size=settings.block_size,
         capacity_tokens=settings.capacity_tokens,
         prompt_kind="messages",
+        render=render,
+        tokenizer=tokenizer,
         caps=pr.Caps(in_flight=settings.max_in_flight),
     )
     client = _new_client(settings)
@@ -276,7 +289,8 @@ def create_app(settings: Settings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with client, anyio.create_task_group() as tasks:
+        follows = router.follow(feeds, start=False) if feeds else nullcontext()
+        async with client, follows, anyio.create_task_group() as tasks:
             for name in settings.replicas:
                 tasks.start_soon(health.watch, name, settings.health_interval_s, settings.health_timeout_s)
             yield

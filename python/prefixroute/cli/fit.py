@@ -55,9 +55,14 @@ def read_rows(file: Path) -> list[tuple[float, float, float]]:
             missing = [name for name in COLUMNS if name not in found]
             if missing:
                 raise ConfigError(f"{file} needs the columns {', '.join(COLUMNS)}; there is no {', '.join(missing)}")
-            return [_row(row, table.line_num, file) for row in table]
+            return [_row(row, table.line_num, file) for row in table if _is_measured(row)]
         except (csv.Error, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} is no CSV file: {error}") from error
+
+
+def _is_measured(row: dict[str, str | None]) -> bool:
+    """Return whether a row of ``prefixroute replay`` was answered, by a replica that was idle; any other row is measured."""
+    return not (row.get("error") or row.get("cached_tokens") == "" or (row.get("in_flight") or "0") != "0")
 
 
 def _row(row: dict[str, str | None], line: int, file: Path) -> tuple[float, float, float]:

@@ -14,11 +14,12 @@ def tokenize(text: str) -> list[int]:
     return [int.from_bytes(data[at : at + BYTES_PER_TOKEN], "little") for at in range(0, len(data), BYTES_PER_TOKEN)]
 
 
-def render(messages: Iterable[Mapping[str, Any]]) -> str:
-    """Apply the chat template: what the engine reads before it answers.
+def render(prompt: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> str:
+    """Apply the chat template to messages, or to a request's body that has them: what the engine reads before it answers.
 
     An answer that is sent back as the next turn's ``assistant`` message continues the same text, so its blocks are hit.
     """
+    messages: Iterable[Mapping[str, Any]] = prompt["messages"] if isinstance(prompt, Mapping) else prompt
     turns = "".join(f"[{message.get('role')}]\n{_content(message.get('content'))}\n" for message in messages)
     return turns + "[assistant]\n"
 

@@ -1,0 +1,143 @@
+"""``prefixroute replay``: a workload sent to real endpoints under several policies, beside the simulator's prediction."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from prefixroute.cli import arguments, console, options
+from prefixroute.cli.table import show, show_end, show_notes
+from prefixroute.replay import Prediction, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
+from prefixroute.report.replays import difference_table, measured_table, prediction_table
+from prefixroute.sim.grid import open_source
+
+EXAMPLE = (
+    "Example: prefixroute replay day.jsonl.gz --endpoint http://10.0.0.1:8000 --endpoint http://10.0.0.2:8000 "
+    "--policy session --policy cache-aware --requests 5000"
+)
+REPLAY = "Replay"
+
+
+@options.grouped
+def command(  # noqa: PLR0917
+    workload: options.WorkloadName,
+    endpoint: Annotated[
+        list[str], typer.Option(metavar="URL", help="An OpenAI-compatible engine, without /v1. Once for each.")
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A policy or preset. The first is compared with the others."),
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, metavar="N", help="Requests to send, from the first.")] = 1_000,
+    speed: Annotated[float, typer.Option(help="How many times as fast as recorded.", rich_help_panel=REPLAY)] = 1.0,
+    parts: Annotated[
+        int,
+        typer.Option(min=1, help="Parts of the trace, each sent under every policy in turn.", rich_help_panel=REPLAY),
+    ] = 1,
+    warmup: Annotated[
+        int, typer.Option(min=0, help="Requests of each part that are sent and not counted.", rich_help_panel=REPLAY)
+    ] = 0,
+    slo_ttft: Annotated[float | None, typer.Option(help="Seconds to the first token that are good.")] = None,
+    slo_tpot: Annotated[float | None, typer.Option(help="Seconds for each further token that are good.")] = None,
+    engine_block_size: Annotated[
+        int, typer.Option(min=1, help="Tokens in a block of the engines.", rich_help_panel=REPLAY)
+    ] = 16,
+    served_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model's name at the endpoints; default: the first they list."),
+    ] = None,
+    dictate: Annotated[
+        bool,
+        typer.Option("--dictate", help="Tell the engines what to answer: fake engines only.", rich_help_panel=REPLAY),
+    ] = False,
+    no_reset: Annotated[
+        bool, typer.Option("--no-reset", help="Leave the engines' caches as they are.", rich_help_panel=REPLAY)
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for an answer.", rich_help_panel=REPLAY)] = 600.0,
+    rows: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write a row for each request.")] = None,
+    seed: options.Seed = 1,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    *,
+    hardware: options.Hardware,
+    reading: options.Reading,
+) -> None:
+    """Send a workload to real endpoints under each policy, time it, and compare it with what simulate predicts.
+
+    Prompts are made up from the workload's block hashes, so a private trace will do. The API key is read from
+    PREFIXROUTE_API_KEY. Ctrl-C ends it and shows what was measured until then.
+    """
+    for name in policy or []:
+        arguments.policies(name, workload)
+    capacity = hardware.settings.get("capacity_tokens")
+    settings = ReplaySettings(
+        endpoints=tuple(endpoint),
+        policies=tuple(policy or ["session", "cache-aware"]),
+        speed=speed,
+        parts=parts,
+        warmup=warmup,
+        block_size=engine_block_size,
+        dictate=dictate,
+        reset=not no_reset,
+        model=served_model,
+        timeout_s=timeout,
+        slo=Slo(slo_ttft, slo_tpot),
+        seed=seed,
+        api_key=os.environ.get("PREFIXROUTE_API_KEY"),
+        **({} if capacity is None else {"capacity_tokens": capacity}),
+    )
+    with console.progress(quiet=quiet) as told:
+        read, run = options.parts(workload, told)
+        source = open_source(reading.source(workload, read), seed).head(requests)
+        replayed = asyncio.run(replay(source, settings, progress=run))
+    if rows is not None:
+        with rows.open("w", newline="", encoding="utf-8") as out:
+            write_rows(replayed.rows, out)
+        console.note(f"rows: {rows}")
+    predictions = predict(source, settings, cost=hardware.cost, chunk_tokens=hardware.batching.get("chunk_tokens"))
+    if as_json:
+        print(json.dumps(to_dict(replayed, predictions), indent=2))
+    else:
+        show_replay(source.name, replayed, predictions, console.stdout())
+
+
+def to_dict(replayed: Replayed, predictions: list[Prediction]) -> dict[str, Any]:
+    """Return the JSON object; the API key is not in it."""
+    settings = asdict(replayed.settings)
+    del settings["api_key"]
+    return {
+        "schema": 1,
+        "settings": settings,
+        "interrupted": replayed.interrupted,
+        "caches_reset": replayed.reset,
+        "rows": compared(replayed, predictions),
+        "differences": [{**asdict(one), "within_noise": one.is_noise} for one in replayed.differences],
+    }
+
+
+def show_replay(name: str, replayed: Replayed, predictions: list[Prediction], out: Console) -> None:
+    """Print the tables of a replay."""
+    settings = replayed.settings
+    count = len(settings.endpoints)
+    show(measured_table(replayed, f"{name}: measured on {count} endpoint{'s' * (count > 1)}"), out)
+    if replayed.differences:
+        show(difference_table(replayed), out)
+    show(prediction_table(replayed, predictions), out)
+    notes = []
+    if replayed.interrupted:
+        notes.append("interrupted: what was measured until then.")
+    if not replayed.reset:
+        notes.append("the caches were not emptied before each part; predictions begin with empty ones.")
+    if not settings.dictate:
+        notes.append(
+            "the engines' answers are not the trace's, so no blocks of answers are hit, here and in predictions."
+        )
+    show_notes(notes, out)
+    show_end([], "prefixroute fit ROWS.csv   (the cost model fitted to what was measured; --rows writes the file)", out)
