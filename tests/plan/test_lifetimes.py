@@ -47,7 +47,7 @@ def test_under_the_minimum_there_is_no_choice() -> None:
     assert [choice.name for choice in lifetimes_by_rate(SONNET, 100, 10).choices] == ["no cache"]
 
 
-@pytest.mark.parametrize("gaps", [[], [-1.0], [float("nan")], [float("inf")], [[1.0]]])
+@pytest.mark.parametrize("gaps", [[], [-1.0], [float("nan")], [float("inf")], [[1.0]], ["x"], [1e300], None])
 def test_impossible_gaps(gaps: list[float]) -> None:
     with pytest.raises(ConfigError, match="gaps must be seconds"):
         lifetimes_by_gaps(SONNET, 20_000, gaps)

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from prefixroute.errors import ConfigError
+from prefixroute.plan.burst import MOST_TOKENS
 from prefixroute.providers.catalog import STANDARD, Model
 from prefixroute.validation import check_float, check_int
 
 NO_CACHE = "no cache"
 KEPT_ALIVE = "kept alive"
 MOST_PER_HOUR = 1e12
+MOST_GAP_S = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,12 @@ def lifetimes_by_gaps(
     Raises:
         ConfigError: no gap, or one that is negative or no number.
     """
-    gaps = np.asarray(gaps_s, dtype=float)
-    if gaps.ndim != 1 or not gaps.size or not np.isfinite(gaps).all() or gaps.min() < 0:
-        raise ConfigError(f"gaps must be seconds of 0 or more, at least one of them, got {gaps_s!r:.80}")
+    try:
+        gaps = np.asarray(gaps_s, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        gaps = np.empty(0)
+    if gaps.ndim != 1 or not gaps.size or not ((gaps >= 0) & (gaps <= MOST_GAP_S)).all():
+        raise ConfigError(f"gaps must be seconds from 0 to {MOST_GAP_S:g}, at least one of them, got {gaps_s!r:.80}")
     kept = model.mode(mode).lifetimes
     missed = {one.name: float((gaps > one.seconds).mean()) for one in kept}
     pings = {one.name: float(np.floor(gaps / one.seconds).mean()) for one in kept}
@@ -118,7 +123,7 @@ def _plan(
     model: Model, shared_tokens: int, source: str, uses: dict[str, _Use], *, mode: str | None, tier: str
 ) -> LifetimePlan:
     """Price each lifetime from the share of uses that miss it and the renewals that each use takes."""
-    check_int("shared_tokens", shared_tokens, 1)
+    check_int("shared_tokens", shared_tokens, 1, MOST_TOKENS)
     used, price = model.mode(mode), model.price(shared_tokens, tier)
     plain = price.usd(1000 * shared_tokens, "input")
     choices = [LifetimeChoice(NO_CACHE, 0.0, plain)]
