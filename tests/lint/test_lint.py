@@ -122,6 +122,17 @@ def test_reuse_that_is_possible_and_not_reported(linted: Callable[..., LintRepor
     assert "reuse-not-reached" not in names(linted(rows(2_600), model=SONNET))
 
 
+def test_the_providers_own_diagnoses_are_read(linted: Callable[..., LintReport]) -> None:
+    rows = [row(number) for number in range(40)]
+    for number in (5, 9, 12):
+        reason = {"type": "tools_changed", "cache_missed_input_tokens": 2_000}
+        rows[number]["response"] = {"content": [], "diagnostics": {"cache_miss_reason": reason}}
+    (finding,) = linted(rows, model=SONNET).findings
+    assert (finding.rule.name, finding.line) == ("miss-diagnosed", 6)
+    assert (finding.evidence["reason"], finding.evidence["count"]) == ("tools_changed", 3)
+    assert finding.usd_per_month == pytest.approx(6_000 * 2.4e-6 / 78 * 730 * 3_600)
+
+
 def test_keys_over_their_rate(linted: Callable[..., LintReport]) -> None:
     one = [row(n, prompt_cache_key="k") for n in range(60)]
     finding = next(one for one in linted(one, model=find_model("gpt-5")).findings if one.rule.name == "key-over-rate")

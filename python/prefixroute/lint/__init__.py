@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     caches.lifetime,
     caches.cache_off,
     caches.cache_too_small,
+    caches.miss_diagnosed,
     caches.reuse_not_reached,
     fleet.hash_seeds,
     fleet.routers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -79,6 +80,24 @@ def cache_too_small(case: Case) -> Iterator[Finding]:
             engines=len(sizes),
             ratio=ratio,
             ideal=ideal,
+        )
+
+
+def miss_diagnosed(case: Case) -> Iterator[Finding]:
+    """Yield each reason for which the provider says that it missed, the most frequent first."""
+    told = [(entry.diagnosis, entry.line) for entry in case.entries if entry.diagnosis is not None]
+    counts = Counter(diagnosis.reason for diagnosis, _ in told)
+    for reason, count in counts.most_common():
+        missed = sum(diagnosis.missed_tokens or 0 for diagnosis, _ in told if diagnosis.reason == reason)
+        line = next(line for diagnosis, line in told if diagnosis.reason == reason)
+        yield found(
+            "miss-diagnosed",
+            usd_per_month=case.monthly(missed * case.statistics.requests / len(case.entries)),
+            line=line,
+            reason=reason,
+            count=count,
+            responses=len(case.entries),
+            missed_tokens=missed,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from prefixroute.errors import PrefixRouteError, TraceError
 from prefixroute.plan.prompts import Prompt
+from prefixroute.providers import Diagnosis, diagnosis_of
 from prefixroute.workload import FieldMap, log_files
 from prefixroute.workload.readers.fields import Finder, seconds_of, unit_of
 from prefixroute.workload.readers.kinds import other_kind
@@ -22,6 +23,8 @@ MOST_ROWS = 20_000
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of different texts that are held; rows after that are not looked at."""
 _BODIES = ("", "request.", "body.", "request.body.")
+_RESPONSES = ("response", "response.body", "response_body", "body.response")
+"""Where rows keep the provider's response, which may say why it missed the cache."""
 _ROUTING = {
     "key": tuple(f"{body}prompt_cache_key" for body in _BODIES),
     "workspace": ("workspace", "workspace_id", "project", "project_id", "organization", "metadata.workspace"),
@@ -40,6 +43,7 @@ class Entry(NamedTuple):
     model: str | None
     key: str | None
     workspace: str | None
+    diagnosis: Diagnosis | None = None
 
 
 def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int = MOST_ROWS) -> list[Entry]:
@@ -96,6 +100,7 @@ def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:
         named["model"],
         named["key"],
         named["workspace"],
+        next((told for place in _RESPONSES if (told := diagnosis_of(finder.follow(place)))), None),
     )
 
 

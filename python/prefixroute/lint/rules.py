@@ -95,6 +95,11 @@ _TABLE = (
         "Set no breakpoints until the other findings are mended.",
     ),
     Rule(
+        "PR207", "miss-diagnosed", WARNING, "misses that the provider itself explains",
+        "{count:,} of {responses:,} responses say {reason}; about {missed_tokens:,} tokens were not read",
+        "Send that part of the request as in the one before; the provider compared the two.",
+    ),
+    Rule(
         "PR301", "hash-seeds-differ", ERROR, "engines whose block hashes differ",
         "engines have {count} different hash seeds or algorithms ({seeds}): equal prompts have unequal block hashes",
         "Set one PYTHONHASHSEED and one prefix_caching_hash_algo for all engines.",
