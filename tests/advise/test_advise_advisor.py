@@ -22,7 +22,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.policies import CacheAware
 from prefixroute.report import advice_dict, advice_text, answer
 from prefixroute.report.figures import usd
-from prefixroute.sim import EngineModel, Scenario, simulate
+from prefixroute.sim import EngineModel, Events, Scenario, simulate
 from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
 from prefixroute.workload.readers import lines
 from prefixroute.workload.readers.lines import read_lines
@@ -279,6 +279,29 @@ def test_an_empty_trace_gets_an_answer() -> None:
     advice = advise(chat(1, requests=0), ask(scenario=Scenario(replicas=2), seeds=1))
     assert advice.policy == "round-robin"
     json.loads(advice.to_json())
+
+
+def test_where_the_hits_went_adds_up_and_what_the_router_does_not_know_is_told_apart() -> None:
+    lossy = Scenario(replicas=4, observe=Events(loss=0.5), capacity_tokens=100_000)
+    advice = advise(partial(chat, requests=800), ask(scenario=lossy, seeds=1))
+    found = advice.finding("losses")
+    assert found is not None
+    shares = {name.removesuffix("_share"): value for name, value in found.evidence.items() if name.endswith("_share")}
+    assert set(shares) == {"first_sight", "volatile", "elsewhere", "unknown", "evicted"}
+    assert sum(map(float, shares.values())) == pytest.approx(advice.row.recompute_ratio)  # type: ignore[arg-type]
+    assert all(value >= 0 for value in shares.values())  # type: ignore[operator]
+    dollars = sum(
+        float(str(value)) for name, value in found.evidence.items() if name.endswith("_usd_per_million_requests")
+    )
+    assert dollars == pytest.approx(advice.row.usd_per_million_requests)
+
+
+@pytest.mark.parametrize(("size", "named"), [(16, False), (1_536, True)])
+def test_large_blocks_are_the_smallest_useful_prefix(size: int, *, named: bool) -> None:
+    advice = advise(chat(1, requests=60, block_size=size), ask(scenario=Scenario(replicas=2), seeds=1))
+    found = advice.finding("large-blocks")
+    assert (found is not None) == named
+    assert found is None or found.evidence == {"block_size": size}
 
 
 def test_what_cannot_be_varied_is_refused() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import prefixroute
 from prefixroute.advise import Advice, Question, advise
-from prefixroute.advise.choice import beats
+from prefixroute.advise.choice import JUDGED, OBJECTIVES, beats, choose
+from prefixroute.advise.sample import METRICS, Gaps
 from prefixroute.report import answer
+from prefixroute.report.answer import headline
 from prefixroute.sim import Scenario
 from prefixroute.workload import read_trace
 
@@ -42,6 +46,33 @@ def test_public_traces_get_advice(traces_dir: Path, name: str, requests: int, po
     assert advice.deployment is not None
     exec(advice.deployment.python, names)  # noqa: S102 - the line that users paste
     assert isinstance(names["router"], prefixroute.Router)
+
+    randomised(advice)
+
+
+def randomised(advice: Advice) -> None:
+    """Choose again from the table of the trace with other figures and intervals: the choice never contradicts it."""
+    rng = np.random.default_rng(7)
+    found = advice.comparison
+    for _ in range(50):
+        factors = rng.lognormal(0.0, 0.2, (len(JUDGED), len(found.rows)))
+        rows = tuple(
+            replace(
+                row, **{metric: getattr(row, metric) * factor for metric, factor in zip(JUDGED, column, strict=True)}
+            )
+            for row, column in zip(found.rows, factors.T, strict=True)
+        )
+        ends = found.gaps.ends.copy()
+        for metric in JUDGED:
+            values = np.array([getattr(row, metric) for row in rows])
+            half = rng.uniform(0, 0.3) * values.min()
+            apart = values[:, None] - values[None, :]
+            ends[METRICS.index(metric)] = np.stack([apart, apart - half, apart + half], axis=2)
+        table = replace(found, rows=rows, gaps=Gaps(found.gaps.policies, ends))
+        choice = choose(table, objective=str(rng.choice(list(OBJECTIVES))), among=[row.policy for row in rows])
+        again = replace(advice, policy=choice.policy, choice=choice, comparison=table.against(choice.policy))
+        assert_not_contradicted(again)
+        assert headline(replace(again, need=None)).removeprefix("keep ").startswith(choice.policy.partition(":")[0])
 
 
 def assert_not_contradicted(advice: Advice) -> None:

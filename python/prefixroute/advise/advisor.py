@@ -19,11 +19,11 @@ from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import OTHERS, Question
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
-from prefixroute.sim import Row, Scenario
+from prefixroute.sim import Cell, Grid, Perfect, Row, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import assumed
+from prefixroute.sim.sweep import OUTCOME, assumed
 from prefixroute.workload import Workload, measure
 
 SIZINGS = 14
@@ -232,7 +232,8 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: _How) -> 
     yield from findings.volatile(facts.workload, facts.profile, facts.masked_profile)
     yield from findings.measured(compared.row(chosen), study.chosen)
     yield from findings.behind(compared, chosen)
-    yield from findings.losses(compared, chosen)
+    volatile = 0.0 if facts.masked_profile is None else max(0.0, facts.profile.floor - facts.masked_profile.floor)
+    yield from findings.losses(compared, chosen, unknown=_unknown(facts, study, how), volatile=volatile)
     yield from findings.rejected(compared, choice, how.asked.in_use)
     yield from findings.weighed(compared, choice)
     yield from findings.keys(facts.profile, policy, inferred=facts.inferred)
@@ -244,6 +245,17 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: _How) -> 
     yield from findings.elsewhere(compared, choice, study.own)
     if need is not None:
         yield Finding("fleet-size", "warning" if need.then.is_overloaded else "note", _sized(need))
+
+
+def _unknown(facts: Facts, study: Study, how: _How) -> float:
+    """Return the share of prompt tokens that the advised policy recomputes less where the router sees every cache."""
+    scenario = study.chosen
+    if scenario.replicas == 1 or isinstance(scenario.observation, Perfect) or how.time_is_up():
+        return 0.0
+    grid = Grid(facts.source, seeds_of(how.asked.seeds), how.cost, how.jobs, how.work.part(how.asked.runs))
+    runs = grid.run({0: Cell(replace(scenario, observe=Perfect()), OUTCOME)}).runs[0]
+    own = study.comparison.row(study.choice.policy)
+    return max(0.0, own.recompute_ratio - Row.over(runs).recompute_ratio)
 
 
 def _sized(need: FleetNeed) -> Evidence:
@@ -418,7 +430,7 @@ def _length(facts: Facts, asked: Question) -> float:
     policies = (4 + len(asked.further)) if several else 1
     clocked = facts.profile.span_s > 0
     return (
-        2 * policies * asked.runs
+        (2 * policies + 1) * asked.runs
         + policies * asked.runs * asked.variants
         + SIZINGS * asked.runs * _share_sized(facts) * (clocked and several)
         + (1 + BACKTESTS) * bool(facts.profile.reported)

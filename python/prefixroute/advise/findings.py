@@ -111,14 +111,36 @@ def measured(row: Row, scenario: Scenario) -> Iterator[Finding]:
         yield Finding("skew", "warning", {"prefill_skew": uneven, "skew": row.skew})
 
 
-def losses(comparison: Comparison, chosen: str) -> Iterator[Finding]:
-    """Yield where the hits of the advised policy went, in shares, tokens and dollars."""
+def losses(comparison: Comparison, chosen: str, *, unknown: float = 0.0, volatile: float = 0.0) -> Iterator[Finding]:
+    """Yield where the hits of the advised policy went, in shares, tokens and dollars per million requests.
+
+    Args:
+        comparison: the policies that were run.
+        chosen: the one advised.
+        unknown: share of prompt tokens that it recomputes only because the router does not know what caches hold.
+        volatile: share of prompt tokens that is new only because it lies behind a head that changes.
+    """
     row = comparison.row(chosen)
     split = Losses.of(row)
-    if split is not None and row.recompute_ratio:
-        each = split.to_dict(row)
-        flat = {f"{name}_{unit}": value for name, figures in each.items() for unit, value in figures.items()}
-        yield Finding("losses", "note", {"policy": chosen, **flat})
+    if split is None or not row.recompute_ratio:
+        return
+    unknown, volatile = min(unknown, split.elsewhere), min(volatile, split.first_sight)
+    shares = {
+        "first_sight": split.first_sight - volatile,
+        "volatile": volatile,
+        "elsewhere": split.elsewhere - unknown,
+        "unknown": unknown,
+        "evicted": split.evicted,
+    }
+    usd = row.usd_per_million_requests / row.recompute_ratio
+    evidence: dict[str, float | int | str | bool | None] = {"policy": chosen}
+    for name, share in shares.items():
+        evidence |= {
+            f"{name}_share": share,
+            f"{name}_tokens": round(share * row.prompt_tokens),
+            f"{name}_usd_per_million_requests": share * usd,
+        }
+    yield Finding("losses", "note", evidence)
 
 
 def other_match(profile: Profile) -> CacheAware | None:

@@ -127,10 +127,17 @@ def _behind(found: Evidence) -> str:
 
 
 def _losses(found: Evidence) -> str:
-    parts = (("first_sight", "new to every replica"), ("elsewhere", "held by another replica"), ("evicted", "evicted"))
+    parts = (
+        ("first_sight", "new to every replica"),
+        ("volatile", "new only because a head changes"),
+        ("elsewhere", "held by another replica"),
+        ("unknown", "held where the router did not know"),
+        ("evicted", "held and evicted"),
+    )
     said = ", ".join(
         f"{percent(found[f'{name}_share'])} {words} (${usd(found[f'{name}_usd_per_million_requests'])})"
         for name, words in parts
+        if found[f"{name}_tokens"] or name in {"first_sight", "elsewhere", "evicted"}
     )
     return f"Prompt tokens that {found['policy']} computes, and dollars per million requests: {said}."
 
