@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import chat_rows, read, write
 
 from prefixroute.errors import ConfigError
-from prefixroute.workload import FieldMap, Options, read_trace
+from prefixroute.workload import FieldMap, Options, measure, read_trace
 
 FIELDS = """
 time_unit = "ms"
@@ -106,3 +107,25 @@ def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> No
         told = [note for note in notes if "where the field map says" in note]
         assert [note.rpartition(": ")[2] for note in told] == list(said)
         assert all(note.startswith("none of the first 5 requests has duration") for note in told)
+
+
+def test_a_field_map_says_what_the_engine_does_not_render(tmp_path: Path) -> None:
+    def floor_of(layout: dict[str, Any]) -> float:
+        text = "the rules are these. " * 60
+        rows = [
+            {
+                "time": at,
+                "messages": [
+                    {"role": "system", "content": text, "mood": at},
+                    {"role": "user", "content": text, "id": "x"},
+                ],
+            }
+            for at in range(8)
+        ]
+        options = Options(fields=FieldMap.from_table(layout))
+        return measure(read_trace(write(tmp_path / "log.jsonl", rows), options)).floor
+
+    assert floor_of({}) > 0.5
+    assert floor_of({"dropped": ["mood", "id"]}) < 0.2
+    with pytest.raises(ConfigError, match="dropped must be a list of names of fields, got 'mood'"):
+        floor_of({"dropped": "mood"})

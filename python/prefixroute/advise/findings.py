@@ -67,13 +67,15 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
 
 
 def volatile(workload: Workload, profile: Profile, masked: Profile | None) -> Iterator[Finding]:
-    """Yield what a date or an id near the start of the prompts costs, where the trace has their text."""
+    """Yield what a text that changes near the start of the prompts costs, where the trace knows of one."""
     head = workload.volatile
     if head is None or masked is None or profile.floor - masked.floor < NOTABLE:
         return
     evidence: Evidence = {
         "what": head.kind,
         "tokens": head.tokens,
+        "length": head.length,
+        "gain": head.gain,
         "share": head.share,
         "floor": profile.floor,
         "floor_if_fixed": masked.floor,

@@ -43,8 +43,9 @@ def _broken_prefix(found: Evidence) -> str:
 def _volatile_head(found: Evidence) -> str:
     article = "an" if found["what"][0] in "aeiou" else "a"
     return (
-        f"{100 * found['share']:.0f} % of the prompts have {article} {found['what']} that changes, about {found['tokens']:,} tokens "
-        "after their start. Nothing behind it is shared. With a constant in its place the floor falls from "
+        f"{100 * found['share']:.0f} % of the prompts have {article} {found['what']} of about {found['length']} tokens that changes, about "
+        f"{found['tokens']:,} tokens after their start. Nothing behind it is shared, though about {found['gain']:,} tokens behind it "
+        "are those of the nearest earlier prompt. With a constant in its place the floor falls from "
         f"{percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed: move it to the end. Routing cannot correct this."
     )
 

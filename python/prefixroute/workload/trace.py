@@ -41,7 +41,8 @@ def read_trace(
 ) -> Workload:
     """Open a trace as a workload. Its format is recognised by its first row, gzip and zstd by their first bytes.
 
-    Reading streams: memory does not grow with the file. A trace of up to 64 MiB is first read through to its end
+    Reading streams: memory does not grow with the file, but for the first 2 million blocks of text of a log that reports prompt
+    tokens, whose places are remembered at 130 bytes each. A trace of up to 64 MiB is first read through to its end
     (``check``), so that a bad line is reported here and nothing is half-read; its requests are then kept as arrays
     (:func:`~prefixroute.workload.keep`) and the file is not parsed again. A larger one is read each time it is asked for, and
     its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.

@@ -31,7 +31,16 @@ _FIGURES: dict[str, tuple[Any, float, float]] = {
 _MOST_LAYOUTS = 64
 """Sets of keys of rows that are remembered."""
 _MOST_NAMES, _MOST_DIGITS = 64, 9
-_SETTINGS = {"block_size", "bytes_per_token", "time_unit", "duration_unit", "reorder_s", "cached_apart", "fields"}
+_SETTINGS = {
+    "block_size",
+    "bytes_per_token",
+    "time_unit",
+    "duration_unit",
+    "reorder_s",
+    "cached_apart",
+    "dropped",
+    "fields",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class FieldMap:
         reorder_s: how far rows may be out of order, or None for 10 minutes.
         cached_apart: whether ``prompt_tokens`` leave out those read from a cache or written to one; told by the names of
             Anthropic's API if None.
+        dropped: fields of messages, parts and tools that the engine does not render, in place of
+            :data:`prefixroute.messages.DROPPED`; None = what the options say.
     """
 
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATHS)
@@ -58,6 +69,7 @@ class FieldMap:
     duration_unit: str | None = None
     reorder_s: float | None = None
     cached_apart: bool | None = None
+    dropped: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> FieldMap:
@@ -105,7 +117,14 @@ class FieldMap:
             table.get("duration_unit"),
             table.get("reorder_s"),
             table.get("cached_apart"),
+            _names(where, table["dropped"]) if "dropped" in table else None,
         )
+
+
+def _names(where: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise FieldMapError(f"{where}: dropped must be a list of names of fields, got {shown(value)}")
+    return tuple(value)
 
 
 def _paths(where: str, name: str, value: object) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from prefixroute.errors import TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.messages import CanonicalForm
 from prefixroute.types import EMPTY_ATTRS, Namespace
 from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.chains import OUTSIDE, Chains
@@ -87,7 +88,7 @@ class RequestReader:
         """Begin a pass."""
         self.finder = Finder(layout.paths)
         self._layout, self._settled, self._reading = layout, settled, reading
-        self._form = options.canonical
+        self._form = options.canonical if layout.dropped is None else CanonicalForm(frozenset(layout.dropped))
         self._named = [name for name, _ in options.where if name not in _OWN]
         self._namespaces: dict[tuple[str | None, str | None], Namespace | None] = {(None, None): None}
         self._chains = Chains()
