@@ -46,7 +46,9 @@ def test_each_reason_by_hand() -> None:
     assert undecided == HitLosses(prompt=32, undecided=32)
     warm = meter.add(request(7, 7, masked=(7,)), 0, 32, "c")  # cached before the log begins
     assert warm == HitLosses(prompt=32, hit=32)
-    total = first + elsewhere + evicted + volatile + undecided + warm
+    total = first
+    for other in (elsewhere, evicted, volatile, undecided, warm):
+        total = total.plus(other)
     assert (total.prompt, total.recomputed) == (272, 224)
     assert total.share("volatile") == pytest.approx(32 / 272)
 

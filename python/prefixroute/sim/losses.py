@@ -33,5 +33,5 @@ def hit_losses(workload: Workload, run: Run) -> HitLosses:
         seen = min(known[-1].last, len(request.prompt)) * workload.block_size if known else 0
         if number in served:
             replica, hit = served[number]
-            losses += meter.add(request, min(seen, request.prompt_tokens), hit, replica)
+            losses = losses.plus(meter.add(request, min(seen, request.prompt_tokens), hit, replica))
     return losses

@@ -12,14 +12,14 @@ Each recomputed token has one reason, the first that applies:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from operator import add
+from typing import NamedTuple
 
 from prefixroute.workload.request import Request
 from prefixroute.workload.tree import PrefixTree
 
 
-@dataclass(frozen=True, slots=True)
-class HitLosses:
+class HitLosses(NamedTuple):
     """Prompt tokens of some requests, by what became of them. All but ``prompt`` add up to it.
 
     Attributes:
@@ -51,13 +51,11 @@ class HitLosses:
 
     def to_dict(self) -> dict[str, int]:
         """Return every figure under its name."""
-        return asdict(self)
+        return self._asdict()
 
-    def __add__(self, other: HitLosses) -> HitLosses:
-        """Return the figures of both."""
-        return HitLosses(
-            *(mine + others for mine, others in zip(asdict(self).values(), asdict(other).values(), strict=True))
-        )
+    def plus(self, other: HitLosses) -> HitLosses:
+        """Return the figures of both together."""
+        return HitLosses(*map(add, self, other))
 
 
 class LossMeter:

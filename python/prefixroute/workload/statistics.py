@@ -132,9 +132,9 @@ class TraceStatistics:
         reported, replica = request.reported_hit_tokens, request.attrs.get(REPLICA)
         lost = self._meter.add(request, hit, hit if reported is None else reported, replica)
         if reported is None:
-            self._unlimited += lost
+            self._unlimited = self._unlimited.plus(lost)
         else:
-            self._reported += lost
+            self._reported = self._reported.plus(lost)
             self.reported_requests += 1
             self.reported_prompt_tokens += request.prompt_tokens
             self.reported_hit_tokens += reported
