@@ -1,4 +1,4 @@
-"""Where the hits went: recomputed tokens by reason, of logs that report cached tokens and of simulated policies."""
+"""Where the hits went: recomputed tokens by reason, of logs that report cached tokens and of caches without a limit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from logs import read, write
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.sim import Scenario, simulate
-from prefixroute.sim.losses import hit_losses
-from prefixroute.workload import HitLosses, LossMeter, Request, Workload, chat, convert, measure, read_trace
+from prefixroute.workload import HitLosses, LossMeter, Request, Workload, convert, measure, read_trace
 from prefixroute.workload.request import Masked
 
 BLOCK = 16
@@ -67,23 +65,6 @@ def test_reasons_add_up_to_the_prompt_and_none_is_negative(history: list[tuple[l
         prompt = figures.pop("prompt")
         assert sum(figures.values()) == prompt
         assert min(figures.values()) >= 0
-
-
-@pytest.mark.parametrize("policy", ["round-robin", "session", "cache-aware"])
-def test_reasons_of_a_simulated_policy_add_up_to_what_it_recomputes(policy: str) -> None:
-    workload = chat(1, requests=600)
-    large, small = (
-        simulate(workload, Scenario(policy=policy, replicas=4, capacity_tokens=capacity)) for capacity in (None, 40_000)
-    )
-    for run in (large, small):
-        losses = hit_losses(workload, run)
-        assert losses.prompt == run.outcome.prompt_tokens
-        assert losses.recomputed == run.outcome.recomputed_tokens
-        assert losses.undecided == losses.volatile == 0
-    unlimited = hit_losses(workload, large)
-    assert unlimited.evicted <= 0.01 * unlimited.prompt  # the last token of a prompt is always computed
-    assert hit_losses(workload, small).evicted > unlimited.evicted
-    assert (unlimited.elsewhere > 0.15 * unlimited.prompt) == (policy == "round-robin")
 
 
 def log(folder: Path, *, replicas: bool, dated: bool = False) -> Workload:
