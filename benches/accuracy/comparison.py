@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+EXACT = 5e-5
+"""Relative difference that is none."""
 RECORDED = Path(__file__).with_name("recorded.json")
 
 
@@ -35,7 +37,7 @@ class Comparison:
         """How far ours is from theirs: in points of a share, by count, else relative."""
         if self.unit == "%":
             return f"{self.ours - self.independent:+.3f} pp"
-        if self.ours == self.independent:
+        if abs(self.ours - self.independent) <= EXACT * abs(self.independent):
             return "0"
         if not self.independent:
             return f"{self.ours:+g}"

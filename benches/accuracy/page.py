@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -12,20 +13,23 @@ from accuracy.comparison import recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 STUDIES = {
-    "hits": "Cache hits of each request: vLLM's own `KVCacheManager` (CPU, no weights) serves the same requests in the same order.",
-    "queues": "Queues: requests of equal length at one replica wait as Lindley's recursion says.",
-    "mocker": "Time: Dynamo's mock engine replays the same trace with the same linear cost of a step. Output grows, the engine preempts.",
-    "routers": "Routers: presets beside the implementation that they reproduce.",
-    "published": "A published run: llm-d's benchmark of 37 % cache capacity, 4 pods, as far as its configuration is public.",
+    "hits": "Cached tokens of each request. vLLM's own `KVCacheManager`, on a CPU and without weights, serves the same requests in the same "
+    "order on the same replicas, with the same memory.",
+    "mocker": "Seconds. Dynamo's mock engine replays the same requests with the same linear cost of a step: round robin over 8 replicas, and "
+    "outputs of 2,000 tokens at one replica of 60,000, whose keys and values grow until the memory is full.",
+    "published": "A public run: llm-d's benchmark of 37 % cache capacity, 4 pods. Not published, and assumed here: 4 x H100 a pod, arrivals at "
+    "random within a stage, stages that drain. Its TTFT has the time of gateway and tokenizer, about 0.2 s, which ours leaves out.",
+    "queues": "Waiting. Requests of equal length at one replica wait as Lindley's recursion says.",
+    "routers": "Presets beside the routers that they reproduce: Dynamo's KV router over its mock engines, with the same cost of a step.",
 }
 """Modules of this package beside the step times, and what each compares."""
 HEAD = """# Accuracy
 
 How near the simulator and its costs are to implementations that nobody here wrote. All of it runs on a CPU, from packages on PyPI.
-`make accuracy` compares everything again and writes this page; `make accuracy STUDY=step_times` one part of it. Tests hold what is
-recorded here.
+`make accuracy` compares everything again in a few minutes and writes this page; `make accuracy STUDY=step_times` one part of it. It needs the
+public traces (`PREFIXROUTE_TRACES`) and downloads vLLM's wheel once (336 MB, into the user's cache folder). Tests hold what is recorded here.
 
-Most comparisons are exact or within the noise of a run. The others are not hidden: where a figure is off, the difference says so.
+Where a figure of ours is off, the tables say by how much.
 """
 STEPS = """
 ## Step times
@@ -61,7 +65,7 @@ def _comparisons() -> str:
     parts = []
     for study, found in groupby(recorded(), key=lambda one: one.study):
         rows = list(found)
-        parts.append(f"\n## {study.capitalize()}\n\n{STUDIES[study]}\n\n`{rows[0].command}`\n\n")
+        parts.append(f"\n## {study.capitalize()}\n\n{fill(STUDIES[study], 120)}\n\n`{rows[0].command}`\n\n")
         parts.append("| quantity | independent | ours | difference | source |\n|---|---|---|---|---|\n")
         parts += [
             f"| {row.quantity} | {_figure(row.independent)} {row.unit} | {_figure(row.ours)} {row.unit} | {row.difference} | {row.source} |\n"
