@@ -53,8 +53,8 @@ DROPPED: Final = frozenset(
         "phase",
     }
 )
-"""Fields of messages, parts, calls and tools that engines do not render. Fields inside of a call's arguments or a tool's
-schema are content and are kept."""
+"""Fields of messages, parts, calls and tools that engines do not render. Fields inside of a call's arguments or a
+tool's schema are content and are kept."""
 
 _TEXT = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
 _MEDIA = {

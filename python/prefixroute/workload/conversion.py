@@ -30,7 +30,8 @@ WINDOW = 8192
 _BATCH = 512
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MODEL_NAME = re.compile(r"(?!sk-|.*//)\w[\w.:/+-]{0,95}", re.ASCII)
-"""What a model's name looks like. A field that holds anything else, such as an address, a path, a key or a sentence, is hashed."""
+"""What a model's name looks like. A field that holds anything else, such as an address, a path, a key or a sentence,
+is hashed."""
 _GZIP_LEVEL = 1  # most of a line is the hashes, which no level makes smaller
 
 
@@ -55,9 +56,9 @@ def convert(
     """Write ``workload`` to ``path`` as a private trace, gzip if the name ends in ``.gz``. Reads it once, streaming.
 
     Same workload and key, same bytes. Traces written with one key can be told to share prefixes; with different keys,
-    and without the key, nothing can be learned from the hashes. Lengths, times and model names are plain; a "model" that
-    is no name (it has spaces or an ``@``, or is long) is hashed like a session. A file that cannot be written whole is
-    not left behind.
+    and without the key, nothing can be learned from the hashes. Lengths, times and model names are plain; a "model"
+    that is no name (it has spaces or an ``@``, or is long) is hashed like a session. A file that cannot be written
+    whole is not left behind.
 
     Args:
         workload: what to write.
@@ -195,7 +196,8 @@ def _written_whole(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside ``path`` and move it there when all is written.
 
     A link stays, and what it leads to is replaced. A device or a pipe is written to: a file must not take its place.
-    The file beside it has a name that nobody else has: any other, as ``path`` with an ending, may be a file of the user's.
+    The file beside it has a name that nobody else has: any other, as ``path`` with an ending, may be a file of the
+    user's.
     """
     if path.exists() and not path.is_file():
         with _packing(path, path) as stream:

@@ -77,8 +77,8 @@ class LossMeter:
         Args:
             request: the next one.
             seen: leading tokens of its prompt that some request before had.
-            hit: tokens that were found in the cache of the replica that served it. More than were seen is possible in a log
-                that begins while caches are full.
+            hit: tokens that were found in the cache of the replica that served it. More than were seen is possible in
+                a log that begins while caches are full.
             replica: which one that was; None is not known.
         """
         self._number += 1

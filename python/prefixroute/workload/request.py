@@ -28,13 +28,15 @@ class Entry(NamedTuple):
 def cached_tokens(prompt_tokens: int, output_tokens: int) -> int:
     """Return the tokens whose keys and values a finished request leaves: all but the last one sampled.
 
-    An engine computes a token's keys and values in the step after the one that samples it, and there is none after the last.
+    An engine computes a token's keys and values in the step after the one that samples it, and there is none after
+    the last.
     """
     return prompt_tokens + max(output_tokens - 1, 0)
 
 
 REPLICA: Final = "replica"
-"""The attribute of a request that names the replica that served it, where a log says so. For statistics: no policy reads it."""
+"""The attribute of a request that names the replica that served it, where a log says so. For statistics: no policy
+reads it."""
 
 
 class Masked(NamedTuple):
@@ -47,7 +49,8 @@ class Masked(NamedTuple):
 class Request(NamedTuple):
     """One request: when it arrives, what its prompt shares with others, and what is cached once it is served.
 
-    ``context`` always begins with ``prompt``, and has the full blocks of its first :func:`cached_tokens`. Where a trace does not say what the answer was, the two are the same
+    ``context`` always begins with ``prompt``, and has the full blocks of its first :func:`cached_tokens`. Where a
+    trace does not say what the answer was, the two are the same
     object: the answer is then not reused (its tokens still count for decoding).
 
     Attributes:

@@ -41,16 +41,17 @@ def read_trace(
 ) -> Workload:
     """Open a trace as a workload. Its format is recognised by its first row, gzip and zstd by their first bytes.
 
-    Reading streams: memory does not grow with the file, but for the first 2 million blocks of text of a log that reports prompt
-    tokens, whose places are remembered at 130 bytes each. A trace of up to 64 MiB is first read through to its end
-    (``check``), so that a bad line is reported here and nothing is half-read; its requests are then kept as arrays
-    (:func:`~prefixroute.workload.keep`) and the file is not parsed again. A larger one is read each time it is asked for, and
-    its bad line is reported by :meth:`Workload.requests`, at the line: whoever consumes the stream discards what came before.
+    Reading streams: memory does not grow with the file, but for the first 2 million blocks of text of a log that
+    reports prompt tokens, whose places are remembered at 130 bytes each. A trace of up to 64 MiB is first read
+    through to its end (``check``), so that a bad line is reported here and nothing is half-read; its requests are
+    then kept as arrays (:func:`~prefixroute.workload.keep`) and the file is not parsed again. A larger one is read
+    each time it is asked for, and its bad line is reported by :meth:`Workload.requests`, at the line: whoever
+    consumes the stream discards what came before.
 
     Args:
-        path: the file, or several that follow one another in time (a log that was rotated), all of the format of the first.
-            A pattern (``logs/*.jsonl.gz``) names those that match, in order of their names; ``-`` is standard input. What
-            can be read once only is copied to a temporary file.
+        path: the file, or several that follow one another in time (a log that was rotated), all of the format of the
+            first. A pattern (``logs/*.jsonl.gz``) names those that match, in order of their names; ``-`` is standard
+            input. What can be read once only is copied to a temporary file.
         options: what the file does not say of itself.
         check: read through first; decided by size unless given, and always so where bad lines are skipped.
         progress: told the share of the bytes read each time that the file is read.

@@ -69,7 +69,8 @@ class Workload:
         request_count: how many requests there are, or None where nobody has counted.
         assumptions: the figures the workload rests on.
         notes: what a reader had to infer or change (sessions inferred, rows put in order).
-        head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens only.
+        head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens
+            only.
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
         is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.

@@ -1,8 +1,8 @@
 """Text cut into blocks: by bytes alone, or so that each prompt has the tokens that the log says it had.
 
-Blocks of text are named by a chain of hashes over bytes. Equal prefixes must be cut at equal places, whatever the number of
-tokens of the prompts they are in. :class:`Ruler` therefore remembers where it has cut: what a prompt shares with earlier
-ones is cut as it was there, and the rest of its reported tokens is spread over the rest of its bytes.
+Blocks of text are named by a chain of hashes over bytes. Equal prefixes must be cut at equal places, whatever the
+number of tokens of the prompts they are in. :class:`Ruler` therefore remembers where it has cut: what a prompt shares
+with earlier ones is cut as it was there, and the rest of its reported tokens is spread over the rest of its bytes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from prefixroute.types import Namespace
 from prefixroute.workload.request import cached_tokens
 
 MOST_CUTS: Final = 2_000_000
-"""Places that a ruler remembers, some 130 bytes each. What is new in later texts is cut as if nobody had had it before."""
+"""Places that a ruler remembers, some 130 bytes each. What is new in later texts is cut as if nobody had had it
+before."""
 
 _MOST_RECENT = 2_048
 """Texts whose cuts are remembered as lists, so that a next turn need not follow them one by one."""
 _WINDOW = 32
-"""Names in which a text that is known has a cut: 512 bytes for blocks of 16 tokens, four times what these have at most."""
+"""Names in which a text that is known has a cut: 512 bytes for blocks of 16 tokens, four times what these have at
+most."""
 _NEAR = 16
 _ALIKE = 1.25
-"""How far the reported tokens of an answer may be from those of its text. Beyond that they have reasoning that is not repeated."""
+"""How far the reported tokens of an answer may be from those of its text. Beyond that they have reasoning that is not
+repeated."""
 
 
 class Cut(NamedTuple):
@@ -86,9 +89,9 @@ class EvenCutter:
 class Ruler:
     """Cuts each prompt into the blocks of its reported tokens, where equal prefixes are cut alike.
 
-    Order matters: the first text with a prefix settles how it is cut. A pass over a log has a ruler of its own. A cut is known
-    by the hash of the text up to it, and remembers the cut before it: texts that part between two cuts may each have put one
-    there, and a text that goes on has the cuts of that which it goes on with.
+    Order matters: the first text with a prefix settles how it is cut. A pass over a log has a ruler of its own. A cut
+    is known by the hash of the text up to it, and remembers the cut before it: texts that part between two cuts may
+    each have put one there, and a text that goes on has the cuts of that which it goes on with.
     """
 
     def __init__(self, block_size: int, bytes_per_token: float) -> None:

@@ -51,13 +51,13 @@ class FieldMap:
         paths: for each field the paths that are tried, in order.
         block_size: tokens a block, or None for 16.
         bytes_per_token: of text; measured from reported prompt tokens, else 4, unless given.
-        time_unit: ``s``, ``ms``, ``us`` or ``ns``; told by the field's name (``ended_ms``, ``endMs``) unless given, else
-            guessed from the size of the number.
-        duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival; told by the field's name
-            unless given, else seconds.
+        time_unit: ``s``, ``ms``, ``us`` or ``ns``; told by the field's name (``ended_ms``, ``endMs``) unless given,
+            else guessed from the size of the number.
+        duration_unit: unit of ``duration``, which is taken from ``end_time`` to get the arrival; told by the field's
+            name unless given, else seconds.
         reorder_s: how far rows may be out of order, or None for 10 minutes.
-        cached_apart: whether ``prompt_tokens`` leave out those read from a cache or written to one; told by the names of
-            Anthropic's API if None.
+        cached_apart: whether ``prompt_tokens`` leave out those read from a cache or written to one; told by the names
+            of Anthropic's API if None.
         dropped: fields of messages, parts and tools that the engine does not render, in place of
             :data:`prefixroute.messages.DROPPED`; None = what the options say.
     """

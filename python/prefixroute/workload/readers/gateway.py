@@ -1,8 +1,8 @@
 """Logs of a gateway, an engine or an exporter, one request a line: messages of any API, a prompt's text, or its token ids.
 
-Where each field is says a :class:`FieldMap`; the usual layouts need none. Text is cut into blocks of bytes that stand for
-``block_size`` tokens: as many as the log's own ``prompt_tokens`` tell, prompt by prompt, or 4 bytes a token. Prompts of
-different models or cache salts share nothing.
+Where each field is says a :class:`FieldMap`; the usual layouts need none. Text is cut into blocks of bytes that stand
+for ``block_size`` tokens: as many as the log's own ``prompt_tokens`` tell, prompt by prompt, or 4 bytes a token.
+Prompts of different models or cache salts share nothing.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
     "response_id": (*_in(_ANSWERS[1:], "id"), "response_id"),
     "previous_response": _in(_BODIES, "previous_response_id"),
 }
-"""Paths that are tried for each field in every row; the first that leads to anything but null, an empty text, an empty list
-or an empty object wins."""
+"""Paths that are tried for each field in every row; the first that leads to anything but null, an empty text, an
+empty list or an empty object wins."""
 
 COUNTED_APART = frozenset(
     {
@@ -119,4 +119,5 @@ COUNTED_APART = frozenset(
         ("input", "cache_read_input_tokens"),
     }
 )
-"""Names of prompt tokens and of cached tokens that are counted beside each other: Anthropic's usage, Langfuse's details."""
+"""Names of prompt tokens and of cached tokens that are counted beside each other: Anthropic's usage, Langfuse's
+details."""

@@ -71,8 +71,8 @@ _REPLACEMENT = "\ufffd"
 def json_of(text: str) -> Any:
     """Return what a text of JSON holds, with U+FFFD in place of each surrogate that is no half of a pair.
 
-    Such a half is what is left of a character where a text was cut. JSON has it, UTF-8 has not: nothing that is read could
-    be encoded, printed or hashed with it. All JSON of a trace comes through here.
+    Such a half is what is left of a character where a text was cut. JSON has it, UTF-8 has not: nothing that is read
+    could be encoded, printed or hashed with it. All JSON of a trace comes through here.
 
     Raises:
         ValueError: it is not JSON, or is nested too deep.

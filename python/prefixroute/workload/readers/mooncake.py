@@ -4,9 +4,9 @@ Ids name blocks of 512 tokens together with everything before them. The last blo
 full blocks only, so a partial last id is dropped. What the answers were is not in the file: a request's context is its
 prompt.
 
-Files that later tools write in this shape are read too: with ``session_id``; with ``delay`` (ms after the row before in the
-session) in place of a time; with ``message_mode: delta``, where a row has the tokens and ids that are new in its session;
-with rows that have no ids; and with ids that name blocks alone.
+Files that later tools write in this shape are read too: with ``session_id``; with ``delay`` (ms after the row before
+in the session) in place of a time; with ``message_mode: delta``, where a row has the tokens and ids that are new in
+its session; with rows that have no ids; and with ids that name blocks alone.
 """
 
 from __future__ import annotations

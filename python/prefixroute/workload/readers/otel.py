@@ -1,7 +1,8 @@
 """Spans of OpenTelemetry's conventions for generative AI (``gen_ai.*``), and of those before and beside them.
 
-A span becomes a row as a gateway writes it. Its are an object, or a list of keys and typed values. Messages are in ``gen_ai.input.messages``, in events, or
-numbered (``gen_ai.prompt.0.content``, ``llm.input_messages.0.message.content``).
+A span becomes a row as a gateway writes it. Its are an object, or a list of keys and typed values. Messages are in
+``gen_ai.input.messages``, in events, or numbered (``gen_ai.prompt.0.content``,
+``llm.input_messages.0.message.content``).
 """
 
 from __future__ import annotations

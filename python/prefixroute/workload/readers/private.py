@@ -3,17 +3,18 @@
 The first line is a header: ``{"prefixroute_trace": 1, "block_size": 16, "window": 8192, ...}``. Each further line is a
 request::
 
-    {"t": 12.25, "in": 8800, "out": 400, "back": 31, "keep": 537, "blocks": "<base64>", "session": "5f...", "cached": 8592}
+    {"t": 12.25, "in": 8800, "out": 400, "back": 31, "keep": 537, "blocks": "<base64>", "session": "5f...", "cached":
+    8592}
 
-``t`` is seconds from the start, ``in`` and ``out`` are tokens. The request's chain of block hashes (prompt and answer)
-is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit numbers, little
-endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given. ``session`` and
-``tenant`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain, ``cached`` is what the engine
-reported; all five may be missing.
+``t`` is seconds from the start, ``in`` and ``out`` are tokens. The request's chain of block hashes (prompt and
+answer) is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit
+numbers, little endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given.
+``session`` and ``tenant`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain,
+``cached`` is what the engine reported; all five may be missing.
 
-Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain`` and
-``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above, in terms of
-the masked chains of earlier lines. The masked chain of a line without it is the line's own chain.
+Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain``
+and ``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above,
+in terms of the masked chains of earlier lines. The masked chain of a line without it is the line's own chain.
 """
 
 from __future__ import annotations

@@ -47,13 +47,14 @@ class Options:
         sessions_per_hour: starts of recorded sessions, whose own start times are not in the file.
         share_system: sessions of the agent trace with equal models and equal lengths of tools and of system prompt
             share these (an assumption).
-        skip_bad: leave out lines that cannot be read, up to so many, count them and name the first. The file is then read
-            through when it is opened, whatever its size.
+        skip_bad: leave out lines that cannot be read, up to so many, count them and name the first. The file is then
+            read through when it is opened, whatever its size.
         line_bytes: bytes of the longest line, or of the longest element of a JSON document.
-        since: requests that arrived before this time are left out, on the clock of the file: seconds since 1970, or its own.
+        since: requests that arrived before this time are left out, on the clock of the file: seconds since 1970, or
+            its own.
         until: requests that arrived at this time or later are left out.
-        where: pairs of a name and a text: requests in which they differ are left out. The names are ``model``, ``tenant``,
-            ``session``, those of :attr:`Request.attrs`, and of a gateway log any path into its rows.
+        where: pairs of a name and a text: requests in which they differ are left out. The names are ``model``,
+            ``tenant``, ``session``, those of :attr:`Request.attrs`, and of a gateway log any path into its rows.
         canonical: the form that messages are matched in, as a Router's ``render=``.
     """
 

@@ -30,7 +30,8 @@ from prefixroute.workload.request import REPLICA, Masked, Request
 
 LEAST_RATE: Final = 1.5
 MOST_RATE: Final = 8.0
-"""Bytes a token of text that any tokenizer has in the mean of a prompt. A log that says otherwise counts something else."""
+"""Bytes a token of text that any tokenizer has in the mean of a prompt. A log that says otherwise counts something
+else."""
 APART: Final = 2.5
 """How many times the rate of its log a prompt's may be, or how small a part of it."""
 IMPLAUSIBLE: Final = (
@@ -251,8 +252,8 @@ class RequestReader:
     def _counts_apart(self, *, reads: bool) -> bool:
         """Return whether the prompt tokens leave out those of the cache, as ``input_tokens`` of Anthropic's API do.
 
-        ``prompt_tokens`` of OpenAI's have them all, whatever is named beside them; so have ``input_tokens`` of its Responses
-        API, which names the cached ones in details.
+        ``prompt_tokens`` of OpenAI's have them all, whatever is named beside them; so have ``input_tokens`` of its
+        Responses API, which names the cached ones in details.
         """
         if self._layout.cached_apart is not None:
             return self._layout.cached_apart

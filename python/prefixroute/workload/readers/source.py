@@ -127,8 +127,8 @@ def _zstd(file: LogFile) -> Any:
 def log_files(named: str | Path | LogFile | Iterable[str | Path | LogFile]) -> list[LogFile]:
     """Return the files that paths, patterns (``logs/*.jsonl.gz``) and ``-`` name, in their order.
 
-    A path that exists is a file, though it may look like a pattern. Standard input, a pipe and what else can be read once
-    only is copied to a temporary file, which is removed when this process ends.
+    A path that exists is a file, though it may look like a pattern. Standard input, a pipe and what else can be read
+    once only is copied to a temporary file, which is removed when this process ends.
 
     Raises:
         TraceError: a pattern fits no file, or a pipe cannot be read.

@@ -1,8 +1,8 @@
 """Text in the head of prompts that changes with every request, and so ends every shared prefix there.
 
-Nothing is looked for by what it looks like. Each of the first prompts is compared with the nearest earlier one, that with
-which it shares most pieces of text: where the two part and go on alike a little later, what stands between is volatile.
-Media are content, and stand in prompts as digests: they end a comparison. So does a message of its own.
+Nothing is looked for by what it looks like. Each of the first prompts is compared with the nearest earlier one, that
+with which it shares most pieces of text: where the two part and go on alike a little later, what stands between is
+volatile. Media are content, and stand in prompts as digests: they end a comparison. So does a message of its own.
 """
 
 from __future__ import annotations
