@@ -139,6 +139,29 @@ def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[
             assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
 
 
+def test_a_feed_sets_the_capacity_of_a_replica_that_was_given_none() -> None:
+    router = Router({"a": None, "b": Replica(capacity_tokens=7_000)}, capacity_tokens=1_000)
+    feeds = {name: KvFeed("tcp://127.0.0.1:1", capacity_tokens=5_000) for name in "ab"}
+    with router.follow(feeds, options=QUICK):
+        assert router.replica("a").capacity_tokens == 5_000
+        assert router.replica("b").capacity_tokens == 7_000
+
+
+def test_ranks_are_replicas_of_their_own() -> None:
+    prompts = {0: list(range(32)), 1: list(range(100, 132))}
+    with EventPublisher() as zero, EventPublisher() as one:
+        router = Router({f"a#{rank}": Replica(address="http://a", rank=rank) for rank in prompts})
+        feeds = {"a#0": KvFeed(zero.endpoint, zero.replay), "a#1": KvFeed(one.endpoint, one.replay)}
+        with router.follow(feeds, options=QUICK):
+            for publisher, tokens in ((zero, prompts[0]), (one, prompts[1])):
+                publisher.publish(_stored(1, block_hashes=[1, 2], token_ids=tokens))
+            until(lambda: router.index.held_tokens() == [32, 32])
+            assert router.index.match(prompts[0]).tolist() == [32, 0]
+            assert router.index.match(prompts[1]).tolist() == [0, 32]
+            router.remove_replica("a#0")
+            assert router.index.match(prompts[1]).tolist()[1] == 32
+
+
 def test_a_ticket_tells_the_engine_its_rank() -> None:
     router = Router({"a#1": Replica(address="http://a", rank=1), "b": None})
     assert router.route([1] * 100, candidates=["a#1"]).headers() == {"X-data-parallel-rank": "1"}

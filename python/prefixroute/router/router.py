@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError
@@ -422,7 +423,8 @@ class Router:
     ) -> Subscriber:
         """Follow the KV events of engines, so that the belief is what they hold: needs ``prefixroute[events]``.
 
-        What happens to the feeds is in :meth:`stats` and the metrics. A replica that leaves the fleet is not followed any
+        What happens to the feeds is in :meth:`stats` and the metrics. A feed that knows the engine's capacity sets that of a
+        replica that was given none. A replica that leaves the fleet is not followed any
         more; for one that joins call ``add`` of what this returns.
 
         Args:
@@ -437,12 +439,18 @@ class Router:
             UnknownReplicaError: a feed is of a replica that the fleet does not have.
             EventError: this router matches text, which token-id events cannot describe.
         """
-        with self._lock:
-            for name in feeds:
-                membership.hear(self._state, name, {})
+        for name, feed in feeds.items():
+            self._hear(name, {})
+            known = self.replica(name)
+            if known.capacity_tokens is None and feed.capacity_tokens is not None:
+                self._learn(name, replace(known, capacity_tokens=feed.capacity_tokens))
         subscriber = Subscriber(self, feeds, options=options)
         self._watching.append(subscriber)
         return subscriber.start() if start else subscriber
+
+    def _learn(self, name: str, replica: Replica) -> None:
+        now = self._time(None)
+        self._change(lambda state: membership.change(state, name, replica, now))
 
     def poll(
         self,
