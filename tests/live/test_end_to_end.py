@@ -80,7 +80,7 @@ def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeE
         ReplaySettings(endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True),
         cost=cost,
     )
-    assert measured.figures[0].recompute_ratio == pytest.approx(expected[0].recompute_ratio, abs=0.02)
+    assert measured.figures[0].recompute_ratio == pytest.approx(expected[0].recompute_ratio, abs=0.05)
 
 
 def test_a_replica_that_leaves_is_not_followed_any_more() -> None:
