@@ -3,88 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from prefixroute.advise import findings, sensitivity, tree
 from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
-from prefixroute.advise.choice import CURRENT, IN_USE, METRIC, ROUND_ROBIN, Choice, candidates, choose
+from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.deployment import Deployment
+from prefixroute.advise.facts import Facts, look
 from prefixroute.advise.finding import URGENCY, Evidence, Finding
 from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
 from prefixroute.advise.own_or_api import cheapest_api
-from prefixroute.advise.profile import Profile, profile
+from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
+from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Cell, Grid, Perfect, Row, Scenario
-from prefixroute.sim.grid import Source, kept, open_source, seeds_of
+from prefixroute.sim.grid import Source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, assumed
-from prefixroute.workload import Workload, measure
+from prefixroute.workload import measure
 
 SIZINGS = 14
 """Timed runs of a part that the search for a fleet takes for each seed, about."""
-LOAD_PARTS = 60
-"""Parts of a run for which the load of the fleet is kept, for the page."""
 BACKTESTS = 12
 """Runs that a backtest takes, about, where it looks for an explanation."""
 HOUR_S = 3_600
 MILLION = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of the traffic before any policy is run.
-
-    Attributes:
-        source: the workload of each seed.
-        workload: that of the first seed.
-        profile: what it shares, and with whom.
-        masked: the source with a constant in place of a date or id near the start of its prompts, where the text shows one.
-        masked_profile: the profile of that.
-        inferred: sessions were inferred, because requests carry no key.
-    """
-
-    source: Source
-    workload: Workload
-    profile: Profile
-    masked: Source | None
-    masked_profile: Profile | None
-    inferred: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Policies that were compared on one fleet, and the one to take."""
-
-    scenarios: tuple[Scenario, ...]
-    comparison: Comparison
-    choice: Choice
-
-    @property
-    def chosen(self) -> Scenario:
-        """The scenario of the policy that is taken."""
-        return next(one for one in self.scenarios if one.policy_name == self.choice.policy)
-
-    @property
-    def own(self) -> list[str]:
-        """Names of all policies but other routers' presets."""
-        return _own(self.scenarios)
-
-
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How runs are made, whatever they are of."""
-
-    asked: Question
-    cost: CostModel
-    jobs: int
-    work: Work
-    time_is_up: Callable[[], bool]
 
 
 def advise(
@@ -112,11 +61,11 @@ def advise(
     """
     asked, cost = question or Question(), cost or CostModel()
     facts = look(source, asked, jobs)
-    how = _How(asked, cost, jobs, Work(progress, _length(facts, asked)), time_is_up)
+    how = How(asked, cost, jobs, Work(progress, _length(facts, asked)), time_is_up)
     fleet = _fleet_asked(facts, asked, cost)
     if asked.lifetimes:
         return _behind_an_api(facts, fleet, how)
-    study = _study(facts, fleet, asked.further, how, pictures=True)
+    study = compare_on(facts, fleet, asked.further, how, pictures=True)
     need = _needed(facts, study, how)
     study = replace(study, comparison=_resting_on(study.comparison, fleet, need, how))
     tested = _tested(facts, how) if facts.profile.reported else None
@@ -128,73 +77,13 @@ def advise(
     return _advice(facts, study, found, how, need=need, tested=tested, remedy=remedy, flips=flips)
 
 
-def look(source: Source, asked: Question, jobs: int = 1) -> Facts:
-    """Read the traffic: as it is, and without what changes near the start of prompts."""
-    held = kept(source, sent=jobs > 1)
-    workload = open_source(held, seeds_of(asked.seeds)[0])
-    masked = None if workload.masked is None else kept(workload.masked, sent=jobs > 1)
-    return Facts(
-        source=held,
-        workload=workload,
-        profile=profile(workload),
-        masked=masked,
-        masked_profile=None if masked is None else profile(open_source(masked, 1)),
-        inferred=any("inferred" in note for note in workload.notes),
-    )
-
-
 def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
     """Return the fleet with a clock, unless the workload spans no time or nobody wants one."""
     with_clock = facts.profile.span_s > 0 if asked.timed is None else asked.timed
     return timed(asked.scenario, cost) if with_clock else replace(asked.scenario, engine=None)
 
 
-def _study(
-    facts: Facts,
-    fleet: Scenario,
-    further: Sequence[AnyPolicy],
-    how: _How,
-    *,
-    traffic: tuple[Source, Profile] | None = None,
-    pictures: bool = False,
-) -> Study:
-    """Compare the policies worth a run on a fleet, and choose.
-
-    Args:
-        facts: of the traffic.
-        fleet: what is simulated.
-        further: policies to compare besides.
-        how: how runs are made.
-        traffic: other traffic to run, and its profile; None = that of the facts.
-        pictures: with unlimited caches, and the load of the fleet kept.
-    """
-    source, shared = traffic or (facts.source, facts.profile)
-    match = findings.other_match(shared) if fleet.replicas > 1 else None
-    scenarios = candidates(shared, fleet, further, match)
-    compared = compare_scenarios(
-        source,
-        scenarios,
-        seeds=how.asked.seeds,
-        metric=METRIC,
-        among=_own(scenarios),
-        infinite=pictures,
-        cost=how.cost,
-        jobs=how.jobs,
-        progress=how.work.part((1 + pictures) * len(scenarios) * how.asked.runs),
-        time_is_up=how.time_is_up,
-        load_parts=LOAD_PARTS if pictures else 0,
-    )
-    choice = choose(
-        compared,
-        objective=how.asked.objective,
-        keys=not facts.inferred,
-        in_use=how.asked.named,
-        among=_own(scenarios),
-    )
-    return Study(tuple(scenarios), compared, choice)
-
-
-def _needed(facts: Facts, study: Study, how: _How) -> FleetNeed | None:
+def _needed(facts: Facts, study: Study, how: How) -> FleetNeed | None:
     """Look for the fleet that the advised policy needs, on the busiest part of the traffic."""
     scenario = study.chosen
     if scenario.replicas == 1 or facts.profile.span_s <= 0:
@@ -212,7 +101,7 @@ def _needed(facts: Facts, study: Study, how: _How) -> FleetNeed | None:
     )
 
 
-def _resting_on(comparison: Comparison, fleet: Scenario, need: FleetNeed | None, how: _How) -> Comparison:
+def _resting_on(comparison: Comparison, fleet: Scenario, need: FleetNeed | None, how: How) -> Comparison:
     """Add to the assumptions the policy that is taken to be in use, and what the search for a fleet rests on."""
     asked = how.asked
     origin = "given by the user" if asked.current is not None else "what load balancers do unless configured"
@@ -223,7 +112,7 @@ def _resting_on(comparison: Comparison, fleet: Scenario, need: FleetNeed | None,
     return replace(comparison, assumptions=(*comparison.assumptions, current, *more))
 
 
-def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: _How) -> Iterator[Finding]:
+def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> Iterator[Finding]:
     """Yield what the facts and the comparison tell."""
     compared, choice, chosen = study.comparison, study.choice, study.choice.policy
     policy = chosen if study.chosen.replicas > 1 else NO_ROUTER
@@ -247,7 +136,7 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: _How) -> 
         yield Finding("fleet-size", "warning" if need.then.is_overloaded else "note", _sized(need))
 
 
-def _unknown(facts: Facts, study: Study, how: _How) -> float:
+def _unknown(facts: Facts, study: Study, how: How) -> float:
     """Return the share of prompt tokens that the advised policy recomputes less where the router sees every cache."""
     scenario = study.chosen
     if scenario.replicas == 1 or isinstance(scenario.observation, Perfect) or how.time_is_up():
@@ -269,7 +158,7 @@ def _sized(need: FleetNeed) -> Evidence:
     }
 
 
-def _fronts(facts: Facts, study: Study, how: _How) -> Iterator[Finding]:
+def _fronts(facts: Facts, study: Study, how: How) -> Iterator[Finding]:
     """Try several routers behind either front."""
     scenario = study.chosen
     if scenario.routers > 1 and scenario.replicas > 1 and facts.profile.keyless < 1.0:
@@ -281,13 +170,13 @@ def _fronts(facts: Facts, study: Study, how: _How) -> Iterator[Finding]:
         yield findings.fronts(compared, scenario.routers)
 
 
-def _other_clock(facts: Facts, study: Study, fleet: Scenario, how: _How) -> list[Finding]:
+def _other_clock(facts: Facts, study: Study, fleet: Scenario, how: How) -> list[Finding]:
     """Choose again with a clock where the study had none, though the workload spans time."""
     if fleet.engine is not None or fleet.replicas == 1 or facts.profile.span_s <= 0:
         return []
     part = busiest(facts.workload, SIZED_REQUESTS)
     clocked = replace(timed(fleet, how.cost), warmup=part.warmup)
-    again = _study(facts, clocked, _not_others(how.asked), how, traffic=(part.workload, facts.profile))
+    again = compare_on(facts, clocked, _not_others(how.asked), how, traffic=(part.workload, facts.profile))
     chosen, other = study.choice.policy, again.choice.policy
     if chosen == other or chosen not in again.own:
         return []
@@ -312,7 +201,7 @@ def _other_clock(facts: Facts, study: Study, fleet: Scenario, how: _How) -> list
     return [Finding("clock", "warning", evidence)]
 
 
-def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: _How) -> Remedy | None:
+def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: How) -> Remedy | None:
     """Return what correcting the prompts would give, where a finding says so: simulated where there is text."""
     first = next((one for one in found if one.severity == "fix first"), None)
     if first is None:
@@ -322,7 +211,7 @@ def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: _How) -> 
     if first.kind != "volatile-head" or facts.masked is None or facts.masked_profile is None:
         return Remedy(first.kind, before.recompute_ratio, float(first.evidence["floor_if_fixed"] or 0.0))
     traffic = (facts.masked, facts.masked_profile)
-    after = _study(facts, fleet, _not_others(how.asked), how, traffic=traffic)
+    after = compare_on(facts, fleet, _not_others(how.asked), how, traffic=traffic)
     row = after.comparison.row(after.choice.policy)
     saved = before.usd_per_million_requests_busiest - row.usd_per_million_requests_busiest
     then = after.choice.policy if fleet.replicas > 1 else NO_ROUTER
@@ -330,18 +219,18 @@ def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: _How) -> 
     return Remedy(first.kind, before.recompute_ratio, row.recompute_ratio, then, saved, month)
 
 
-def _flips(facts: Facts, study: Study, fleet: Scenario, how: _How) -> tuple[sensitivity.Flip, ...]:
+def _flips(facts: Facts, study: Study, fleet: Scenario, how: How) -> tuple[sensitivity.Flip, ...]:
     """Return what would be advised for other figures."""
 
     def decide(other: Scenario) -> tuple[str, Row]:
-        decided = study if other is fleet else _study(facts, other, how.asked.further, how)
+        decided = study if other is fleet else compare_on(facts, other, how.asked.further, how)
         best = decided.choice.policy
         return (best if other.replicas > 1 else NO_ROUTER), decided.comparison.row(best)
 
     return tuple(sensitivity.vary(how.asked.vary, fleet, how.cost.usd_per_gpu_hour, decide))
 
 
-def _tested(facts: Facts, how: _How) -> Backtest:
+def _tested(facts: Facts, how: How) -> Backtest:
     """Backtest; without a current policy, look for one that explains the log where the one that is assumed does not."""
     asked = how.asked
     given = asked.scenario.given
@@ -356,10 +245,10 @@ def _tested(facts: Facts, how: _How) -> Backtest:
     return backtest(facts.workload, scenario, search=search, cost=how.cost, jobs=how.jobs, progress=progress)
 
 
-def _behind_an_api(facts: Facts, fleet: Scenario, how: _How) -> Advice:
+def _behind_an_api(facts: Facts, fleet: Scenario, how: How) -> Advice:
     """Return the advice where nothing can be routed: what an API that keeps prefixes for so long computes again."""
     single = replace(fleet, replicas=1, capacity_tokens=None)
-    study = _study(facts, single, (), how)
+    study = compare_on(facts, single, (), how)
     statistics = measure(facts.workload)
     lifetimes = tuple(
         Lifetime(seconds, 1.0 - statistics.hit_ratio_if_kept(seconds)) for seconds in sorted(how.asked.lifetimes)
@@ -375,7 +264,7 @@ def _advice(
     facts: Facts,
     study: Study,
     found: Sequence[Finding],
-    how: _How,
+    how: How,
     *,
     need: FleetNeed | None = None,
     tested: Backtest | None = None,
@@ -408,11 +297,6 @@ def _advice(
         remedy=remedy,
         lifetimes=lifetimes,
     )
-
-
-def _own(scenarios: Sequence[Scenario]) -> list[str]:
-    """Return the names of all policies but other routers' presets."""
-    return [one.policy_name for one in scenarios if one.policy not in OTHERS]
 
 
 def _not_others(asked: Question) -> list[AnyPolicy]:

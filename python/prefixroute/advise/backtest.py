@@ -339,6 +339,6 @@ def _bands(prompt: NDArray[np.float64], told: NDArray[np.float64], hit: NDArray[
 
 
 def _priced(scenario: Scenario, cost: CostModel) -> tuple[Assumption, ...]:
-    """Return the prices and seconds, where hits rest on them: in time, or under a policy that weighs seconds."""
+    """Return the prices and seconds, where hits rest on them: timed, or under a policy that weighs seconds."""
     weighs = scenario.engine is not None or hasattr(as_policy(scenario.policy), "cost")
     return cost.assumptions if weighs else ()

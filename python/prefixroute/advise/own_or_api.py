@@ -107,7 +107,7 @@ def own_or_api(
         workload: the traffic; its arrivals count.
         models: models of APIs.
         cost: GPU, model and prices of one's own replicas; the defaults unless given.
-        scenario: caches and engines of the replicas, in time; the simulator's defaults unless given.
+        scenario: caches and engines of the replicas, timed; the simulator's defaults unless given.
         policy: of the router before them.
         promise: percentile of TTFT that they keep.
         most: replicas beyond which no fleet is tried.
@@ -115,7 +115,7 @@ def own_or_api(
         progress: told the share done and what is being done.
 
     Raises:
-        ConfigError: no model; or the traffic has no span in time and no rate was given.
+        ConfigError: no model; or the traffic spans no time and no rate was given.
         TraceError: a bad line, or no request.
     """
     if not models:
