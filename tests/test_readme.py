@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import prefixroute as pr
@@ -92,6 +93,28 @@ def test_the_relay_streams_retries_before_the_first_chunk_and_reports(page: str)
     assert counts["finished"] == 3
     assert counts["aborted"] == 1
     assert router.stats()["unreported_requests"] == 0
+
+
+def test_the_fastapi_service_streams_and_retries_before_the_first_chunk() -> None:
+    namespace = run_blocks("docs/howto-fastapi.md")
+    asked: list[str] = []
+
+    def engine(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url.copy_with(path="/")).rstrip("/"))
+        return httpx.Response(503 if len(asked) == 1 else 200, content=b"data: hello\n\n")
+
+    async def ask() -> httpx.Response:
+        app = namespace["app"]
+        app.state.client = httpx.AsyncClient(transport=httpx.MockTransport(engine))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            body = {"messages": [{"role": "user", "content": "hello"}]}
+            return await client.post("/v1/chat/completions", json=body, headers={"x-session-id": "chat-17"})
+
+    response = asyncio.run(ask())
+    assert response.content == b"data: hello\n\n"
+    assert sorted(asked) == sorted(namespace["ENGINES"])
+    assert namespace["router"].stats()["counts"]["finished"] == 1
+    assert namespace["router"].stats()["in_flight"] == 0
 
 
 def test_links_lead_somewhere() -> None:
