@@ -66,8 +66,7 @@ def shards_for(requests_per_minute: float, limit: float) -> int:
     """Return how many keys keep each at ``limit`` requests a minute on average: ceil(rate / limit), at least 1.
 
     Source: OpenAI's prompt caching guide for models before GPT-5.6, about 15 a minute for one head and key; 120 a
-        minute
-    need 8 keys. An average: bursts go over it, and the provider promises nothing.
+    minute need 8 keys. An average: bursts go over it, and the provider promises nothing.
     """
     check_float("requests_per_minute", requests_per_minute, 0, limit * MOST_SHARDS if limit > 0 else math.inf)
     check_float("the limit a minute", limit, 0, above=True)

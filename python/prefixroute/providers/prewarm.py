@@ -22,9 +22,8 @@ def renewals_worth(model: Model, tokens: int, lifetime: str | None = None, mode:
 
     A renewal reads the prefix once. It saves, at the next use, the difference between writing the prefix and reading
     it. Renewing until the cost reaches that saving, and no longer, costs at most twice what one who knew the next use
-    would
-    pay: the bound of the ski-rental problem (Karlin, Manasse, Rudolph and Sleator, 1988). Infinity where reads are
-        free.
+    would pay: the bound of the ski-rental problem (Karlin, Manasse, Rudolph and Sleator, 1988). Infinity where reads
+    are free.
 
     Args:
         model: whose prices.
