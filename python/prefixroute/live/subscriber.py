@@ -58,7 +58,7 @@ class Subscriber:
         self._error: BaseException | None = None
         self._unopened: dict[str, str] = {}  # feeds without a connection, and why
         self._pipe: tuple[int, int] | None = None  # written to wake whoever waits for the sockets
-        self._pipe_lock = threading.Lock()
+        self._pipe_lock = threading.RLock()  # a signal handler may remove a replica while another call wakes
         for name, feed in feeds.items():
             self.add(name, feed)
 
