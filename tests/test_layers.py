@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "prefixroute"
 ALLOWED = {
-    "__init__", "hashing", "index", "limits", "sim.replica", "sim.clock", "sim.engine", "columns", "draws", "costmodel.cost",
+    "__init__", "hashing", "index", "limits", "sim.replica", "sim.engine", "columns", "draws", "costmodel.cost",
     "costmodel.speeds", "costmodel.steptimes",
 }  # fmt: skip
 

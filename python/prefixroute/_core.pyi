@@ -27,8 +27,9 @@ __all__ = [
     "scattered",
     "sum_of_products",
     "up_to",
-    "EventQueue",
-    "ReplicaEngine",
+    "Cluster",
+    "duplicated_tokens",
+    "ReplicaStore",
     "StepPrices",
     "Applied",
     "FeedStats",
@@ -950,41 +951,6 @@ def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]:
         ConfigError: `out` is not a contiguous uint32 array, or `limit` is negative.
     """
 
-@final
-class EventQueue:
-    """Callbacks in virtual time, ordered by time and then by the order of scheduling: the simulator's clock.
-
-    Two events at one instant run in the order in which they were scheduled, whatever they carry, so a run depends on
-    nothing but its inputs. Times are seconds from the start of the run. There is no cancel: an owner that changes its
-    mind schedules again, and ignores the stale call by a version of its own.
-    """
-
-    def __new__(cls) -> EventQueue: ...
-    @property
-    def now(self) -> float:
-        """Seconds from the start."""
-    def time(self) -> float:
-        """The same as a function, which serves as a Router's `clock=`."""
-    def __len__(self) -> int: ...
-    def __bool__(self) -> Literal[True]: ...
-    def schedule(self, at: float, action: Callable[..., object], *arguments: object) -> None:
-        """Run `action(*arguments)` at second `at`.
-
-        Raises:
-            ValueError: `at` lies before the present or is not a finite number: a bug of the caller.
-        """
-    def run(self) -> None:
-        """Run events until none is left. An event may schedule others; one that raises ends the run."""
-    @property
-    def next_at(self) -> float | None:
-        """Second at which the next event falls due; None if none is pending."""
-    def run_until(self, at: float) -> None:
-        """Run the events that fall due by second `at`, and those that they schedule by then; `at` is then the present.
-
-        Raises:
-            ValueError: `at` is not a finite number.
-        """
-
 # Two axes and the values at each pair of their points, row by row.
 _Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
 
@@ -1068,57 +1034,140 @@ class StepPrices:
         """Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are
         distinct."""
 
-# `prefixroute.sim.EngineModel`, read by attribute.
-class _EngineModel(Protocol):
-    @property
-    def cost(self) -> Any: ...
-    @property
-    def chunk_tokens(self) -> int: ...
-    @property
-    def max_running(self) -> int: ...
-    @property
-    def prices(self) -> StepPrices | None: ...
-
-# Their jobs are read and written by attribute, see `prefixroute.sim.engine.Job`.
-class _Store(Protocol):
-    def admit(self, job: Any, *, alone: bool) -> bool: ...
-    def release(self, job: Any) -> None: ...
-
-class _Listener(Protocol):
-    def first_token(self, job: Any) -> None: ...
-    def finished(self, job: Any) -> None: ...
-
 @final
-class ReplicaEngine:
-    """A replica that serves jobs in virtual time: a queue, and chunked prefill beside decode.
-
-    A step takes up to `chunk_tokens` prompt tokens from the requests in prefill, first come first served, and one token
-    for each decoding request. Steps without prompt tokens are all alike, so a run of them up to the next change is one
-    event: a request costs its chunks plus about two events, not one per token. Not thread-safe: a simulation is one
-    thread.
+class ReplicaStore:
+    """The cache of one simulated replica, over tiers if there are any. A :class:`Cluster` may serve requests from it.
 
     Args:
-        model: how steps are built and what they cost, see `prefixroute.sim.EngineModel`.
-        store: admits jobs into its cache and releases them.
-        events: the clock.
-        listener: hears of first tokens and of ends.
+        capacity_tokens: of the GPU, rounded down to blocks; None: unlimited.
+        block_size: tokens of a block, 1 to 65,536.
+        tiers: (capacity in tokens, seconds to load a token) of each memory below, fastest first.
+        record_events: keep what is stored and removed on the GPU for :meth:`take_events`.
+
+    Raises:
+        ConfigError: a setting outside of these limits; in calls, hashes of another block size.
     """
 
-    def __new__(cls, model: _EngineModel, store: _Store, events: EventQueue, listener: _Listener) -> ReplicaEngine: ...
+    def __new__(
+        cls,
+        capacity_tokens: int | None = None,
+        block_size: int = 16,
+        *,
+        tiers: Sequence[tuple[int, float]] = ...,
+        record_events: bool = False,
+    ) -> ReplicaStore: ...
+    def hit(self, prompt: BlockHashes) -> int:
+        """Return the leading prompt tokens on the GPU that need no prefill now; change nothing."""
+
+    def serve(self, prompt: BlockHashes, context: BlockHashes) -> int:
+        """Serve a request from start to end; return its hit tokens, those loaded from a tier included."""
+
+    def clear(self) -> None:
+        """Drop every block that no running request holds."""
+
+    def take_events(self) -> list[CacheEvent]:
+        """Return what was stored and removed on the GPU since the last call, oldest first."""
+
     @property
-    def waiting(self) -> int:
-        """Requests that have not been admitted."""
+    def cached_tokens(self) -> int:
+        """Tokens held on the GPU, shared ones once."""
+
+    @property
+    def pinned_tokens(self) -> int:
+        """Tokens of room that running requests hold."""
+
     @property
     def running(self) -> int:
-        """Requests in prefill or decode."""
+        """Requests in flight."""
+
     @property
-    def busy_s(self) -> float:
-        """Seconds spent in steps that have ended."""
-    def submit(self, job: Any) -> None:
-        """Take a job. It starts with the next step if there is room.
+    def loaded_tokens(self) -> int:
+        """Tokens that were loaded from tiers."""
+
+    @property
+    def oversized(self) -> int:
+        """Requests that were larger than the cache, as they came or as they grew."""
+
+def duplicated_tokens(stores: Sequence[ReplicaStore]) -> int:
+    """Return the tokens on the GPUs of these replicas that another of them holds as well: what all hold beyond one copy."""
+
+@final
+class Cluster:
+    """Replicas that serve requests in virtual time, seconds from the start. Not thread-safe: a simulation is one thread.
+
+    Args:
+        prices: seconds of a step, as numbers or as a function of its chunks, its decoding requests and their context tokens.
+        chunk_tokens: tokens of one step.
+        max_running: requests in prefill or decode at once.
+        overhead_s: seconds that admitting a request adds to a step.
+        warmup: requests with a smaller number are not logged.
+    """
+
+    BATCH: int
+    def __new__(
+        cls,
+        prices: StepPrices | Callable[[list[tuple[int, int]], int, int], float],
+        *,
+        chunk_tokens: int,
+        max_running: int,
+        overhead_s: float = 0.0,
+        warmup: int = 0,
+    ) -> Cluster: ...
+    def add(self, store: ReplicaStore, label: int) -> int:
+        """Add an idle replica; return its number. ``label`` names it in the log."""
+
+    def submit(
+        self,
+        replica: int,
+        number: int,
+        session: int,
+        prompt: BlockHashes,
+        context: BlockHashes,
+        prompt_tokens: int,
+        output_tokens: int,
+        arrival: float,
+        now: float,
+    ) -> None:
+        """Give a request to a replica at second ``now``, to which the cluster has been advanced.
 
         Raises:
-            ConfigError: a prompt without tokens, or more tokens than 2**32 of prompt or output.
+            ConfigError: a prompt without tokens, or more than 2**32 tokens of prompt or output.
         """
-    def stop(self) -> list[Any]:
-        """Die: return every job that was here, oldest first, and forget them and the step under way."""
+
+    def advance(self, until: float, inclusive: bool = True) -> list[tuple[int, float, int, Any]]:
+        """Let time pass up to second ``until``; return what became known, in order.
+
+        Returns:
+            ``(0, at, number, hit_tokens)``: a first token is out; ``(1, at, number, hit_tokens)``: a request is finished;
+            ``(2, at, replica, events)``: a store that records them has changed. :attr:`BATCH` or more: call again.
+
+        Raises:
+            ConfigError: a context that does not begin with its prompt.
+            ValueError: a step takes no finite time.
+        """
+
+    @property
+    def next_at(self) -> float | None:
+        """When something happens next, unless a request comes first."""
+
+    def stop(self, replica: int, now: float) -> tuple[list[int], float]:
+        """Let a replica die; return the numbers of its requests, oldest first, and the seconds that it worked.
+
+        Its store keeps their prompts as ordinary cached blocks.
+        """
+
+    def busy_s(self, replica: int) -> float:
+        """Return the seconds that a replica has spent in steps that have ended."""
+
+    def waiting(self, replica: int) -> int:
+        """Return the requests of a replica that have not been admitted."""
+
+    def running(self, replica: int) -> int:
+        """Return the requests of a replica in prefill or decode."""
+
+    @property
+    def preempted(self) -> int:
+        """How many times a request was preempted, on all replicas."""
+
+    def take_log(self) -> bytes:
+        """Return the lines of the requests that have finished since the last call, as ``RequestLog`` keeps them."""

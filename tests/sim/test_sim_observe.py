@@ -50,7 +50,7 @@ def test_events_arrive_late_in_order_and_with_their_delay() -> None:
     model, truth = Events(delay_s=2.0), {"r0": store}
     feed = EventFeed([router], model, truth, lambda at, *call: pending.append((at, call)), seed=0)
     store.serve(request(4))
-    feed.collect("r0", store, now=1.0)
+    feed.send("r0", store, store.take_events(), now=1.0)
     assert held(router, request(4)) == [0]
     for at, (action, *arguments) in pending:
         assert at == 3.0
@@ -63,7 +63,7 @@ def test_a_removed_block_ends_the_match_where_it_was() -> None:
     feed = EventFeed([router], Events(), {"r0": store}, lambda *_: None, seed=0)
     store.serve(request(3))
     store.serve(request(2, first=100))
-    feed.collect("r0", store, now=0.0)
+    feed.send("r0", store, store.take_events(), now=0.0)
     assert held(router, request(3)) == [store.hit(request(3))]
     assert store.hit(request(3)) < 3 * BLOCK
 
@@ -75,7 +75,7 @@ def test_an_event_of_an_earlier_life_says_nothing_about_the_new_one() -> None:
         [router], Events(delay_s=1.0), truth, lambda _, action, *rest: pending.append((action, rest)), seed=0
     )
     old.serve(request(4))
-    feed.collect("r0", old, now=0.0)
+    feed.send("r0", old, old.take_events(), now=0.0)
     truth["r0"] = BlockStore(None, BLOCK, record_events=True)
     for action, arguments in pending:
         action(*arguments)

@@ -272,7 +272,7 @@ def test_in_an_overload_only_requests_that_the_router_still_waits_for_keep_their
     seen: list[tuple[int, int]] = []
     others = decisions()
     run = overloaded()
-    run.events.schedule(1_900.0, look)
+    run.agenda.plan(1_900.0, look)
     run.run(chat(1, requests=1_000, arrivals=Poisson(0.5)).requests())
     assert len(run.log) == 1_000
     ((kept, in_flight),) = seen
@@ -307,7 +307,7 @@ def test_a_prompt_larger_than_the_cache_is_served_and_counted() -> None:
     workload = Workload("large", 16, lambda: iter([Request(0.0, hashes, hashes, 1_601, 5)]), 1)
     run = inspected(workload, Scenario(policy="round-robin", replicas=1, engine=ENGINE, capacity_tokens=800))
     assert len(run.log) == 1
-    assert run.fleet.stores["replica-0"].oversized == 1
+    assert run.fleet.stores["replica-0"].cache.oversized == 1
 
 
 def test_time_needs_blocks() -> None:

@@ -127,7 +127,7 @@ def _ttft(study: Study, replicas: int) -> Chart:
 def _load(study: Study, replicas: int) -> Chart:
     """Draw the load of the fleet over a run: a strip for each policy, on common scales, so that any fleet is legible."""
     curves = {policy: curve for (policy, count), curve in study.load.items() if count == replicas}
-    in_time = any(curve.in_time for curve in curves.values())
+    timed = any(curve.timed for curve in curves.values())
     values = [
         {"policy": policy, "x": middle, "least": least, "mean": mean, "most": most}
         for policy, curve in curves.items()
@@ -135,7 +135,7 @@ def _load(study: Study, replicas: int) -> Chart:
     ]
     across = alt.X(
         "x:Q",
-        title="seconds" if in_time else "requests so far",
+        title="seconds" if timed else "requests so far",
         scale=alt.Scale(nice=False),
         axis=alt.Axis(grid=False, format="~s", tickCount=6),
     )
@@ -148,7 +148,7 @@ def _load(study: Study, replicas: int) -> Chart:
     line = base.mark_line(strokeWidth=1.5).encode(y=alt.Y("mean:Q", title=None, axis=up))
     middles = next(iter(curves.values())).middles
     window = 2 * middles[0]
-    title = "requests in flight" if in_time else f"received, of {window:,.0f} requests"
+    title = "requests in flight" if timed else f"received, of {window:,.0f} requests"
     header = alt.Header(title=title, labelOrient="top", labelAnchor="start", labelPadding=2, titleOrient="left")
     drawn: alt.FacetChart = alt.layer(band, line, data=alt.InlineData(values=values)).facet(
         row=alt.Row("policy:N", sort=study.policies, header=header), spacing=10

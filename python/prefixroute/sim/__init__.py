@@ -12,7 +12,7 @@ from prefixroute.sim.grid import Cell, Grid, Results
 from prefixroute.sim.metrics import Outcome, RequestLog, Row, Timings
 from prefixroute.sim.observe import Events, History, Perfect
 from prefixroute.sim.run import Run, simulate
-from prefixroute.sim.scenario import FleetChange, Scenario, replica_names
+from prefixroute.sim.scenario import FleetChange, Promise, Scenario, replica_names
 from prefixroute.sim.stores import Tier
 from prefixroute.sim.sweep import Sweep, sweep
 
@@ -25,6 +25,7 @@ __all__ = [
     "History",
     "Outcome",
     "Perfect",
+    "Promise",
     "RequestLog",
     "Results",
     "Row",

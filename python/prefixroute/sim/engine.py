@@ -1,12 +1,14 @@
-"""One replica in time: a queue, chunked prefill beside decode, and its cache.
+"""How simulated engines build their steps and what these cost; the engines themselves are compiled.
 
-The model is step-accurate and event-cheap. A *step* of the engine takes up to ``chunk_tokens`` prompt tokens from the
+The model is step-accurate and event-cheap. A *step* of an engine takes up to ``chunk_tokens`` prompt tokens from the
 requests in prefill, first come first served, and one token for each decoding request. Steps without prompt tokens are
 all alike, so a run of them up to the next change is one event. A request therefore costs its chunks plus about two
 events, not one per token.
 
-Left out, on purpose: preemption (a request keeps its blocks; what its output does not find room for is dropped when
-it ends), speculative decoding, and the time of the scheduler itself.
+Answers take memory as they grow, block by block. When blocks run out the request that was admitted last is preempted, as
+vLLM does: it waits at the front of the queue, and what was evicted of it meanwhile is computed again.
+
+Left out, on purpose: speculative decoding, and the time of the scheduler itself.
 """
 
 from __future__ import annotations
@@ -14,18 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from prefixroute._core import ReplicaEngine, StepPrices
+from prefixroute._core import Cluster, StepPrices
 from prefixroute.costmodel import CostModel
 from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prefixroute.router import Ticket
-    from prefixroute.workload import Request
+    from collections.abc import Callable, Iterable
 
 CHUNK_TOKENS, MAX_RUNNING = 8_192, 256
 """vLLM's defaults for ``max_num_batched_tokens``, of a server on an H100, and for ``max_num_seqs``."""
+FIRST_TOKEN, FINISHED, CHANGED = range(3)
+"""Kinds of outcomes of :meth:`Cluster.advance`."""
 
 
 class StepCost(Protocol):
@@ -59,70 +60,25 @@ class EngineModel:
     chunk_tokens: int = CHUNK_TOKENS
     max_running: int = MAX_RUNNING
 
-    @property
-    def prices(self) -> StepPrices | None:
-        """The prices of the cost model's steps; None if it has a formula of its own, which is then called."""
-        known = isinstance(self.cost, CostModel) and type(self.cost).step_seconds is CostModel.step_seconds
-        return self.cost.prices if known else None  # type: ignore[attr-defined]  # a CostModel, as just checked
-
     def __post_init__(self) -> None:
         """Check the counts."""
         for name in ("chunk_tokens", "max_running"):
             check_int(name, getattr(self, name), 1)
 
+    @property
+    def prices(self) -> StepPrices | Callable[[list[tuple[int, int]], int, int], float]:
+        """The prices of steps as numbers; a function that is called for each step if the cost model has a formula of its own."""
+        cost = self.cost
+        if isinstance(cost, CostModel) and type(cost).step_seconds is CostModel.step_seconds:
+            return cost.prices
+        return lambda chunks, decodes, context: cost.step_seconds(
+            chunks, decodes=decodes, decode_context_tokens=context
+        )
 
-class Job:
-    """One request on its way through one replica. Times are seconds, NaN until they are known.
-
-    ``ticket`` is None once the router has given the request up, though it still waits.
-    """
-
-    __slots__ = (
-        "arrival",
-        "finished",
-        "first_token",
-        "handle",
-        "hit",
-        "load_s",
-        "number",
-        "request",
-        "started",
-        "ticket",
-    )
-
-    def __init__(self, number: int, request: Request, ticket: Ticket, arrival: float) -> None:
-        """Hold the ``number``-th request, which arrived at second ``arrival`` of the run."""
-        self.number = number
-        self.request = request
-        self.ticket: Ticket | None = ticket
-        self.arrival = arrival
-        self.started = self.first_token = self.finished = float("nan")
-        self.handle: int | None = None
-        self.hit = 0
-        self.load_s = 0.0
+    def cluster(self, *, warmup: int = 0) -> Cluster:
+        """Return replicas of this model, none yet; their log begins with the request of number ``warmup``."""
+        limits = {"chunk_tokens": self.chunk_tokens, "max_running": self.max_running}
+        return Cluster(self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup)
 
 
-class Store(Protocol):
-    """What an engine asks of its cache."""
-
-    def admit(self, job: Job, *, alone: bool) -> bool:
-        """Pin and allocate the blocks of ``job`` and set its ``hit``, ``load_s`` and ``handle``.
-
-        False if there is no room beside the running requests; ``alone`` (nothing else runs) must succeed.
-        """
-
-    def release(self, job: Job) -> None:
-        """End ``job``: prompt and output stay as ordinary cached blocks."""
-
-
-class Listener(Protocol):
-    """Who hears of a job's progress: the fleet, on behalf of the Router."""
-
-    def first_token(self, job: Job) -> None:
-        """Prefill of ``job`` is done."""
-
-    def finished(self, job: Job) -> None:
-        """The last token of ``job`` is out."""
-
-
-__all__ = ["EngineModel", "Job", "Listener", "ReplicaEngine", "StepCost", "Store"]
+__all__ = ["CHANGED", "CHUNK_TOKENS", "FINISHED", "FIRST_TOKEN", "MAX_RUNNING", "Cluster", "EngineModel", "StepCost"]

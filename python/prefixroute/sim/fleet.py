@@ -49,10 +49,5 @@ class Fleet:
             raise ConfigError(f"replica {change.replica!r} {state}: cannot {change.action} at {change.at:g}")
 
 
-def in_order(changes: tuple[FleetChange, ...]) -> list[FleetChange]:
-    """Return changes by time, the order of equal times kept."""
-    return sorted(changes, key=lambda change: change.at)
-
-
 Progress = Callable[[int], None]
 """Told how many requests of a run have been routed."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
 from prefixroute.router import Router, Ticket
 from prefixroute.sim.observe import EventFeed, Events, Perfect, PerfectBelief
+from prefixroute.sim.replica import CacheEvent
 from prefixroute.sim.scenario import Scenario
-from prefixroute.sim.stores import BlockStore, Store
+from prefixroute.sim.stores import Store
 from prefixroute.types import Replica
 from prefixroute.workload import Request
 
@@ -95,10 +96,10 @@ class Front:
         """Whether :meth:`observed` has anything to tell the routers."""
         return self._feed is not None
 
-    def observed(self, name: str, store: Store, now: float) -> None:
+    def observed(self, name: str, store: Store, events: Iterable[CacheEvent], now: float) -> None:
         """Let the routers learn, as far as they can, of what has just changed in a store."""
-        if self._feed is not None and isinstance(store, BlockStore):
-            self._feed.collect(name, store, now)
+        if self._feed is not None:
+            self._feed.send(name, store, events, now)
 
     def add(self, name: str) -> None:
         """Tell every router of a new replica."""

@@ -59,10 +59,17 @@ class RequestLog:
 
         ``times``, in time mode: start, first token and finish in seconds, and the output's tokens.
         """
+        session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
+        self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)
+
+    def session_number(self, request: Request, number: int) -> int:
+        """Return the number of a request's session, a new one if it is new."""
         names, session = self._names, request.session
-        session_number = names.setdefault(f"\0{number}" if session is None else session, len(names))
-        prompt, arrival = request.prompt_tokens, request.arrival_s
-        self._lines += self._pack(replica, session_number, number, prompt, hit_tokens, arrival, *times)
+        return names.setdefault(f"\0{number}" if session is None else session, len(names))
+
+    def extend(self, lines: bytes) -> None:
+        """Add lines that a :class:`~prefixroute.sim.engine.Cluster` has written."""
+        self._lines += lines
 
     def column(self, name: str) -> Floats | Integers:
         """Return one column as a read-only numpy view of what was logged; the log must not grow while it is held."""
@@ -82,7 +89,7 @@ class RequestLog:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """TTFT of one run in seconds: time to first token, queueing included where there is a clock.
+    """A time of each request of one run, in seconds: to the first token, per output token, or to the last.
 
     ``curve`` is the time within which each share of :data:`CURVE` was answered; empty for a run without requests.
     """
@@ -107,22 +114,22 @@ class Timings:
 class LoadCurve:
     """Load of a fleet over a run, in equal parts of it: of its least loaded replica, the mean, and its most loaded.
 
-    In time: requests in flight (the mean over the part), and ``middles`` are seconds. In order: requests received in the
-    part, and ``middles`` count requests. Each has one value a part.
+    Timed: requests in flight (the mean over the part), and ``middles`` are seconds. Untimed: requests received in the part,
+    and ``middles`` count requests. Each has one value a part.
     """
 
-    in_time: bool
+    timed: bool
     middles: tuple[float, ...]
     least: tuple[float, ...]
     mean: tuple[float, ...]
     most: tuple[float, ...]
 
     @classmethod
-    def of(cls, edges: Floats, load: Floats, *, in_time: bool) -> LoadCurve:
+    def of(cls, edges: Floats, load: Floats, *, timed: bool) -> LoadCurve:
         """Summarise a load, shape ``[parts, replicas]``, between the ``edges`` of the parts, shape ``[parts + 1]``."""
         middles = (edges[:-1] + edges[1:]) / 2
         columns = (middles, load.min(axis=1), load.mean(axis=1), load.max(axis=1))
-        return cls(in_time, *(tuple(column.tolist()) for column in columns))
+        return cls(timed, *(tuple(column.tolist()) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +137,15 @@ class Outcome:
     """What one run gave, for one policy, one fleet and one seed.
 
     ``served`` counts requests per replica. ``usd_per_million_requests_busiest`` is what prefill costs if every replica
-    is bought to carry what the busiest one carries: its prefill seconds x replicas. The last four are None in ordered mode, which has no clock:
-    ``queue_mean_s`` seconds before prefill starts, ``requests_per_s`` finished over the span of the run, and
-    ``busy`` the share of replica time with work, and ``arrivals_per_s`` over the span of the arrivals. ``load``, for pictures, is there where it was asked for.
+    is bought to carry what the busiest one carries: its prefill seconds x replicas.
+
+    The rest is None where it was not measured; an untimed run has no clock. ``queue_mean_s``: seconds before prefill starts;
+    ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work; ``arrivals_per_s`` over
+    the span of the arrivals. ``tpot``: seconds per output token after the first, of each request that has two or more;
+    ``itl_mean_s``: the mean gap between two tokens, over tokens; ``e2e``: seconds from arrival to the last token.
+    ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that kept the
+    scenario's promise; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
+    pictures, is there where it was asked for.
     """
 
     policy: str
@@ -149,6 +162,12 @@ class Outcome:
     requests_per_s: float | None = None
     busy: float | None = None
     arrivals_per_s: float | None = None
+    tpot: Timings | None = None
+    itl_mean_s: float | None = None
+    e2e: Timings | None = None
+    preemptions: int | None = None
+    goodput_per_s: float | None = None
+    kv_duplicated_gb: float | None = None
     load: LoadCurve | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -193,6 +212,18 @@ class Row:
     requests_per_s: float | None = None
     busy: float | None = None
     arrivals_per_s: float | None = None
+    tpot_mean_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p90_s: float | None = None
+    tpot_p99_s: float | None = None
+    itl_mean_s: float | None = None
+    e2e_mean_s: float | None = None
+    e2e_p50_s: float | None = None
+    e2e_p90_s: float | None = None
+    e2e_p99_s: float | None = None
+    preemptions: float | None = None
+    goodput_per_s: float | None = None
+    kv_duplicated_gb: float | None = None
     ttft_curve_s: tuple[float, ...] = field(default=(), repr=False)
     load: LoadCurve | None = field(default=None, repr=False)
 
@@ -222,7 +253,9 @@ class Row:
             ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
             usd_per_million_requests_busiest=_mean([run.usd_per_million_requests_busiest for run in runs]),
             recompute_ratio_infinite=infinite,
-            **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _CLOCKED},
+            **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _MEASURED},
+            **_times("tpot", [run.tpot for run in runs]),
+            **_times("e2e", [run.e2e for run in runs]),
             ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),
             load=runs[0].load,
         )
@@ -245,7 +278,17 @@ class Row:
         return {name: value for name, value in fields.items() if value is not None or name == "floor"}
 
 
-_CLOCKED = ("queue_mean_s", "requests_per_s", "busy", "arrivals_per_s")
+_MEASURED = (
+    "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "itl_mean_s", "preemptions", "goodput_per_s",
+    "kv_duplicated_gb",
+)  # fmt: skip
+
+
+def _times(name: str, runs: Sequence[Timings | None]) -> dict[str, float]:
+    known = [run for run in runs if run is not None]
+    if len(known) < len(runs):
+        return {}
+    return {f"{name}_{part}_s": _mean([getattr(run, part) for run in known]) for part in ("mean", "p50", "p90", "p99")}
 
 
 def _mean(values: Sequence[float]) -> float:

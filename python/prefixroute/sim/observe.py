@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prefixroute.hashing import BlockHashes
     from prefixroute.router import Router
     from prefixroute.sim.replica import CacheEvent
-    from prefixroute.sim.stores import BlockStore, Store
+    from prefixroute.sim.stores import Store
     from prefixroute.types import Namespace
     from prefixroute.workload import Request
 
@@ -187,9 +187,9 @@ class EventFeed:
         self._rng = np.random.default_rng([seed, 0x6576_656E_7473])
         self.lost = 0
 
-    def collect(self, name: str, store: BlockStore, now: float) -> None:
-        """Send what ``store`` has changed since it was last asked."""
-        for event in store.cache.take_events():
+    def send(self, name: str, store: Store, events: Iterable[CacheEvent], now: float) -> None:
+        """Send what has changed in ``store``."""
+        for event in events:
             if self._model.loss and self._rng.random() < self._model.loss:
                 self.lost += 1
             elif self._model.delay_s:

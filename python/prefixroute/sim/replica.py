@@ -7,6 +7,24 @@ last token of a prompt hit, running requests pinned, least recently used first, 
 
 from __future__ import annotations
 
-from prefixroute._core import Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache
+from prefixroute._core import (
+    Admitted,
+    CacheEvent,
+    EntryCache,
+    Finished,
+    NoRoom,
+    ReplicaCache,
+    ReplicaStore,
+    duplicated_tokens,
+)
 
-__all__ = ["Admitted", "CacheEvent", "EntryCache", "Finished", "NoRoom", "ReplicaCache"]
+__all__ = [
+    "Admitted",
+    "CacheEvent",
+    "EntryCache",
+    "Finished",
+    "NoRoom",
+    "ReplicaCache",
+    "ReplicaStore",
+    "duplicated_tokens",
+]

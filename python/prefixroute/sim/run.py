@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, presets
+from prefixroute.sim.fleet import Fleet
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
-from prefixroute.sim.ordered import OrderedRun
-from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.replica import duplicated_tokens
+from prefixroute.sim.scenario import Promise, Scenario
+from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.timed import TimedRun
+from prefixroute.sim.untimed import UntimedRun
 from prefixroute.validation import check_int
 from prefixroute.workload import Workload
 
@@ -65,7 +69,7 @@ class Run:
     def outcome_with_load(self, parts: int) -> Outcome:
         """Return the numbers of the run with its load in ``parts`` equal parts of it."""
         edges, load = self.load(parts)
-        curve = LoadCurve.of(edges, load, in_time=self.scenario.engine is not None)
+        curve = LoadCurve.of(edges, load, timed=self.scenario.engine is not None)
         return replace(self.outcome, load=curve)
 
     def prefill_seconds(self, cost: CostModel) -> NDArray[np.float64]:
@@ -100,15 +104,15 @@ def simulate(
         scenario = _priced(scenario, cost)
     cost = cost or CostModel()
     if scenario.engine is None:
-        ordered = OrderedRun(scenario, workload.block_size)
+        untimed = UntimedRun(scenario, workload.block_size)
         with collected_rarely():
-            ordered.run(workload.requests(), progress)
-        outcome = _outcome(scenario, ordered.log, ordered.fleet.names, cost)
-        return Run(scenario, outcome, ordered.log, tuple(ordered.fleet.names))
+            untimed.run(workload.requests(), progress)
+        outcome = _outcome(scenario, untimed.log, untimed.fleet, cost)
+        return Run(scenario, outcome, untimed.log, tuple(untimed.fleet.names))
     timed = TimedRun(scenario, workload.block_size, scenario.engine)
     with collected_rarely():
         timed.run(workload.requests(), progress)
-    outcome = _outcome(scenario, timed.log, timed.fleet.names, cost, timed)
+    outcome = _outcome(scenario, timed.log, timed.fleet, cost, timed)
     return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried)
 
 
@@ -129,22 +133,18 @@ def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
 
 
 def _outcome(
-    scenario: Scenario, log: RequestLog, names: list[str], cost: CostModel, timed: TimedRun | None = None
+    scenario: Scenario, log: RequestLog, fleet: Fleet, cost: CostModel, timed: TimedRun | None = None
 ) -> Outcome:
+    names = fleet.names
     seconds = prefill_seconds(log, cost)
-    ttft: NDArray[np.float64] = seconds
     count, prompt = len(log), int(log.column("prompt").sum())
-    clocked: dict[str, float] = {}
+    measured: dict[str, Any] = {"ttft": Timings.of(seconds)}
     if timed is not None and count:
-        ttft = np.asarray(log.column("first_token") - log.column("arrival"), np.float64)
-        arrival = log.column("arrival")
-        span, arriving = (float(last.max() - arrival.min()) for last in (log.column("finish"), arrival))
-        clocked = {
-            "queue_mean_s": float((log.column("start") - log.column("arrival")).mean()),
-            "requests_per_s": count / span if span else 0.0,
-            "arrivals_per_s": count / arriving if arriving else 0.0,
-            "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
-        }
+        measured = _on_the_clock(log, timed, scenario.promise)
+    stores = [store.cache for store in fleet.stores.values() if isinstance(store, BlockStore)]
+    if stores and scenario.capacity_tokens is not None:
+        tokens = duplicated_tokens(stores)
+        measured["kv_duplicated_gb"] = tokens * cost.model.kv_bytes_per_token / 1e9
     busiest = float(np.bincount(log.column("replica"), weights=seconds, minlength=len(names)).max())
     return Outcome(
         policy=scenario.policy_name,
@@ -154,9 +154,33 @@ def _outcome(
         prompt_tokens=prompt,
         recomputed_tokens=prompt - int(log.column("hit").sum()),
         served=tuple(np.bincount(log.column("replica"), minlength=len(names)).tolist()),
-        ttft=Timings.of(ttft),
         usd_per_million_requests=cost.usd(float(seconds.sum())) / count * MILLION if count else 0.0,
         usd_per_million_requests_busiest=cost.usd(busiest * len(names)) / count * MILLION if count else 0.0,
-        load=None,
-        **clocked,
+        **measured,
     )
+
+
+def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> dict[str, Any]:
+    """Return the numbers of a timed run."""
+    columns = ("arrival", "start", "first_token", "finish")
+    arrival, start, first, finish = (np.asarray(log.column(name), np.float64) for name in columns)
+    count, span, arriving = len(log), float(finish.max() - arrival.min()), float(arrival.max() - arrival.min())
+    gaps = log.column("output") - 1
+    ttft, e2e, decode = first - arrival, finish - arrival, finish - first
+    tpot = decode / np.maximum(gaps, 1)
+    measured: dict[str, Any] = {
+        "ttft": Timings.of(ttft),
+        "tpot": Timings.of(tpot[gaps > 0]),
+        "itl_mean_s": float(decode.sum() / max(1, gaps[gaps > 0].sum())),
+        "e2e": Timings.of(e2e),
+        "queue_mean_s": float((start - arrival).mean()),
+        "requests_per_s": count / span if span else 0.0,
+        "arrivals_per_s": count / arriving if arriving else 0.0,
+        "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
+        "preemptions": timed.preemptions,
+    }
+    if promise is not None:
+        limits = (ttft, promise.ttft_s), (np.where(gaps > 0, tpot, 0.0), promise.tpot_s), (e2e, promise.e2e_s)
+        kept = np.logical_and.reduce([times <= (np.inf if most is None else most) for times, most in limits])
+        measured["goodput_per_s"] = float(kept.sum()) / span if span else 0.0
+    return measured

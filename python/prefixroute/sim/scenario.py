@@ -50,6 +50,27 @@ class FleetChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a request must keep to count as goodput. ``None``: nothing is promised of that.
+
+    Args:
+        ttft_s: seconds to the first token at most.
+        tpot_s: seconds per output token after the first at most; a request with one token keeps it.
+        e2e_s: seconds to the last token at most.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the seconds."""
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            if getattr(self, name) is not None:
+                check_float(f"{name} of a promise", getattr(self, name), 0, above=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A fleet, a way of routing, and what is simulated of them. Equal scenarios and workloads give equal bytes.
 
@@ -69,6 +90,7 @@ class Scenario:
         warmup: requests served before counting begins: they warm caches and belief, and are in no number.
         label: what tables call the policy; empty = its name.
         tiers: memories below the GPU's (CPU, disk), fastest first; cache ``blocks`` only.
+        promise: what a request must keep to count as goodput, timed only; ``None`` = goodput is not measured.
         given: names of the settings, the engine's too, that somebody chose, so that results mark the others ASSUMED;
             ``None`` = those that are not what they are by default.
 
@@ -91,6 +113,7 @@ class Scenario:
     warmup: int = 0
     label: str = ""
     tiers: tuple[Tier, ...] = ()
+    promise: Promise | None = None
     given: frozenset[str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +129,8 @@ class Scenario:
             raise ConfigError(f"cache must be 'blocks' or 'entries', got {self.cache!r}")
         if self.front not in ("round-robin", "sticky"):
             raise ConfigError(f"front must be 'round-robin' or 'sticky', got {self.front!r}")
+        if self.promise is not None and not self.engine:
+            raise ConfigError("a promise needs a timed simulation: give an engine")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
         if not self.engine and isinstance(self.observe, Events) and self.observe.delay_s > 0:

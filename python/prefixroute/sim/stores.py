@@ -1,4 +1,4 @@
-"""The truth of one replica, as the two modes ask for it: a cache of blocks, perhaps over tiers, or of whole entries."""
+"""The truth of one replica: a cache of blocks, perhaps over tiers, or of whole entries."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prefixroute.errors import ConfigError
-from prefixroute.sim.engine import Job
-from prefixroute.sim.replica import Admitted, EntryCache, ReplicaCache
+from prefixroute.sim.replica import CacheEvent, EntryCache, ReplicaStore
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Request
 
@@ -49,23 +48,25 @@ class Store(Protocol):
     def serve(self, request: Request) -> int:
         """Serve a request from start to finish with nothing in between; return its hit tokens."""
 
+    def take_events(self) -> list[CacheEvent]:
+        """Return what was stored and removed since the last call, oldest first."""
+
 
 class BlockStore:
     """A cache of blocks with vLLM's rules, over tiers if there are any.
 
-    A prompt larger than the whole cache is computed without being kept, and counted in ``oversized``.
+    :attr:`cache` is the compiled store, from which a :class:`~prefixroute.sim.engine.Cluster` serves requests too. A request
+    larger than the whole cache is computed without being kept, and counted in ``cache.oversized``.
     """
 
-    __slots__ = ("_tiers", "cache", "loaded_tokens", "oversized")
+    __slots__ = ("cache",)
 
     def __init__(
         self, capacity_tokens: int | None, block_size: int, tiers: Sequence[Tier] = (), *, record_events: bool = False
     ) -> None:
         """Start empty."""
-        self.cache = ReplicaCache(capacity_tokens, block_size, record_events=record_events)
-        self._tiers = [(tier, ReplicaCache(tier.capacity_tokens, block_size)) for tier in tiers]
-        self.loaded_tokens = 0
-        self.oversized = 0
+        below = [(tier.capacity_tokens, tier.load_s_per_token) for tier in tiers]
+        self.cache = ReplicaStore(capacity_tokens, block_size, tiers=below, record_events=record_events)
 
     @property
     def held_tokens(self) -> int:
@@ -78,37 +79,11 @@ class BlockStore:
 
     def serve(self, request: Request) -> int:
         """Serve a request at once; tokens loaded from a tier count as hit."""
-        below = [cache.serve(request.prompt, request.context) for _, cache in self._tiers]
-        hit = self.cache.serve(request.prompt, request.context)
-        best = max([hit, *below])
-        self.loaded_tokens += best - hit
-        return best
+        return self.cache.serve(request.prompt, request.context)
 
-    def admit(self, job: Job, *, alone: bool) -> bool:
-        """Pin and allocate the blocks of ``job``; see :class:`prefixroute.sim.engine.Store`."""
-        admitted = self.cache.start(job.request.prompt)
-        if isinstance(admitted, Admitted):
-            job.handle, job.hit = admitted.request, admitted.hit_tokens
-        elif alone:
-            self.oversized += 1
-            job.handle, job.hit = None, self.cache.hit(job.request.prompt)
-        else:
-            return False
-        for tier, cache in self._tiers:
-            held = cache.hit(job.request.prompt)
-            if held > job.hit:
-                job.load_s += (held - job.hit) * tier.load_s_per_token
-                self.loaded_tokens += held - job.hit
-                job.hit = held
-        return True
-
-    def release(self, job: Job) -> None:
-        """End ``job``: prompt and output stay cached."""
-        request = job.request
-        if job.handle is not None:
-            self.cache.finish(job.handle, request.context)
-        for _, cache in self._tiers:
-            cache.serve(request.prompt, request.context)
+    def take_events(self) -> list[CacheEvent]:
+        """Return what changed on the GPU."""
+        return self.cache.take_events()
 
 
 class EntryStore:
@@ -142,3 +117,7 @@ class EntryStore:
                 "cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'"
             )
         return self.cache.serve(entry.id, request.prompt_tokens, entry.held_tokens, entry.shared_tokens)
+
+    def take_events(self) -> list[CacheEvent]:
+        """Return nothing: whole entries are the coarse model of no engine."""
+        return []

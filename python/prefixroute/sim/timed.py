@@ -1,135 +1,196 @@
-"""Time mode: the fleet on a clock. Requests arrive when they say, and routers hear of first tokens and ends as they fall."""
+"""Timed simulation: requests arrive when they say, and routers hear of first tokens and ends when they happen."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
 
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.router import Ticket
-from prefixroute.sim.clock import EventQueue
-from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
-from prefixroute.sim.fleet import Fleet, Progress, in_order
+from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
+from prefixroute.sim.fleet import Fleet, Progress
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import RequestLog
-from prefixroute.sim.ordered import PROGRESS_EVERY
 from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore
+from prefixroute.sim.untimed import PROGRESS_EVERY
 from prefixroute.workload import Request
 
 
-class TimedReplica:
-    """A living replica: its engine, and the routers that hear of its jobs."""
+class Agenda:
+    """Calls at seconds of the run, by time and then in the order in which they were planned."""
 
-    __slots__ = (
-        "_booked",
-        "_log",
-        "_observed",
-        "_warmup",
-        "born",
-        "engine",
-        "events",
-        "name",
-        "number",
-        "served",
-        "store",
-    )
+    def __init__(self) -> None:
+        """Start with nothing planned."""
+        self.calls: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        """A heap: the next call is the first."""
+        self._planned = 0
 
-    def __init__(self, run: TimedRun, name: str, model: EngineModel) -> None:
-        """Begin empty and idle, now."""
-        store = run.fleet.stores[name]
-        if not isinstance(store, BlockStore):
-            raise ConfigError("time mode needs cache 'blocks'")
-        self.name, self.number, self.store = name, run.fleet.numbers[name], store
-        self._log, self.events, self._warmup = run.log, run.events, run.warmup
-        self._observed = run.front.observed if run.front.watches else None
-        self._booked: deque[Job] = deque()
-        self.born, self.served = run.events.now, 0.0
-        self.engine = ReplicaEngine(model, store, run.events, self)
+    def plan(self, at: float, action: Callable[..., None], *arguments: object) -> None:
+        """Call ``action(*arguments)`` at second ``at``."""
+        self._planned += 1
+        heappush(self.calls, (at, self._planned, action, arguments))
 
-    def submit(self, job: Job) -> None:
-        """Take a job, and let go of tickets that have ended.
+    def call_next(self) -> None:
+        """Make the next call."""
+        _, _, action, arguments = heappop(self.calls)
+        action(*arguments)
 
-        A ticket holds all that its decision was made of, several times what the engine knows of a request. In an
-        overload most of those that wait have a ticket that has expired.
-        """
-        booked = self._booked
-        while booked and (ticket := booked[0].ticket) is not None and not ticket.open:
-            booked.popleft().ticket = None
-        booked.append(job)
-        self.engine.submit(job)
 
-    def first_token(self, job: Job) -> None:
-        """Prefill is done: tell the router, and let it see what was stored."""
-        if job.ticket is not None:
-            job.ticket.first_token()
-        if self._observed is not None:
-            self._observed(self.name, self.store, self.events.now)
+@dataclass(slots=True)
+class _Replica:
+    """A living replica: its number in the cluster, what it holds, and when it began."""
 
-    def finished(self, job: Job) -> None:
-        """The answer is out: tell the router, and log."""
-        request, self.served = job.request, self.events.now
-        if job.ticket is not None:
-            job.ticket.finish(output=request.context, reported_hit_tokens=job.hit)
-        if self._observed is not None:
-            self._observed(self.name, self.store, self.events.now)
-        if job.number < self._warmup:
-            return
-        times = (job.started, job.first_token, job.finished, request.output_tokens)
-        self._log.served(job.number, self.number, request, job.hit, *times)
+    number: int
+    name: str
+    store: BlockStore
+    born: float
+    booked: deque[int] = field(default_factory=deque)
 
 
 class TimedRun:
-    """One run in time mode, from its first request to its last answer.
+    """One timed run, from its first request to its last answer.
 
-    ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts jobs moved by a death. Events may reach a router,
-    and the fleet change, after the last answer: no replica is idle then, for the run is over.
+    Replicas and their clock are a compiled :class:`Cluster`. It is advanced to each arrival, and tells what has happened
+    since: the routers learn of it in that order. Changes of the fleet and late events are on an agenda. What happens at
+    one instant happens in this order: changes, late events, ends of steps, arrivals.
+
+    ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts requests moved by a death. Events may reach a
+    router, and the fleet change, after the last answer: no replica is idle then, for the run is over.
     """
 
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
         """Set up idle replicas and the routers before them."""
-        self._model, self.warmup = model, scenario.warmup
-        self.events = EventQueue()
-        self.fleet = Fleet(scenario, block_size)
         self.log = RequestLog(timed=True)
-        self.front = Front(scenario, block_size, self.fleet.stores, self.events.time, self.events.schedule)
-        self._replicas = {name: TimedReplica(self, name, model) for name in self.fleet.names}
-        self._progress: Progress | None = None
+        self.fleet = Fleet(scenario, block_size)
+        self.agenda, self._changes = Agenda(), Agenda()
+        self.now = 0.0
+        self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)
+        self._cluster = model.cluster(warmup=scenario.warmup)
+        self._replicas: dict[str, _Replica] = {}
+        self._by_number: list[_Replica] = []
+        self._requests: dict[int, Request] = {}
+        self._tickets: dict[int, Ticket] = {}
         self._arrived = 0
         self._begun = self._ended = 0.0
         self._lives: list[tuple[float, float]] = []
         self.busy_s = 0.0
         self.retried = 0
-        for change in in_order(scenario.changes):
-            self.events.schedule(change.at, self._change, change)
+        for name in self.fleet.names:
+            self._start(name)
+        for change in sorted(scenario.changes, key=lambda change: change.at):
+            self._changes.plan(change.at, self._change, change)
 
     def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
-        """Let the requests arrive, one scheduled at a time, and run until the last has left."""
-        self._progress = progress
-        self._next(iter(requests))
-        self.events.run()
+        """Let the requests arrive, and run until the last has left and nothing is planned any more."""
+        changes = self._changes.calls
+        for request in requests:
+            arrival = request.arrival_s
+            if changes and changes[0][0] <= arrival:
+                self._change_until(arrival)
+            self._play(arrival)
+            self.now = arrival
+            self._arrive(request)
+            if progress is not None and self._arrived % PROGRESS_EVERY == 0:
+                progress(self._arrived)
+        self._change_until(inf)
+        self._play(inf)
         for replica in self._replicas.values():
-            self._account(replica)
+            self._account(replica, self._cluster.busy_s(replica.number))
+        self.log.extend(self._cluster.take_log())
 
     @property
     def alive_s(self) -> float:
         """Seconds that replicas lived during the run, all together."""
         return sum(max(0.0, min(died, self._ended) - max(born, self._begun)) for born, died in self._lives)
 
-    def _next(self, requests: Iterator[Request]) -> None:
-        request = next(requests, None)
-        if request is not None:
-            self.events.schedule(request.arrival_s, self._arrive, request, requests)
+    @property
+    def preemptions(self) -> int:
+        """How many times a request was preempted because answers had filled the memory of its replica."""
+        return self._cluster.preempted
 
-    def _arrive(self, request: Request, rest: Iterator[Request]) -> None:
-        if not self._arrived:
-            self._begun = self.events.now
-        ticket = self.front.route(request)
-        self._replicas[ticket.replica].submit(Job(self._arrived, request, ticket, self.events.now))
+    def _change_until(self, until: float) -> None:
+        """Let the fleet change up to second ``until``, and what comes before each change happen."""
+        changes = self._changes
+        while changes.calls and changes.calls[0][0] <= until:
+            at = changes.calls[0][0]
+            self._play(at, inclusive=False)
+            self.now = at
+            changes.call_next()
+
+    def _play(self, until: float, *, inclusive: bool = True) -> None:
+        """Advance the cluster, and tell the routers what has happened and what was planned, in the order of time."""
+        more = True
+        while more:
+            outcomes = self._cluster.advance(until, inclusive)
+            more = len(outcomes) >= Cluster.BATCH
+            if outcomes:
+                self._tell(outcomes)
+        planned = self.agenda.calls
+        while planned and planned[0][0] <= until:
+            self._call_planned()
+
+    def _call_planned(self) -> None:
+        self.now = self.agenda.calls[0][0]
+        self.agenda.call_next()
+
+    def _tell(self, outcomes: list[tuple[int, float, int, Any]]) -> None:
+        """Tell the routers what has happened, and make the calls planned before."""
+        planned, tickets, requests = self.agenda.calls, self._tickets, self._requests
+        for kind, at, number, detail in outcomes:
+            while planned and planned[0][0] <= at:
+                self._call_planned()
+            self.now = at
+            if kind == CHANGED:
+                replica = self._by_number[number]
+                self.front.observed(replica.name, replica.store, detail, at)
+                continue
+            if kind == FIRST_TOKEN:
+                ticket = tickets.get(number)
+                if ticket is not None:
+                    ticket.first_token(now=at)
+                continue
+            request, ticket = requests.pop(number), tickets.pop(number, None)
+            if ticket is not None:
+                ticket.finish(output=request.context, reported_hit_tokens=detail, now=at)
+            self._ended = at
+
+    def _arrive(self, request: Request) -> None:
+        number, now = self._arrived, self.now
+        if not number:
+            self._begun = now
         self._arrived += 1
-        if self._progress is not None and self._arrived % PROGRESS_EVERY == 0:
-            self._progress(self._arrived)
-        self._next(rest)
+        self._requests[number] = request
+        self._submit(number, request, self.front.route(request), now)
+
+    def _submit(self, number: int, request: Request, ticket: Ticket, now: float) -> None:
+        """Give a request to its replica, and let go of tickets that have ended.
+
+        A ticket holds all that its decision was made of, several times what the cluster knows of a request. In an overload
+        most of those that wait have a ticket that has expired.
+        """
+        tickets, replica = self._tickets, self._replicas[ticket.replica]
+        booked = replica.booked
+        while booked and ((old := tickets.get(booked[0])) is None or not old.open):
+            tickets.pop(booked.popleft(), None)
+        booked.append(number)
+        tickets[number] = ticket
+        session = self.log.session_number(request, number)
+        _, prompt, context, prompt_tokens, output_tokens = request[:5]
+        lengths = prompt_tokens, output_tokens
+        self._cluster.submit(replica.number, number, session, prompt, context, *lengths, request.arrival_s, now)
+
+    def _start(self, name: str) -> None:
+        store = self.fleet.stores[name]
+        if not isinstance(store, BlockStore):
+            raise ConfigError("a timed simulation needs cache 'blocks'")
+        number = self._cluster.add(store.cache, self.fleet.numbers[name])
+        self._replicas[name] = replica = _Replica(number, name, store, self.now)
+        self._by_number.append(replica)
 
     def _change(self, change: FleetChange) -> None:
         self.fleet.check(change)
@@ -140,28 +201,27 @@ class TimedRun:
             self._die(name)
         else:
             self.fleet.add(name)
-            self._replicas[name] = TimedReplica(self, name, self._model)
+            self._start(name)
             self.front.add(name)
 
     def _die(self, name: str) -> None:
         """Lose a replica; the host sends what it had elsewhere, and those requests start again."""
         replica = self._replicas.pop(name)
-        jobs = replica.engine.stop()
-        self._account(replica)
+        numbers, busy_s = self._cluster.stop(replica.number, self.now)
+        self._account(replica, busy_s)
         self.front.remove(name)
         self.fleet.remove(name)
-        for job in jobs:
-            ticket = self._reroute(job.request, job.ticket)
-            self._replicas[ticket.replica].submit(Job(job.number, job.request, ticket, job.arrival))
+        for number in numbers:
+            request = self._requests[number]
+            self._submit(number, request, self._reroute(request, self._tickets.get(number)), self.now)
             self.retried += 1
 
     def _reroute(self, request: Request, ticket: Ticket | None) -> Ticket:
         try:
             return self.front.retry(request, ticket)
         except NoReplicaError as error:
-            raise ConfigError(f"the last replica died at {self.events.now:g} s with requests in flight") from error
+            raise ConfigError(f"the last replica died at {self.now:g} s with requests in flight") from error
 
-    def _account(self, replica: TimedReplica) -> None:
-        self._lives.append((replica.born, self.events.now))
-        self._ended = max(self._ended, replica.served)
-        self.busy_s += replica.engine.busy_s
+    def _account(self, replica: _Replica, busy_s: float) -> None:
+        self._lives.append((replica.born, self.now))
+        self.busy_s += busy_s

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefixroute.hashing import hash_blocks
-from prefixroute.sim.clock import EventQueue
-from prefixroute.sim.engine import EngineModel, Job, ReplicaEngine
-from prefixroute.sim.stores import BlockStore
+from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, EngineModel
+from prefixroute.sim.replica import CacheEvent, ReplicaStore
 from prefixroute.testing.kv_events import EventEncoder
 from prefixroute.types import Namespace
-from prefixroute.workload import Request
 from prefixroute.workload.request import cached_tokens
 
 NO_NAMESPACE = Namespace()
@@ -61,15 +59,16 @@ class EngineRequest:
     finished: Callable[[], None] = field(default=lambda: None)
 
 
-class EngineJob(Job):
-    """A request inside the engine; its client may have left."""
+@dataclass(slots=True, eq=False)
+class EngineJob:
+    """A request inside the engine; its client may have left. ``hit`` is known once its first token is out."""
 
-    __slots__ = ("asked", "ended", "left")
-
-    def __init__(self, number: int, request: Request, asked: EngineRequest, arrival: float) -> None:
-        """Begin waiting."""
-        super().__init__(number, request, None, arrival)  # type: ignore[arg-type]  # no router has a ticket for it
-        self.asked, self.left, self.ended = asked, False, False
+    number: int
+    asked: EngineRequest
+    context: BlockHashes
+    hit: int = 0
+    left: bool = False
+    ended: bool = False
 
 
 class EngineCore:
@@ -98,117 +97,123 @@ class EngineCore:
         self.requests = self.prompt_tokens = self.hit_tokens = 0
         self._publish = publish
         self._encoder = encoder or (EventEncoder(block_size) if publish is not None else None)
-        self._queue = EventQueue()
-        self._store = BlockStore(capacity_tokens, block_size, record_events=self._encoder is not None)
-        self._engine = ReplicaEngine(model, self._store, self._queue, self)
-        self._jobs: set[EngineJob] = set()
-
-    @property
-    def now(self) -> float:
+        self.now = 0.0
         """The engine's time in seconds."""
-        return self._queue.now
+        self._capacity_tokens = capacity_tokens
+        self._store = ReplicaStore(capacity_tokens, block_size, record_events=self._encoder is not None)
+        self._cluster = model.cluster()
+        self._replica = self._cluster.add(self._store, 0)
+        self._jobs: dict[int, EngineJob] = {}
 
     @property
     def next_at(self) -> float | None:
         """When something happens next, unless a request comes first."""
-        return self._queue.next_at
+        return self._cluster.next_at
 
     @property
     def waiting(self) -> int:
         """Requests in the queue."""
-        return self._engine.waiting
+        return self._cluster.waiting(self._replica)
 
     @property
     def running(self) -> int:
         """Requests in the batch whose clients are still there."""
-        return sum(not job.left for job in self._jobs) - self.waiting
+        return sum(not job.left for job in self._jobs.values()) - self.waiting
 
     @property
     def held_tokens(self) -> int:
         """Tokens in the cache."""
-        return self._store.held_tokens
+        return self._store.cached_tokens
 
     @property
     def kv_use(self) -> float:
         """Share of the cache that running requests pin."""
-        capacity = self._store.cache.capacity_tokens
-        return self._store.cache.pinned_tokens / capacity if capacity else 0.0
+        return self._store.pinned_tokens / self._capacity_tokens if self._capacity_tokens else 0.0
 
     @property
     def step_s(self) -> float:
         """Seconds of a step that only decodes, as the batch is now."""
-        decodes = max(1, self._engine.running)
-        return self.model.cost.step_seconds(decodes=decodes, decode_context_tokens=self._store.cache.pinned_tokens)
+        decodes = max(1, self._cluster.running(self._replica))
+        return self.model.cost.step_seconds(decodes=decodes, decode_context_tokens=self._store.pinned_tokens)
 
     def hit(self, prompt: list[int], namespace: Namespace = NO_NAMESPACE) -> int:
         """Return the leading tokens of a prompt that need no prefill now."""
-        return self._store.cache.hit(hash_blocks(prompt, self.block_size, namespace))
+        return self._store.hit(hash_blocks(prompt, self.block_size, namespace))
 
     def advance(self, to: float) -> None:
         """Let time pass."""
-        self._queue.run_until(to)
+        more = True
+        while more:
+            outcomes = self._cluster.advance(to)
+            more = len(outcomes) >= self._cluster.BATCH
+            for kind, at, number, detail in outcomes:
+                self.now = at
+                if kind == CHANGED:
+                    self._tell(detail)
+                elif kind == FIRST_TOKEN:
+                    self._first_token(self._jobs[number], detail)
+                else:
+                    self._finished(self._jobs[number])
+        self.now = max(self.now, to)
 
     def submit(self, asked: EngineRequest) -> EngineJob:
         """Take a request, now."""
         prompt = hash_blocks(asked.prompt, self.block_size, asked.namespace)
         kept = asked.context[: cached_tokens(len(asked.prompt), asked.output_tokens)]
         context = hash_blocks(kept, self.block_size, asked.namespace)
-        request = Request(self.now, prompt, context, len(asked.prompt), asked.output_tokens)
-        job = EngineJob(self.requests, request, asked, self.now)
-        self.requests += 1
+        job = EngineJob(self.requests, asked, context)
+        lengths = len(asked.prompt), asked.output_tokens
         if self._encoder is not None:
             self._encoder.learn(context, asked.context, asked.namespace)
-        self._jobs.add(job)
-        self._engine.submit(job)
-        self._tell()
+        self._cluster.submit(self._replica, job.number, 0, prompt, context, *lengths, self.now, self.now)
+        self.requests += 1
+        self._jobs[job.number] = job
+        self._tell(self._store.take_events())
         return job
 
     def leave(self, job: EngineJob) -> None:
         """Note that a request's client has gone."""
         job.left = True
-        if job.ended or any(not other.left for other in self._jobs):
+        if job.ended or any(not other.left for other in self._jobs.values()):
             return
-        for stopped in self._engine.stop():
-            if stopped.handle is not None:
-                self._store.cache.abort(stopped.handle)
-            self._end(stopped)
-        self._tell()
+        stopped, _ = self._cluster.stop(self._replica, self.now)
+        self._replica = self._cluster.add(self._store, 0)
+        for number in stopped:
+            self._end(self._jobs[number])
+        self._tell(self._store.take_events())
 
     def reset(self) -> bool:
         """Empty the cache, if nothing is running; return whether it was."""
         if self._jobs:
             return False
-        self._store.cache.clear()
-        self._store.cache.take_events()
+        self._store.clear()
+        self._store.take_events()
         if self._encoder is not None and self._publish is not None:
             self._publish(self._encoder.cleared())
         return True
 
-    def first_token(self, job: EngineJob) -> None:
-        """Hear from the engine that prefill is done."""
-        self.prompt_tokens += job.request.prompt_tokens
-        self.hit_tokens += job.hit
-        self._tell()
+    def _first_token(self, job: EngineJob, hit_tokens: int) -> None:
+        job.hit = hit_tokens
+        self.prompt_tokens += len(job.asked.prompt)
+        self.hit_tokens += hit_tokens
         if not job.left:
             job.asked.first_token()
 
-    def finished(self, job: EngineJob) -> None:
-        """Hear from the engine that the last token is out; its blocks are in the cache."""
-        self._tell()
+    def _finished(self, job: EngineJob) -> None:
         self._end(job)
         if not job.left:
             job.asked.finished()
 
     def _end(self, job: EngineJob) -> None:
         job.ended = True
-        self._jobs.discard(job)
+        del self._jobs[job.number]
         if self._encoder is not None:
-            self._encoder.forget(job.request.context)
+            self._encoder.forget(job.context)
 
-    def _tell(self) -> None:
-        """Publish what the cache has done since."""
+    def _tell(self, events: Iterable[CacheEvent]) -> None:
+        """Publish what the cache has done."""
         if self._encoder is None or self._publish is None:
             return
-        batch = self._encoder.encode(self._store.cache.take_events())
+        batch = self._encoder.encode(events)
         if batch is not None:
             self._publish(batch)

@@ -14,6 +14,7 @@ mod runs;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use entries::EntryCache;
 use runs::{NO_RUN, RunId, Runs, Walk};
@@ -27,6 +28,26 @@ pub struct Sequence<'a> {
     pub blocks: &'a [BlockHash],
     /// All tokens, those of the unfinished last block included.
     pub tokens: usize,
+}
+
+/// A sequence that owns its hashes, or shares them with others.
+#[derive(Clone, Debug)]
+pub struct SharedSequence {
+    hashes: Arc<Vec<BlockHash>>,
+    blocks: usize,
+    tokens: usize,
+}
+
+impl SharedSequence {
+    /// The first `blocks` of these hashes, of a text of `tokens`.
+    pub fn new(hashes: Arc<Vec<BlockHash>>, blocks: usize, tokens: usize) -> Self {
+        Self { blocks: blocks.min(hashes.len()), hashes, tokens }
+    }
+
+    /// As the cache takes it.
+    pub fn get(&self) -> Sequence<'_> {
+        Sequence { blocks: &self.hashes[..self.blocks], tokens: self.tokens }
+    }
 }
 
 /// A request in flight, from `start` to `finish` or `abort`. Never reused.
@@ -118,6 +139,8 @@ pub struct ReplicaCache {
     running: HashMap<RequestId, Running>,
     started: u64,
     unfinished: usize,
+    /// Blocks of outputs under way, which [`Self::reserve`] counts.
+    reserved: usize,
     evicted: u64,
     refused: u64,
     events: Option<Vec<CacheEvent>>,
@@ -134,6 +157,7 @@ impl ReplicaCache {
             running: HashMap::new(),
             started: 0,
             unfinished: 0,
+            reserved: 0,
             evicted: 0,
             refused: 0,
             events: None,
@@ -160,9 +184,30 @@ impl ReplicaCache {
         self.runs.blocks()
     }
 
-    /// Blocks that running requests hold, their unfinished last blocks included.
+    /// Every block held, in no order.
+    pub fn all_blocks(&self) -> impl Iterator<Item = BlockHash> {
+        self.runs.all()
+    }
+
+    /// Blocks that running requests hold, their unfinished last blocks and the reserved ones included.
     pub fn pinned_blocks(&self) -> usize {
-        self.runs.pinned() + self.unfinished
+        self.runs.pinned() + self.unfinished + self.reserved
+    }
+
+    /// Blocks that no running request holds.
+    pub fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.pinned_blocks())
+    }
+
+    /// Let the outputs of running requests take so many blocks, all together, beside what `start` and `grow` have placed.
+    /// False, and nothing is changed, if there is no room for them. Give a request's blocks back before it is finished.
+    pub fn reserve(&mut self, blocks: usize) -> bool {
+        if blocks.saturating_sub(self.reserved) > self.room() {
+            return false;
+        }
+        self.reserved = blocks;
+        self.evict_down_to(self.capacity.saturating_sub(self.unfinished + blocks));
+        true
     }
 
     /// Requests in flight.
@@ -294,7 +339,7 @@ impl ReplicaCache {
         let fresh = &more[walk.held..];
         self.unfinished = self.unfinished - entry.unfinished + unfinished;
         let held = self.runs.pin(walk);
-        self.evict_down_to(self.capacity.saturating_sub(fresh.len() + self.unfinished));
+        self.evict_down_to(self.capacity.saturating_sub(fresh.len() + self.unfinished + self.reserved));
         if let (Some(events), false) = (&mut self.events, fresh.is_empty()) {
             events.push(CacheEvent::Stored { parent: self.runs.block(held, 0), blocks: fresh.to_vec() });
         }

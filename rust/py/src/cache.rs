@@ -61,6 +61,12 @@ pub struct CacheEvent {
     event: core::CacheEvent,
 }
 
+impl From<core::CacheEvent> for CacheEvent {
+    fn from(event: core::CacheEvent) -> Self {
+        Self { event }
+    }
+}
+
 #[pymethods]
 impl CacheEvent {
     /// `"stored"` or `"removed"`.
@@ -202,7 +208,7 @@ impl ReplicaCache {
 
     /// What was stored and removed since the last call, oldest first (`record_events=True`).
     fn take_events(&self) -> Vec<CacheEvent> {
-        self.lock().take_events().into_iter().map(|event| CacheEvent { event }).collect()
+        self.lock().take_events().into_iter().map(CacheEvent::from).collect()
     }
 
     /// Tokens of a block.

@@ -9,7 +9,7 @@ use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use prefixroute_core::BlockHash;
 use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
-use prefixroute_core::replica_cache::Sequence;
+use prefixroute_core::replica_cache::{Sequence, SharedSequence};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
 
@@ -65,6 +65,11 @@ impl BlockHashes {
     /// As the cache model takes it.
     pub fn sequence(&self) -> Sequence<'_> {
         Sequence { blocks: self.blocks(), tokens: self.token_count }
+    }
+
+    /// The same, sharing its hashes.
+    pub fn shared(&self) -> SharedSequence {
+        SharedSequence::new(Arc::clone(&self.hashes), self.len, self.token_count)
     }
 
     /// Fails unless the hashes are of blocks of `block_size` tokens.

@@ -40,7 +40,7 @@ mod _core {
     #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
-    use super::sim::{EventQueue, ReplicaEngine, StepPrices};
+    use super::sim::{Cluster, ReplicaStore, StepPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::TEXT_BYTES_PER_TOKEN;
     use prefixroute_core::{

@@ -66,6 +66,11 @@ impl Runs {
         self.blocks
     }
 
+    /// Every block held, in no order.
+    pub fn all(&self) -> impl Iterator<Item = BlockHash> {
+        self.heads.values().flat_map(|&id| self.run(id).blocks.iter().copied())
+    }
+
     pub fn pinned(&self) -> usize {
         self.pinned
     }

@@ -92,35 +92,16 @@ impl<A> EventQueue<A> {
         Ok(())
     }
 
+    /// The time of the next event.
+    pub fn next_at(&self) -> Option<f64> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
     /// Take the next event and let its time be the present.
     pub fn pop(&mut self) -> Option<A> {
         let Entry { at, action, .. } = self.heap.pop()?;
         self.now = at;
         Some(action)
-    }
-
-    /// When the next event falls due.
-    pub fn next_at(&self) -> Option<f64> {
-        self.heap.peek().map(|entry| entry.at)
-    }
-
-    /// Take the next event if it falls due by `at`; else let `at` be the present, if it is later.
-    pub fn pop_until(&mut self, at: f64) -> Option<A> {
-        if self.next_at().is_some_and(|next| next <= at) {
-            return self.pop();
-        }
-        self.now = self.now.max(at);
-        None
-    }
-
-    /// Forget every pending event.
-    pub fn clear(&mut self) {
-        self.heap.clear();
-    }
-
-    /// The pending events, in no order.
-    pub fn pending(&self) -> impl Iterator<Item = &A> {
-        self.heap.iter().map(|entry| &entry.action)
     }
 }
 
@@ -138,21 +119,6 @@ mod tests {
         let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [3, 4, 1, 5, 0, 2]);
         assert!((queue.now() - 3.0).abs() < f64::EPSILON);
-    }
-
-    #[test]
-    fn time_passes_up_to_a_moment_and_no_further() {
-        let mut queue = EventQueue::default();
-        for at in [1.0, 2.0, 4.0] {
-            queue.schedule(at, at).unwrap();
-        }
-        let due: Vec<f64> = std::iter::from_fn(|| queue.pop_until(3.0)).collect();
-        assert_eq!(due, [1.0, 2.0]);
-        assert!((queue.now() - 3.0).abs() < f64::EPSILON);
-        assert_eq!(queue.next_at(), Some(4.0));
-        assert_eq!(queue.pop_until(0.5), None);
-        assert!((queue.now() - 3.0).abs() < f64::EPSILON);
-        assert!(queue.schedule(2.5, 0.0).is_err());
     }
 
     #[test]

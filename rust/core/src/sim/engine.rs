@@ -1,11 +1,21 @@
-//! One replica in time: a queue, chunked prefill beside decode.
+//! One replica on a clock: a queue, chunked prefill beside decode, and the memory that both take.
 //!
 //! A *step* takes up to `chunk_tokens` prompt tokens from the requests in prefill, first come first served, and one token
 //! for each decoding request. Steps without prompt tokens are all alike, so a run of them up to the next change is one
 //! event: a request costs its chunks plus about two events, not one per token.
+//!
+//! An answer takes memory as it grows, block by block. When blocks run out, the request that was admitted last is
+//! preempted, as vLLM does: it goes back to the front of the queue, what it has computed stays as ordinary cached blocks,
+//! and what of it is evicted meanwhile is computed again. Nobody is admitted in a step that preempts.
 
-use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::clock::NotInOrder;
+use super::growth::Growth;
+use super::request::{Job, Request, Served};
+use super::store::Store;
+use crate::replica_cache::{Refused, Sequence};
 
 /// Tokens of a prompt or an output above which a request is refused: more than any model reads or writes.
 pub const MAX_TOKENS: u64 = 1 << 32;
@@ -17,33 +27,45 @@ pub struct Limits {
     pub chunk_tokens: u64,
     /// Requests in prefill or decode at once.
     pub max_running: usize,
+    /// Seconds that admitting a request adds to a step.
+    pub overhead_s: f64,
 }
 
 /// Prompt tokens computed in one step, and the tokens of that prompt before them.
 pub type Chunk = (u64, u64);
 
-/// An admitted request: what its cache spares it.
-#[derive(Clone, Copy, Debug)]
-pub struct Started {
-    /// Leading prompt tokens that need no prefill.
-    pub hit_tokens: u64,
-    /// Seconds that starting it adds to its first step.
-    pub extra_s: f64,
-}
-
-/// The caller's number of a request.
-pub type RequestId = usize;
-
-/// What surrounds an engine: the cache that admits, and the price of a step.
-pub trait Host {
-    /// Why it failed.
+/// What a step costs.
+pub trait Prices {
+    /// Why there is no price.
     type Error;
 
-    /// Room for a request; `None` if there is none beside the running ones. `alone`: nothing else runs.
-    fn admit(&mut self, request: RequestId, alone: bool) -> Result<Option<Started>, Self::Error>;
-
     /// Seconds of a step with these chunks, beside `decodes` requests with `context_tokens` all together.
-    fn step_seconds(&mut self, chunks: &[Chunk], decodes: usize, context_tokens: i128) -> Result<f64, Self::Error>;
+    fn step_seconds(&self, chunks: &[Chunk], decodes: usize, context_tokens: i128) -> Result<f64, Self::Error>;
+}
+
+impl Prices for super::StepPrices {
+    type Error = std::convert::Infallible;
+
+    fn step_seconds(&self, chunks: &[Chunk], decodes: usize, context_tokens: i128) -> Result<f64, Self::Error> {
+        Ok(self.step_seconds(chunks, decodes, context_tokens))
+    }
+}
+
+/// Why a run cannot go on.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// A step has no price.
+    Price(E),
+    /// A step has a price that is no time.
+    Clock(NotInOrder),
+    /// A request is not what its cache was told before.
+    Cache(Refused),
+}
+
+impl<E> From<Refused> for Failure<E> {
+    fn from(refused: Refused) -> Self {
+        Self::Cache(refused)
+    }
 }
 
 /// The end of a step, to be put on the clock; only the newest counts.
@@ -58,50 +80,31 @@ pub struct Wake {
 /// What a step gave, each in order.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// Requests whose prefill is done.
-    pub first_tokens: Vec<RequestId>,
+    /// Requests whose first token is out.
+    pub first_tokens: Vec<Served>,
     /// Requests whose last token is out, which may be their first.
-    pub finished: Vec<RequestId>,
+    pub finished: Vec<(Request, Served)>,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Job {
-    id: RequestId,
-    prompt_tokens: u64,
-    output_tokens: u64,
-    computed: u64,
-    /// How many were admitted before.
-    order: u64,
-}
-
-impl Job {
-    /// Add up to `budget` of the prompt's remaining tokens to a step; return how many.
-    fn take(&mut self, budget: u64, chunks: &mut Vec<Chunk>) -> u64 {
-        let tokens = budget.min(self.prompt_tokens - self.computed);
-        if tokens > 0 {
-            chunks.push((tokens, self.computed));
-            self.computed += tokens;
-        }
-        tokens
-    }
-}
-
-/// A decoding request: the decode step that ends it, and its number among those that have joined; the next to end first.
-type Decoding = Reverse<(u64, u64, Job)>;
 
 /// A replica that serves requests in virtual time.
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
+    store: Arc<Mutex<Store>>,
+    block_size: usize,
     queue: VecDeque<Job>,
     prefilling: Vec<Job>,
-    decoding: BinaryHeap<Decoding>,
+    decoding: BinaryHeap<Job>,
     /// Tokens of the decoding requests, less the decode steps that each had seen when it joined.
     context: i128,
+    /// Blocks that answers under way take, and how many of them the store has reserved.
+    growth: Growth,
+    reserved: usize,
     /// Decode steps so far: the clock on which outputs end.
     token: u64,
     admitted: u64,
     joined: u64,
+    preempted: u64,
     version: u64,
     began: f64,
     /// In the event under way; 0 = idle.
@@ -111,17 +114,23 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An idle engine.
-    pub fn new(limits: Limits) -> Self {
+    /// An idle engine over a store.
+    pub fn new(limits: Limits, store: Arc<Mutex<Store>>) -> Self {
+        let block_size = locked(&store).cache().block_size();
         Self {
             limits,
+            store,
+            block_size,
             queue: VecDeque::new(),
             prefilling: Vec::new(),
             decoding: BinaryHeap::new(),
             context: 0,
+            growth: Growth::new(block_size),
+            reserved: 0,
             token: 0,
             admitted: 0,
             joined: 0,
+            preempted: 0,
             version: 0,
             began: 0.0,
             steps: 0,
@@ -145,35 +154,48 @@ impl Engine {
         self.busy_s
     }
 
-    /// Take a request of 1 to [`MAX_TOKENS`] prompt tokens. It starts with the next step if there is room.
-    pub fn submit<H: Host>(
+    /// How many times a request was preempted.
+    pub fn preempted(&self) -> u64 {
+        self.preempted
+    }
+
+    /// What the replica holds.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        locked(&self.store)
+    }
+
+    /// Take a request. It starts with the next step if there is room.
+    pub fn submit<P: Prices>(
         &mut self,
-        id: RequestId,
-        prompt_tokens: u64,
-        output_tokens: u64,
+        request: Request,
         now: f64,
-        host: &mut H,
-    ) -> Result<Option<Wake>, H::Error> {
-        self.queue.push_back(Job { id, prompt_tokens, output_tokens, computed: 0, order: 0 });
+        prices: &P,
+    ) -> Result<Option<Wake>, Failure<P::Error>> {
+        self.queue.push_back(Job::new(request));
         if self.steps == 0 {
-            return self.begin(now, host);
+            return self.begin(now, prices);
         }
         Ok(if self.steps > 1 && self.queue.len() == 1 { self.cut_run(now) } else { None })
     }
 
-    /// Die at second `now`: give back every request, in the order in which they started, then those that wait.
-    pub fn stop(&mut self, now: f64) -> Vec<RequestId> {
+    /// Stop at second `now`: give back every request, in the order in which they started, then those that wait. Their prompts
+    /// stay cached.
+    pub fn stop(&mut self, now: f64) -> Vec<Request> {
         if self.steps > 0 {
             self.busy_s += now - self.began;
         }
-        let decoding = self.decoding.drain().map(|Reverse((_, _, job))| job);
-        let mut jobs: Vec<Job> = decoding.chain(self.prefilling.drain(..)).collect();
+        self.store().reserve(0);
+        let mut jobs: Vec<Job> = self.decoding.drain().chain(self.prefilling.drain(..)).collect();
+        for running in jobs.iter().filter_map(|job| job.running) {
+            // A request that the cache knows can always be given up.
+            let _ = self.store().preempt(running, Sequence { blocks: &[], tokens: 0 });
+        }
         jobs.sort_unstable_by_key(|job| job.order);
         jobs.extend(self.queue.drain(..));
-        self.context = 0;
-        self.steps = 0;
+        (self.context, self.reserved, self.steps) = (0, 0, 0);
+        self.growth = Growth::new(self.block_size);
         self.version += 1;
-        jobs.into_iter().map(|job| job.id).collect()
+        jobs.into_iter().map(|job| *job.request).collect()
     }
 
     /// End a run of decode steps at the next step boundary, because a request waits.
@@ -194,164 +216,256 @@ impl Engine {
     }
 
     /// Choose the next step, or fall idle.
-    pub fn begin<H: Host>(&mut self, now: f64, host: &mut H) -> Result<Option<Wake>, H::Error> {
+    pub fn begin<P: Prices>(&mut self, now: f64, prices: &P) -> Result<Option<Wake>, Failure<P::Error>> {
         self.began = now;
         let mut chunks = Vec::new();
-        let extra_s = self.fill(&mut chunks, host)?;
+        let preempts = self.make_room()?;
+        let extra_s = self.fill(&mut chunks, now, preempts);
         let decodes = self.decoding.len();
         let context = self.context + decodes as i128 * i128::from(self.token);
         if !chunks.is_empty() {
-            let seconds = host.step_seconds(&chunks, decodes, context)?;
+            let seconds = prices.step_seconds(&chunks, decodes, context).map_err(Failure::Price)?;
             return Ok(Some(self.wake(1, seconds + extra_s, now)));
         }
-        let Some(&Reverse((last, ..))) = self.decoding.peek() else {
+        let Some(next) = self.decoding.peek() else {
             self.steps = 0;
             return Ok(None);
         };
-        let steps = last - self.token;
+        let most = if preempts { 1 } else { next.last() - self.token };
+        let steps = self.steps_with_room(most);
         // The context grows by a token a step for each request: that of the middle step stands for all.
         let middle = context + decodes as i128 * (i128::from(steps) - 1) / 2;
-        let seconds = host.step_seconds(&chunks, decodes, middle)?;
+        let seconds = prices.step_seconds(&chunks, decodes, middle).map_err(Failure::Price)?;
         Ok(Some(self.wake(steps, seconds, now)))
     }
 
     /// Fill a step with prompt tokens, admitting while there is room; return the seconds that starting requests adds.
-    fn fill<H: Host>(&mut self, chunks: &mut Vec<Chunk>, host: &mut H) -> Result<f64, H::Error> {
+    fn fill(&mut self, chunks: &mut Vec<Chunk>, now: f64, preempts: bool) -> f64 {
         let mut budget = self.limits.chunk_tokens.saturating_sub(self.decoding.len() as u64).max(1);
-        let mut extra_s = 0.0;
         for job in &mut self.prefilling {
-            budget -= job.take(budget, chunks);
+            let chunk = job.take(budget);
+            budget -= chunk.map_or(0, |(tokens, _)| tokens);
+            chunks.extend(chunk);
         }
-        while budget > 0 && self.running() < self.limits.max_running {
-            let Some(&(mut job)) = self.queue.front() else { break };
-            let Some(started) = host.admit(job.id, self.running() == 0)? else { break };
-            self.queue.pop_front();
-            self.admitted += 1;
-            job.order = self.admitted;
-            job.computed = started.hit_tokens.min(job.prompt_tokens - 1); // the last token is always computed
-            budget -= job.take(budget, chunks);
-            extra_s += started.extra_s;
+        let mut extra_s = 0.0;
+        while !preempts && budget > 0 && self.running() < self.limits.max_running {
+            let Some(mut job) = self.queue.pop_front() else { break };
+            let Some(load_s) = self.admit(&mut job, now) else {
+                self.queue.push_front(job);
+                break;
+            };
+            let chunk = job.take(budget);
+            budget -= chunk.map_or(0, |(tokens, _)| tokens);
+            chunks.extend(chunk);
+            extra_s += load_s + self.limits.overhead_s;
             self.prefilling.push(job);
         }
-        Ok(extra_s)
+        extra_s
+    }
+
+    /// Let a request in if there is room for all of its prompt; the seconds to load what a tier has of it.
+    fn admit(&mut self, job: &mut Job, now: f64) -> Option<f64> {
+        let alone = self.running() == 0;
+        let mut store = locked(&self.store);
+        let answered = job.answered_before();
+        let admitted = if answered == 0 {
+            store.admit(job.prompt(), alone)
+        } else {
+            let blocks = job.chain(answered, self.block_size, false);
+            let tokens = job.prompt().tokens + answered as usize;
+            store.admit(Sequence { blocks: &blocks, tokens }, alone)
+        }?;
+        drop(store);
+        self.admitted += 1;
+        job.order = self.admitted;
+        job.running = admitted.running;
+        // The last token is always computed: it gives the next one.
+        job.computed = (admitted.hit_tokens as u64).min(job.prompt_tokens - 1).min(job.most_cached);
+        if job.served.started.is_nan() {
+            (job.served.started, job.served.hit_tokens) = (now, admitted.hit_tokens as u64);
+        }
+        Some(admitted.load_s)
+    }
+
+    /// Reserve the blocks that answers take at a decode step; false if there are too few.
+    fn reserve_until(&mut self, step: u64) -> bool {
+        let blocks = self.growth.blocks_at(step);
+        let fits = blocks == self.reserved || self.store().reserve(blocks);
+        if fits {
+            self.reserved = blocks;
+        }
+        fits
+    }
+
+    /// Take the blocks that the next decode step needs, preempting the requests that were admitted last while there are
+    /// too few; return whether any was.
+    fn make_room<E>(&mut self) -> Result<bool, Failure<E>> {
+        let mut preempts = false;
+        while !self.decoding.is_empty() {
+            if self.reserve_until(self.token + 1) {
+                break;
+            }
+            if self.running() == 1 {
+                self.outgrow();
+            } else {
+                self.preempt_last()?;
+                preempts = true;
+            }
+        }
+        Ok(preempts)
+    }
+
+    /// Let the one request that is left go on without more memory than there is.
+    fn outgrow(&mut self) {
+        let Some(mut job) = self.decoding.pop() else { return };
+        job.outgrown = Some(self.growth.fix(job.prompt_tokens, job.joined, self.token));
+        self.decoding.push(job);
+        self.store().outgrown();
+    }
+
+    /// Decode steps up to `most` for which there is memory, at least one.
+    fn steps_with_room(&self, most: u64) -> u64 {
+        let room = self.reserved + self.store().room();
+        if self.growth.blocks_at(self.token + most) <= room {
+            return most;
+        }
+        let (mut fits, mut beyond) = (1, most);
+        while beyond - fits > 1 {
+            let steps = u64::midpoint(fits, beyond);
+            if self.growth.blocks_at(self.token + steps) <= room {
+                fits = steps;
+            } else {
+                beyond = steps;
+            }
+        }
+        fits
+    }
+
+    /// Send the request that was admitted last back to the front of the queue.
+    fn preempt_last<E>(&mut self) -> Result<(), Failure<E>> {
+        let prefilling = self.prefilling.last().map_or(0, |job| job.order);
+        let last = self.decoding.iter().map(|job| job.order).max().unwrap_or(0);
+        let job = if prefilling > last {
+            self.prefilling.pop().map(|job| self.stop_prefill(job))
+        } else {
+            let mut taken = None;
+            for job in std::mem::take(&mut self.decoding).into_vec() {
+                if job.order == last { taken = Some(job) } else { self.decoding.push(job) }
+            }
+            taken.map(|job| self.stop_decode(job))
+        };
+        if let Some(job) = job {
+            self.preempted += 1;
+            self.queue.push_front(job?);
+        }
+        Ok(())
+    }
+
+    fn stop_prefill<E>(&mut self, mut job: Job) -> Result<Job, Failure<E>> {
+        if let Some(running) = job.running {
+            self.store().preempt(running, Sequence { blocks: &[], tokens: 0 })?;
+        }
+        job.restart(None);
+        Ok(job)
+    }
+
+    fn stop_decode<E>(&mut self, mut job: Job) -> Result<Job, Failure<E>> {
+        self.leave(&job);
+        if let Some(running) = job.running {
+            let sampled = job.answered_before() + self.token - job.joined;
+            let blocks = job.chain(sampled, self.block_size, false);
+            let tokens = job.prompt().tokens + sampled as usize;
+            self.store().preempt(running, Sequence { blocks: &blocks, tokens })?;
+        }
+        job.restart(Some(self.token));
+        Ok(job)
+    }
+
+    /// Take a decoding request out of the sums, and give back what its answer had reserved.
+    fn leave(&mut self, job: &Job) {
+        self.context -= i128::from(job.prompt_tokens) - i128::from(job.joined);
+        match job.outgrown {
+            Some(blocks) => self.growth.unfix(blocks),
+            None if job.running.is_some() => self.growth.remove(job.prompt_tokens, job.joined),
+            None => {}
+        }
+        self.reserve_until(self.token);
     }
 
     /// Close the step or run under way: tokens out, requests on. `None` if `version` is stale: the run was cut short, or
-    /// the replica died. Else [`Self::begin`] has to follow, once what has finished is out of the cache.
-    pub fn end(&mut self, version: u64, now: f64) -> Option<Ended> {
+    /// the replica died. Else [`Self::begin`] has to follow.
+    pub fn end<E>(&mut self, version: u64, now: f64) -> Result<Option<Ended>, Failure<E>> {
         if version != self.version {
-            return None;
+            return Ok(None);
         }
         self.busy_s += now - self.began;
         let mut ended = Ended::default();
         if !self.decoding.is_empty() {
             self.token += self.steps;
-            self.pop_finished(&mut ended);
+            self.reserve_until(self.token);
+            self.pop_finished(&mut ended)?;
         }
-        self.pass_to_decode(&mut ended);
-        Some(ended)
+        self.pass_to_decode(&mut ended, now)?;
+        Ok(Some(ended))
     }
 
     /// Take out the requests whose last token is out.
-    fn pop_finished(&mut self, ended: &mut Ended) {
-        while let Some(&Reverse((last, _, job))) = self.decoding.peek() {
-            if last > self.token {
-                break;
-            }
-            self.decoding.pop();
-            self.context -= i128::from(job.prompt_tokens) - (i128::from(last) - i128::from(job.output_tokens) + 1);
-            ended.finished.push(job.id);
+    fn pop_finished<E>(&mut self, ended: &mut Ended) -> Result<(), Failure<E>> {
+        while self.decoding.peek().is_some_and(|job| job.last() <= self.token) {
+            let Some(job) = self.decoding.pop() else { break };
+            self.leave(&job);
+            self.release(job, ended)?;
         }
+        Ok(())
     }
 
-    /// Let complete prefills decode, or be done if their first token is their only one.
-    fn pass_to_decode(&mut self, ended: &mut Ended) {
-        let Self { prefilling, decoding, context, token, joined, .. } = self;
-        prefilling.retain(|job| {
-            if job.computed < job.prompt_tokens {
-                return true;
+    /// Let complete prefills decode, or be done if their next token is their last.
+    fn pass_to_decode<E>(&mut self, ended: &mut Ended, now: f64) -> Result<(), Failure<E>> {
+        let done = self.prefilling.iter().take_while(|job| job.computed == job.prompt_tokens).count();
+        if done == 0 {
+            return Ok(());
+        }
+        let rest = self.prefilling.split_off(done);
+        for mut job in std::mem::replace(&mut self.prefilling, rest) {
+            if !job.has_answered() {
+                job.served.first_token = now;
+                ended.first_tokens.push(job.served);
             }
-            ended.first_tokens.push(job.id);
             if job.output_tokens <= 1 {
-                ended.finished.push(job.id);
-                return false;
+                self.release(job, ended)?;
+                continue;
             }
-            *context += i128::from(job.prompt_tokens) - i128::from(*token);
-            *joined += 1;
-            decoding.push(Reverse((*token + job.output_tokens - 1, *joined, *job)));
-            false
-        });
+            self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
+            self.joined += 1;
+            (job.joined, job.rank) = (self.token, self.joined);
+            if job.running.is_some() {
+                self.growth.add(job.prompt_tokens, job.joined);
+            }
+            self.decoding.push(job);
+        }
+        Ok(())
     }
+
+    /// Give the memory of a request back, whose last token is out.
+    fn release<E>(&mut self, job: Job, ended: &mut Ended) -> Result<(), Failure<E>> {
+        let cached = (job.answered_before() + job.output_tokens).saturating_sub(1);
+        let (prompt, known) = (job.prompt(), job.request.context.get());
+        let tokens = prompt.tokens + cached as usize;
+        if known.blocks.len() >= tokens / self.block_size {
+            self.store().release(job.running, prompt, Sequence { blocks: known.blocks, tokens })?;
+        } else {
+            let blocks = job.chain(cached, self.block_size, true);
+            self.store().release(job.running, prompt, Sequence { blocks: &blocks, tokens })?;
+        }
+        ended.finished.push((*job.request, job.served));
+        Ok(())
+    }
+}
+
+fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
+    // A panic under the lock would be a defect of the core; the store is still memory-safe.
+    store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-mod tests {
-    use super::*;
-
-    /// A second a prompt token, ten a decode step; room for `room` requests.
-    struct Linear {
-        room: usize,
-        steps: Vec<(Vec<Chunk>, usize, i128)>,
-    }
-
-    impl Host for Linear {
-        type Error = std::convert::Infallible;
-
-        fn admit(&mut self, _: RequestId, alone: bool) -> Result<Option<Started>, Self::Error> {
-            if self.room == 0 && !alone {
-                return Ok(None);
-            }
-            self.room = self.room.saturating_sub(1);
-            Ok(Some(Started { hit_tokens: 0, extra_s: 0.0 }))
-        }
-
-        fn step_seconds(&mut self, chunks: &[Chunk], decodes: usize, context: i128) -> Result<f64, Self::Error> {
-            self.steps.push((chunks.to_vec(), decodes, context));
-            let tokens: u64 = chunks.iter().map(|chunk| chunk.0).sum();
-            Ok(tokens as f64 + if decodes > 0 { 10.0 } else { 0.0 })
-        }
-    }
-
-    fn run(engine: &mut Engine, host: &mut Linear, mut wake: Option<Wake>) -> Vec<(RequestId, f64)> {
-        let mut finished = Vec::new();
-        while let Some(Wake { at, version }) = wake {
-            let ended = engine.end(version, at).unwrap();
-            host.room += ended.finished.len();
-            finished.extend(ended.finished.into_iter().map(|id| (id, at)));
-            wake = engine.begin(at, host).unwrap();
-        }
-        finished
-    }
-
-    #[test]
-    fn a_run_of_decode_steps_is_cut_for_a_request_that_waits() {
-        let mut engine = Engine::new(Limits { chunk_tokens: 100, max_running: 8 });
-        let mut host = Linear { room: 9, steps: Vec::new() };
-        let prefill = engine.submit(0, 10, 100, 0.0, &mut host).unwrap().unwrap();
-        assert_eq!(engine.end(prefill.version, prefill.at).unwrap().first_tokens, [0]);
-        let whole = engine.begin(prefill.at, &mut host).unwrap().unwrap();
-        let cut = engine.submit(1, 5, 1, 35.0, &mut host).unwrap().unwrap();
-        assert_eq!((whole.at, cut.at), (1000.0, 40.0));
-        assert!(engine.end(whole.version, whole.at).is_none(), "the run that was cut is stale");
-        assert_eq!(run(&mut engine, &mut host, Some(cut)), [(1, 55.0), (0, 1005.0)]);
-        assert_eq!((engine.running(), engine.waiting(), engine.context), (0, 0, 0));
-        assert!((engine.busy_s() - 1005.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_stopped_engine_gives_back_all_in_order_and_begins_anew() {
-        let mut engine = Engine::new(Limits { chunk_tokens: 100, max_running: 2 });
-        let mut host = Linear { room: 2, steps: Vec::new() };
-        let wake = engine.submit(7, 10, 50, 0.0, &mut host).unwrap().unwrap();
-        engine.end(wake.version, wake.at).unwrap();
-        engine.submit(3, 300, 2, wake.at, &mut host).unwrap();
-        let under_way = engine.begin(wake.at, &mut host).unwrap().unwrap();
-        engine.submit(5, 10, 2, 12.0, &mut host).unwrap();
-        assert_eq!(engine.stop(15.0), [7, 3, 5]);
-        assert!(engine.end(under_way.version, under_way.at).is_none());
-        assert!((engine.busy_s() - 15.0).abs() < 1e-9);
-        let again = engine.submit(1, 10, 1, 20.0, &mut host).unwrap();
-        assert_eq!(run(&mut engine, &mut host, again), [(1, 30.0)]);
-    }
-}
+mod tests;

@@ -1,9 +1,16 @@
-//! What moves a simulated replica through time: a clock of events, and the engine that spends it.
+//! What moves simulated replicas through time: a clock of events, the engines that spend it, and what each holds.
 
 mod clock;
+mod cluster;
 mod engine;
+mod growth;
 mod prices;
+mod request;
+mod store;
 
 pub use clock::{EventQueue, NotInOrder};
-pub use engine::{Chunk, Ended, Engine, Host, Limits, MAX_TOKENS, RequestId, Started, Wake};
+pub use cluster::{BATCH, Cluster, Outcome};
+pub use engine::{Chunk, Ended, Engine, Failure, Limits, MAX_TOKENS, Prices, Wake};
 pub use prices::{Attention, BadTable, Experts, Formula, Grid, Matmul, Roofline, StepPrices, Table};
+pub use request::{Request, Served};
+pub use store::{Admitted, Store, Tier};

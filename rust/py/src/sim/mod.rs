@@ -1,9 +1,9 @@
-//! The simulator's clock and engine: the core's, with Python objects around them.
+//! The simulator's replicas and prices: the core's, with Python objects around them.
 
-mod clock;
-mod engine;
+mod cluster;
 mod prices;
+mod store;
 
-pub use clock::EventQueue;
-pub use engine::ReplicaEngine;
+pub use cluster::Cluster;
 pub use prices::StepPrices;
+pub use store::{ReplicaStore, duplicated_tokens};

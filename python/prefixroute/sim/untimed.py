@@ -1,10 +1,10 @@
-"""Ordered mode: requests one after another, each served before the next is routed. The order is the only time."""
+"""Untimed simulation: requests one after another, each served before the next is routed. There is no time but their order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prefixroute.sim.fleet import Fleet, Progress, in_order
+from prefixroute.sim.fleet import Fleet, Progress
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import RequestLog
 from prefixroute.sim.scenario import FleetChange, Scenario
@@ -13,8 +13,8 @@ from prefixroute.workload import Request
 PROGRESS_EVERY = 1_000
 
 
-class OrderedRun:
-    """One run in ordered mode. The Router's clock shows the arrival of the request being served."""
+class UntimedRun:
+    """One untimed run. The Router's clock shows the arrival of the request being served."""
 
     def __init__(self, scenario: Scenario, block_size: int) -> None:
         """Set up empty replicas and the routers before them."""
@@ -23,12 +23,12 @@ class OrderedRun:
         self._now = 0.0
         self._warmup = scenario.warmup
         self._front = Front(scenario, block_size, self.fleet.stores, lambda: self._now, _later)
-        self._changes = in_order(scenario.changes)[::-1]
+        self._changes = sorted(scenario.changes, key=lambda change: change.at)[::-1]
 
     def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
         """Serve the requests."""
         front, log, stores, numbers = self._front, self.log, self.fleet.stores, self.fleet.numbers
-        warmup = self._warmup
+        warmup, watches = self._warmup, front.watches
         for count, request in enumerate(requests):
             while self._changes and self._changes[-1].at <= count:
                 self._change(self._changes.pop())
@@ -38,7 +38,8 @@ class OrderedRun:
             store = stores[name]
             hit = store.serve(request)
             ticket.finish(output=request.context, reported_hit_tokens=hit)
-            front.observed(name, store, now)
+            if watches:
+                front.observed(name, store, store.take_events(), now)
             if count >= warmup:
                 log.served(count, numbers[name], request, hit)
             if progress is not None and count % PROGRESS_EVERY == 0:
@@ -58,4 +59,4 @@ class OrderedRun:
 
 
 def _later(*_: object) -> None:
-    raise AssertionError("ordered mode has no later")  # a Scenario without an engine refuses delays
+    raise AssertionError("late events need a timed simulation")  # a Scenario without an engine refuses delays

@@ -1,0 +1,202 @@
+//! `Cluster`: replicas on one clock.
+
+use std::sync::Arc;
+
+use prefixroute_core::sim as core;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyInt, PyList};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::prices::StepPrices;
+use super::store::ReplicaStore;
+use crate::cache::CacheEvent;
+use crate::errors;
+use crate::hashes::BlockHashes;
+
+/// Kinds of outcomes, as Python sees them.
+const FIRST_TOKEN: u8 = 0;
+const FINISHED: u8 = 1;
+const CHANGED: u8 = 2;
+
+/// Prices as numbers, or a function of (chunks, decodes, context tokens) that is called for each step.
+enum Prices {
+    Numbers(core::StepPrices),
+    Function(Py<PyAny>),
+}
+
+impl core::Prices for Prices {
+    type Error = PyErr;
+
+    fn step_seconds(&self, chunks: &[core::Chunk], decodes: usize, context_tokens: i128) -> PyResult<f64> {
+        match self {
+            Self::Numbers(prices) => Ok(prices.step_seconds(chunks, decodes, context_tokens)),
+            Self::Function(function) => Python::attach(|py| {
+                let chunks = PyList::new(py, chunks)?;
+                function.bind(py).call1((chunks, decodes, context_tokens))?.extract()
+            }),
+        }
+    }
+}
+
+/// Replicas that serve requests in virtual time. Not thread-safe: a simulation is one thread.
+#[pyclass(module = "prefixroute._core")]
+pub struct Cluster {
+    replicas: core::Cluster<Prices>,
+    /// By replica: its number in the log.
+    labels: Vec<i32>,
+    warmup: u64,
+    log: Vec<u8>,
+}
+
+#[pymethods]
+impl Cluster {
+    #[new]
+    #[pyo3(signature = (prices, *, chunk_tokens, max_running, overhead_s=0.0, warmup=0))]
+    fn new(
+        prices: &Bound<'_, PyAny>,
+        chunk_tokens: &Bound<'_, PyInt>,
+        max_running: &Bound<'_, PyInt>,
+        overhead_s: f64,
+        warmup: u64,
+    ) -> Self {
+        let limits = core::Limits {
+            // What is too large for the machine is no limit.
+            chunk_tokens: chunk_tokens.extract().unwrap_or(u64::MAX),
+            max_running: max_running.extract().unwrap_or(usize::MAX),
+            overhead_s,
+        };
+        let prices = match prices.cast::<StepPrices>() {
+            Ok(numbers) => Prices::Numbers(numbers.get().prices.clone()),
+            Err(_) => Prices::Function(prices.clone().unbind()),
+        };
+        Self { replicas: core::Cluster::new(limits, prices), labels: Vec::new(), warmup, log: Vec::new() }
+    }
+
+    fn add(&mut self, store: &Bound<'_, ReplicaStore>, label: i32) -> usize {
+        self.labels.push(label);
+        self.replicas.add(Arc::clone(&store.get().store))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a request, without an object in between")]
+    fn submit(
+        &mut self,
+        replica: usize,
+        number: u64,
+        session: u32,
+        prompt: &Bound<'_, BlockHashes>,
+        context: &Bound<'_, BlockHashes>,
+        prompt_tokens: &Bound<'_, PyAny>,
+        output_tokens: &Bound<'_, PyAny>,
+        arrival: f64,
+        now: f64,
+    ) -> PyResult<()> {
+        let request = core::Request {
+            number,
+            session,
+            prompt: prompt.get().shared(),
+            context: context.get().shared(),
+            prompt_tokens: tokens(prompt_tokens, 1)?,
+            output_tokens: tokens(output_tokens, 0)?,
+            arrival,
+        };
+        self.replicas.submit(replica, request, now).map_err(failed)
+    }
+
+    #[pyo3(signature = (until, inclusive=true))]
+    fn advance<'py>(&mut self, py: Python<'py>, until: f64, inclusive: bool) -> PyResult<Bound<'py, PyList>> {
+        let outcomes = self.replicas.advance(until, inclusive).map_err(failed)?;
+        let told = PyList::empty(py);
+        for outcome in outcomes {
+            match outcome {
+                core::Outcome::FirstToken { at, served, .. } => {
+                    told.append((FIRST_TOKEN, at, served.number, served.hit_tokens))?;
+                }
+                core::Outcome::Finished { at, replica, request, served } => {
+                    self.write(at, replica, &request, &served);
+                    told.append((FINISHED, at, served.number, served.hit_tokens))?;
+                }
+                core::Outcome::Changed { at, replica, events } => {
+                    let events: Vec<_> = events.into_iter().map(CacheEvent::from).collect();
+                    told.append((CHANGED, at, replica, events))?;
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    #[getter]
+    fn next_at(&self) -> Option<f64> {
+        self.replicas.next_at()
+    }
+
+    fn stop(&mut self, replica: usize, now: f64) -> (Vec<u64>, f64) {
+        let (requests, busy_s) = self.replicas.stop(replica, now);
+        (requests.into_iter().map(|request| request.number).collect(), busy_s)
+    }
+
+    #[classattr]
+    const BATCH: usize = core::BATCH;
+
+    fn busy_s(&self, replica: usize) -> f64 {
+        self.replicas.engine(replica).map_or(0.0, core::Engine::busy_s)
+    }
+
+    fn waiting(&self, replica: usize) -> usize {
+        self.replicas.engine(replica).map_or(0, core::Engine::waiting)
+    }
+
+    fn running(&self, replica: usize) -> usize {
+        self.replicas.engine(replica).map_or(0, core::Engine::running)
+    }
+
+    #[getter]
+    fn preempted(&self) -> u64 {
+        self.replicas.preempted()
+    }
+
+    fn take_log<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &std::mem::take(&mut self.log))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.replicas.prices() {
+            Prices::Numbers(_) => Ok(()),
+            Prices::Function(function) => visit.call(function),
+        }
+    }
+}
+
+impl Cluster {
+    /// Appends a line of `prefixroute.sim.RequestLog`.
+    fn write(&mut self, at: f64, replica: usize, request: &core::Request, served: &core::Served) {
+        if served.number < self.warmup {
+            return;
+        }
+        let log = &mut self.log;
+        log.extend_from_slice(&self.labels[replica].to_ne_bytes());
+        log.extend_from_slice(&request.session.to_ne_bytes());
+        for count in [served.number, request.prompt_tokens, served.hit_tokens] {
+            log.extend_from_slice(&count.to_ne_bytes());
+        }
+        for seconds in [request.arrival, served.started, served.first_token, at] {
+            log.extend_from_slice(&seconds.to_ne_bytes());
+        }
+        log.extend_from_slice(&request.output_tokens.to_ne_bytes());
+    }
+}
+
+fn failed(failure: core::Failure<PyErr>) -> PyErr {
+    match failure {
+        core::Failure::Price(error) => error,
+        core::Failure::Clock(error) => PyValueError::new_err(error.to_string()),
+        core::Failure::Cache(refused) => errors::of_refused(refused),
+    }
+}
+
+fn tokens(count: &Bound<'_, PyAny>, least: u64) -> PyResult<u64> {
+    match errors::caught(count.py(), count.extract())? {
+        Some(tokens) if (least..=core::MAX_TOKENS).contains(&tokens) => Ok(tokens),
+        _ => Err(errors::config(format!("tokens of a request must be {least}..={}, got {count}", core::MAX_TOKENS))),
+    }
+}
