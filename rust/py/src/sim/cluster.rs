@@ -21,7 +21,7 @@ const CHANGED: u8 = 2;
 
 /// Prices as numbers, or a function of (chunks, decodes, context tokens) that is called for each step.
 enum Prices {
-    Numbers(core::StepPrices),
+    Numbers(Box<core::StepPrices>),
     Function(Py<PyAny>),
 }
 
@@ -67,7 +67,7 @@ impl Cluster {
             overhead_s,
         };
         let prices = match prices.cast::<StepPrices>() {
-            Ok(numbers) => Prices::Numbers(numbers.get().prices.clone()),
+            Ok(numbers) => Prices::Numbers(Box::new(numbers.get().prices.clone())),
             Err(_) => Prices::Function(prices.clone().unbind()),
         };
         Self { replicas: core::Cluster::new(limits, prices), labels: Vec::new(), warmup, log: Vec::new() }
