@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from prefixroute.cli import arguments, options
+from prefixroute.cli.arguments import changes, promise, tiers
+from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Events, History, Perfect
+from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,29 @@ def test_bad_observations(text: str) -> None:
 def test_a_workload_that_is_neither_known_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chat, documents"):
         options.Reading().source(str(tmp_path / "absent.jsonl"))
+
+
+def test_changes_tiers_and_promises_as_people_write_them() -> None:
+    assert changes(["5m:die:replica-1", "400s:return:replica-1"]) == (
+        FleetChange(300.0, "die", "replica-1"),
+        FleetChange(400.0, "return", "replica-1"),
+    )
+    cost = CostModel()
+    assert tiers(["CPU:2M:50"], cost) == (Tier("CPU", 2_000_000, cost.model.kv_bytes_per_token / 50e9),)
+    assert promise("ttft=1s, tpot=50ms") == Promise(ttft_s=1.0, tpot_s=0.05)
+    assert (changes(None), tiers(None, cost), promise(None)) == ((), (), None)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (lambda text: changes([text]), "5:die", "must be AT:ACTION:REPLICA"),
+        (lambda text: changes([text]), "5:explode:a", "must be die, return, add or drain"),
+        (lambda text: tiers([text], CostModel()), "CPU:2M", "must be MEDIUM:TOKENS:GB_PER_S"),
+        (promise, "ttft", "must be like ttft=1s"),
+        (promise, "speed=1s", "must be like ttft=1s"),
+    ],
+)
+def test_bad_ones_say_what_is_allowed(parse: Callable[[str], object], text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(text)

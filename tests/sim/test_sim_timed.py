@@ -18,7 +18,7 @@ from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
 from prefixroute.policies import MinTtft, Policy, View, presets
 from prefixroute.policies.view import SIGNALS
 from prefixroute.router import Decision
-from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Scenario, Sweep, Tier, simulate, sweep
+from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Promise, Scenario, Sweep, Tier, simulate, sweep
 from prefixroute.sim.scenario import replica_names
 from prefixroute.sim.timed import TimedRun
 from prefixroute.workload import Poisson, Request, Workload, chat
@@ -328,3 +328,20 @@ def test_a_fleet_that_cannot_keep_up_is_named() -> None:
     assert row.arrivals_per_s == pytest.approx(60.0, rel=0.05)
     assert row.is_overloaded
     assert json.loads(found(60.0).to_json())["rows"][0]["arrivals_per_s"] == row.arrivals_per_s
+
+
+def test_a_timed_run_measures_tokens_goodput_and_what_caches_hold_twice() -> None:
+    loose, strict = (Promise(ttft_s=limit, tpot_s=1.0, e2e_s=600.0) for limit in (600.0, 1e-9))
+    run = simulate(busy_chat(requests=400), timed("round-robin", promise=loose))
+    outcome, log = run.outcome, run.log
+    gaps, decode = log.column("output") - 1, log.column("finish") - log.column("first_token")
+    assert outcome.tpot is not None
+    assert outcome.e2e is not None
+    assert outcome.tpot.mean == pytest.approx((decode / gaps).mean())
+    assert outcome.itl_mean_s == pytest.approx(decode.sum() / gaps.sum())
+    assert outcome.e2e.mean == pytest.approx((log.column("finish") - log.column("arrival")).mean())
+    assert outcome.goodput_per_s == pytest.approx(outcome.requests_per_s)
+    assert simulate(busy_chat(requests=400), timed("round-robin", promise=strict)).outcome.goodput_per_s == 0.0
+    assert outcome.kv_duplicated_gb > simulate(busy_chat(requests=400), timed("session")).outcome.kv_duplicated_gb
+    with pytest.raises(ConfigError, match="needs a timed simulation"):
+        Scenario(promise=loose)

@@ -10,7 +10,7 @@ from prefixroute.costmodel import CALIBRATED, DEFAULT_GPU, DEFAULT_MODEL, PRESET
 from prefixroute.costmodel.aic import BACKENDS
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
-from prefixroute.sim import Events, History, Perfect
+from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
 from prefixroute.sim.observe import Observation
 
 TIMES = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0}
@@ -148,3 +148,41 @@ def observation(text: str | None) -> Observation | None:
     if text not in plain:
         raise ConfigError(f"--observe must be history, perfect, events or events:LOSS, got {text!r}")
     return plain[text]
+
+
+def changes(texts: list[str] | None) -> tuple[FleetChange, ...]:
+    """Return changes of a fleet, each ``AT:ACTION:REPLICA``; ``AT`` is seconds if timed, else requests served."""
+    found = []
+    for text in texts or ():
+        parts = text.split(":")
+        if len(parts) != 3:  # noqa: PLR2004
+            raise ConfigError(f"--change must be AT:ACTION:REPLICA, such as 600:die:replica-1, got {text!r}")
+        at, action, replica = parts
+        found.append(FleetChange(seconds(at, what="the time of --change"), action, replica))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def tiers(texts: list[str] | None, cost: CostModel) -> tuple[Tier, ...]:
+    """Return memories below the GPU's, each ``MEDIUM:TOKENS:GB_PER_S``, fastest first."""
+    found = []
+    for text in texts or ():
+        parts = text.split(":")
+        if len(parts) != 3:  # noqa: PLR2004
+            raise ConfigError(f"--tier must be MEDIUM:TOKENS:GB_PER_S, such as CPU:2M:50, got {text!r}")
+        medium, tokens, speed = parts
+        rate = 1e9 * count(speed, what="GB a second of --tier")
+        found.append(Tier(medium, count(tokens, what="tokens of --tier"), cost.model.kv_bytes_per_token / rate))
+    return tuple(found)
+
+
+def promise(text: str | None) -> Promise | None:
+    """Return what a request must keep to count as goodput: ``ttft=1s,tpot=50ms,e2e=30s``, each of them optional."""
+    if text is None:
+        return None
+    kept = {}
+    for part in names(text, what="--goodput"):
+        name, equals, most = part.partition("=")
+        if name not in ("ttft", "tpot", "e2e") or not equals:
+            raise ConfigError(f"--goodput must be like ttft=1s,tpot=50ms,e2e=30s, got {text!r}")
+        kept[f"{name}_s"] = seconds(most, what=f"{name} of --goodput")
+    return Promise(**kept)

@@ -79,6 +79,27 @@ Timed = Annotated[
     bool,
     typer.Option("--timed", help="Simulate with a clock: arrivals, queues, batches and decode."),
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="AT:ACTION:REPLICA",
+        help="A change of the fleet: die, return, add or drain, at a second if timed, else after so many requests. May be repeated.",
+    ),
+]
+Tiers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MEDIUM:TOKENS:GB_PER_S",
+        help="A memory below the GPU's, such as CPU:2M:50, fastest first. May be repeated.",
+    ),
+]
+Warmup = Annotated[int, typer.Option(min=0, help="Requests served before counting begins: they warm the caches.")]
+Goodput = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ttft=TIME,...", help="Count requests a second that keep these times: ttft, tpot, e2e. With --timed."
+    ),
+]
 Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing.")]
 Sticky = Annotated[
     bool,
@@ -486,6 +507,26 @@ class Simulated:
 
     observe: Observe = None
     timed: Timed = False
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What happens to a fleet during a run, and what is measured of it."""
+
+    change: Changes = None
+    tier: Tiers = None
+    warmup: Warmup = 0
+    goodput: Goodput = None
+
+    def settings(self, cost: CostModel) -> dict[str, Any]:
+        """Settings of a scenario, as far as they were given."""
+        given = {
+            "changes": arguments.changes(self.change),
+            "tiers": arguments.tiers(self.tier, cost),
+            "warmup": self.warmup,
+            "promise": arguments.promise(self.goodput),
+        }
+        return {name: value for name, value in given.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

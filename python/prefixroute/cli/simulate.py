@@ -46,13 +46,14 @@ def command(  # noqa: PLR0917
     *,
     simulated: options.Simulated,
     front: options.Front,
+    course: options.Course,
     hardware: options.PricedHardware,
     reading: options.Reading,
 ) -> None:
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     chosen = arguments.policies(policies, workload)
-    scenario = options.scenario(hardware, simulated, front, cache=cache)
+    scenario = options.scenario(hardware, simulated, front, cache=cache, **course.settings(hardware.cost))
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
         opened = reading.source(workload, read)
