@@ -166,6 +166,39 @@ def test_a_cache_of_fewer_bits(tmp_path: Path, said: dict[str, Any], kv_bytes: f
     assert given.model.kv_bytes_per_token == 36_864
 
 
+@pytest.mark.parametrize(
+    ("said", "kind", "weight_bytes", "kv_bytes"),
+    [
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}, "fp8", 1, 1),
+        ({"quant_algo": "NVFP4", "kv_cache_quant_algo": None}, "fp4", 4.5 / 8, 2),
+    ],
+)
+def test_what_modelopt_writes_apart_is_read(
+    tmp_path: Path, said: dict[str, Any], kind: str, weight_bytes: float, kv_bytes: float
+) -> None:
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": said}))
+    model = shape(tmp_path, {**GPT_OSS, "intermediate_size": 2880})
+    assert (model.weight_format, model.kv_bytes) == (kind, kv_bytes)
+    assert model.weight_bytes == pytest.approx(weight_bytes, rel=0.02)
+    (tmp_path / "hf_quant_config.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"hf_quant_config\.json must hold one object, got list"):
+        shape(tmp_path, GPT_OSS)
+
+
+def test_a_list_of_blocks_is_a_pattern(tmp_path: Path) -> None:
+    words = {"M": "mamba", "-": "mlp", "*": "attention"}
+    listed = [words[letter] for letter in NEMOTRON_H["hybrid_override_pattern"]]
+    same, written = (
+        shape(tmp_path, {**NEMOTRON_H, **said})
+        for said in ({"hybrid_override_pattern": None, "layers_block_type": listed}, {})
+    )
+    assert (same.parameters, same.attention, same.state_bytes) == (
+        written.parameters,
+        written.attention,
+        written.state_bytes,
+    )
+
+
 def test_capacity_of_layers_with_a_window_lies_between_its_bounds(tmp_path: Path) -> None:
     cost = CostModel("H200", shape(tmp_path, GEMMA_31B))
     least, most = cost.capacity_bounds

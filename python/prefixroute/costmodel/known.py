@@ -28,7 +28,7 @@ _UNUSED = {
     "chunk_size_feed_forward", "add_cross_attention", "cross_attention_hidden_size", "num_expert_group", "hybrid_block_size",
     "index_share_for_mtp_iteration", "index_skip_topk_offset", "index_topk_freq", "index_topk_pattern", "attn_logit_softcapping",
     "attention_multiplier", "attention_k_eq_v", "use_moe_router_bias", "attn_pdrop", "attn_uses_sequence_id", "attention_type",
-    "use_flash_attn", "head_dtype", "attn_config", "ffn_config",
+    "use_flash_attn", "head_dtype", "ignore_index", "attn_config", "ffn_config",
 }  # fmt: skip
 """Fields that size neither, though their names might."""
 _READ = {

@@ -29,6 +29,8 @@ _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "
 _INDEX_SCALE_BYTES = 4
 """Of the key of an index: numbers of 8 bits and one scale of 32 bits."""
 _KEYS_ONLY = 2
+_WORDS = {"attention": "*", "mamba": "M", "mlp": "-", "moe": "E"}
+"""The same kinds, as a list of blocks names them."""
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -50,6 +52,14 @@ class Heads:
     def kv_values(self) -> int:
         """Numbers of all keys and values of a token."""
         return self.kv_heads * (self.keys + self.values)
+
+
+def pattern_of(fields: Fields) -> str:
+    """Return a letter for each layer of models whose layers are attention, Mamba or feed-forward; empty where each is both."""
+    blocks = fields.words("layers_block_type")
+    if {"mlp", "moe"} & set(blocks) and set(blocks) <= set(_WORDS):
+        return "".join(_WORDS[block] for block in blocks)
+    return fields.word(PATTERN)
 
 
 class _Like(NamedTuple):
@@ -85,15 +95,15 @@ class Layers:
             raise ConfigError(f"{fields.path} has no layer of attention, so no cache of prefixes: not supported")
 
     def _read_kinds(self) -> list[str]:
-        fields = self._fields
-        for name in _LISTS_OF_LAYERS:
+        fields, pattern = self._fields, pattern_of(self._fields)
+        for name in () if pattern else _LISTS_OF_LAYERS:
             if kinds := fields.words(name):
                 if unknown := sorted(set(kinds) - set(_KINDS)):
                     raise ConfigError(
                         f"{fields.path} has layers that are not known ({name}: {', '.join(unknown)}): not supported"
                     )
                 return [_KINDS[kind] for kind in kinds]
-        if pattern := fields.word(PATTERN):
+        if pattern:
             if unknown := sorted(set(pattern) - set(_LETTERS)):
                 raise ConfigError(
                     f"{fields.path} has layers that are not known ({PATTERN}: {', '.join(unknown)}): not supported"

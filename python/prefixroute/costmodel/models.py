@@ -13,6 +13,9 @@ from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
 
+QUANTISED_APART = "hf_quant_config.json"
+"""Where ModelOpt writes how a model is quantised."""
+
 
 @cache
 def models() -> dict[str, ModelShape]:
@@ -61,7 +64,7 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     model are left out.
 
     Args:
-        path: the file.
+        path: the file. A ``hf_quant_config.json`` beside it, which ModelOpt writes, says how weights are quantised if the file does not.
         name: what to call the model; the name of the file's folder unless given.
 
     Raises:
@@ -70,14 +73,22 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
             cache.
     """
     path = Path(path)
+    raw = _read(path)
+    apart = path.with_name(QUANTISED_APART)
+    if raw.get("quantization_config") is None and apart.is_file():
+        raw = {**raw, "quantization_config": _read(apart).get("quantization")}
+    called = name or path.resolve().parent.name
+    return shape(raw, str(path), name=called, source=f"{path.name} of {called}")
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"cannot read a model's config.json from {path}: {error}") from error
+        raise ConfigError(f"cannot read a model's {path.name} from {path}: {error}") from error
     if not isinstance(raw, dict):
-        raise ConfigError(f"a model's config.json must hold one object, got {type(raw).__name__} in {path}")
-    called = name or path.resolve().parent.name
-    return shape(raw, str(path), name=called, source=f"{path.name} of {called}")
+        raise ConfigError(f"a model's {path.name} must hold one object, got {type(raw).__name__} in {path}")
+    return raw
 
 
 def shape(raw: dict[str, Any], path: str, *, name: str, source: str, parameters: float | None = None) -> ModelShape:

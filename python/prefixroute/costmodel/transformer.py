@@ -11,7 +11,7 @@ from typing import Any
 
 from prefixroute.costmodel.fields import Fields
 from prefixroute.costmodel.known import check_known
-from prefixroute.costmodel.layers import FULL, LINEAR, MAMBA, PATTERN, WINDOWED, Layers
+from prefixroute.costmodel.layers import FULL, LINEAR, MAMBA, WINDOWED, Layers, pattern_of
 from prefixroute.costmodel.shape import Experts
 from prefixroute.costmodel.states import linear_attention, mamba
 from prefixroute.costmodel.storage import expert_storage, storage
@@ -78,7 +78,7 @@ class TransformerConfig:
         self._kind = fields.word("model_type")
         self._check_parts()
         self.hidden = fields.size("hidden_size", "n_embd", "d_model", "n_embed")
-        pattern = fields.word(PATTERN)
+        pattern = pattern_of(fields)
         self.layers = fields.size(
             "num_hidden_layers", "n_layer", "num_layers", "n_layers", default=len(pattern) or None
         )
