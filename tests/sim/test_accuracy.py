@@ -44,6 +44,12 @@ def test_round_robin_takes_the_time_of_dynamos_mock_engine(traces_dir: Path, cap
     assert mocker.mean_ttft(traces_dir / mocker.TRACE, capacity, speed) == pytest.approx(expected, rel=0.02)
 
 
+def test_output_that_grows_takes_the_time_that_the_mock_engine_takes() -> None:
+    rows = [one for one in STUDIES["mocker"] if one.quantity.startswith("output that grows")]
+    assert len(rows) == 8
+    assert all(one.ours == pytest.approx(one.independent, rel=0.1) for one in rows)
+
+
 def test_differences_are_written_in_the_unit_that_tells() -> None:
     def differs(independent: float, ours: float, unit: str) -> str:
         return Comparison("hits", "a quantity", "a source", independent, ours, unit).difference
