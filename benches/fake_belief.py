@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from prefixroute.errors import UnknownReplicaError
 from prefixroute.index import IndexStats
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.types import Namespace
 
 COUNTERS = [name for name in vars(IndexStats) if not name.startswith("_") and name != "to_dict"]
@@ -62,6 +63,7 @@ class FakeBelief:
     """Blocks by replica in LRU order, evicted one by one from the tail of the oldest chain."""
 
     def __init__(self, block_size: int = 16, *, ttl_s: float | None = None, provisional_s: float | None = 2.0) -> None:
+        self.hash_key = FIXED_HASH_KEY
         self.block_size, self.ttl_s, self.provisional_s = block_size, ttl_s, provisional_s
         self.slots: list[FakeReplica | None] = []
         self.chained: dict[int, int] = {}  # an engine's name of a block: its chained hash

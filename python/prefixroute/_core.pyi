@@ -46,6 +46,7 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "BYTES_PER_TOKEN",
     "PROVISIONAL_S",
+    "FIXED_HASH_KEY",
 ]
 
 __version__: str
@@ -57,6 +58,7 @@ MAX_BLOCKS: int
 MAX_PAYLOAD_BYTES: int
 BYTES_PER_TOKEN: int
 PROVISIONAL_S: float
+FIXED_HASH_KEY: int
 
 # Anything with the buffer protocol (collections.abc.Buffer from Python 3.12 on).
 class _Buffer(Protocol):
@@ -120,7 +122,10 @@ class BlockHashes:
     def __getnewargs_ex__(self) -> tuple[tuple[NDArray[np.uint64]], dict[str, int]]: ...
 
 def hash_blocks(
-    prompt: _TokenIds | str | bytes | bytearray, block_size: int = 16, namespace: _Namespace | None = None
+    prompt: _TokenIds | str | bytes | bytearray,
+    block_size: int = 16,
+    namespace: _Namespace | None = None,
+    hash_key: int | None = None,
 ) -> BlockHashes:
     """Hash a prompt's full blocks under a namespace; about 4 nanoseconds a block.
 
@@ -131,7 +136,10 @@ def hash_blocks(
     Args:
         prompt: token ids, 0 to 2**32 - 1, or text.
         block_size: tokens of a block, 1 to 65,536.
-        namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash.
+        namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash, but see `hash_key`.
+        hash_key: 0 to 2**64 - 1. None: the fixed key, the same in every process, for which anyone can compute prompts
+        that
+            share a hash. Where untrusted prompts meet, use the key of the index, `PrefixIndex.hash_key`.
 
     Raises:
         TokensError: not a prompt; the message names the first bad position.
@@ -140,6 +148,7 @@ def hash_blocks(
 
 @final
 class PrefixIndex:
+
     """Which replica holds how much of a prompt's prefix.
 
     `match` gives, for each replica, the largest number of leading tokens of which it holds every full block. What a
@@ -162,6 +171,10 @@ class PrefixIndex:
         max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
         ttl_s: seconds after its last touch that belief ends; None: never.
         provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
+        hash_key: key of the content hashes, 0 to 2**64 - 1. None: random, so that nobody can compute a prompt whose
+        blocks
+            match those of another namespace. Give one where several processes share hashes, or the fixed key
+            `prefixroute.limits.FIXED_HASH_KEY`, which `hash_blocks` has by default.
 
     Raises:
         ConfigError: a setting outside of these limits.
@@ -184,7 +197,11 @@ class PrefixIndex:
         max_bytes: int | None = None,
         ttl_s: float | None = None,
         provisional_s: float | None = ...,
+    hash_key: int | None = None,
     ) -> PrefixIndex: ...
+    @property
+    def hash_key(self) -> int:
+        """Key of content hashes. `hash_blocks(prompt, hash_key=index.hash_key)` hashes as the index does."""
     @property
     def block_size(self) -> int:
         """Tokens of a block."""
@@ -995,8 +1012,10 @@ class StepPrices:
             logits_s: seconds a prompt or request of the step.
             state_s: seconds a request that decodes.
             matmul: of the weights that every token passes through, seconds to compute a token and to read them once.
-            experts: seconds to compute a token and to read all of them once, experts of a layer, and those that a token picks.
-            attention: of like layers, seconds a pair of tokens of a prompt, seconds a token of context, and the window in tokens.
+            experts: seconds to compute a token and to read all of them once, experts of a layer, and those that a
+            token picks.
+            attention: of like layers, seconds a pair of tokens of a prompt, seconds a token of context, and the window
+            in tokens.
         """
 
     @staticmethod
@@ -1089,14 +1108,17 @@ class ReplicaStore:
         """Requests that were larger than the cache, as they came or as they grew."""
 
 def duplicated_tokens(stores: Sequence[ReplicaStore]) -> int:
-    """Return the tokens on the GPUs of these replicas that another of them holds as well: what all hold beyond one copy."""
+    """Return the tokens on the GPUs of these replicas that another of them holds as well: what all hold beyond one
+    copy."""
 
 @final
 class Cluster:
-    """Replicas that serve requests in virtual time, seconds from the start. Not thread-safe: a simulation is one thread.
+    """Replicas that serve requests in virtual time, seconds from the start. Not thread-safe: a simulation is one
+    thread.
 
     Args:
-        prices: seconds of a step, as numbers or as a function of its chunks, its decoding requests and their context tokens.
+        prices: seconds of a step, as numbers or as a function of its chunks, its decoding requests and their context
+        tokens.
         chunk_tokens: tokens of one step.
         max_running: requests in prefill or decode at once.
         overhead_s: seconds that admitting a request adds to a step.
@@ -1138,7 +1160,8 @@ class Cluster:
         """Let time pass up to second ``until``; return what became known, in order.
 
         Returns:
-            ``(0, at, number, hit_tokens)``: a first token is out; ``(1, at, number, hit_tokens)``: a request is finished;
+            ``(0, at, number, hit_tokens)``: a first token is out; ``(1, at, number, hit_tokens)``: a request is
+            finished;
             ``(2, at, replica, events)``: a store that records them has changed. :attr:`BATCH` or more: call again.
 
         Raises:

@@ -2,6 +2,7 @@
 
 Attributes:
     BYTES_PER_TOKEN: bytes of text that count as one token until calibrated.
+    FIXED_HASH_KEY: the key of content hashes that is the same everywhere: that of `hash_blocks`, traces and golden vectors.
     MAX_BLOCKS: blocks of a prompt or of a store event.
     MAX_BLOCK_SIZE: tokens of a block; the least is 1.
     MAX_NAME_BYTES: bytes of a replica's name in UTF-8.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from prefixroute._core import (
     BYTES_PER_TOKEN,
+    FIXED_HASH_KEY,
     MAX_BLOCK_SIZE,
     MAX_BLOCKS,
     MAX_NAME_BYTES,
@@ -24,6 +26,7 @@ from prefixroute._core import (
 
 __all__ = [
     "BYTES_PER_TOKEN",
+    "FIXED_HASH_KEY",
     "MAX_BLOCKS",
     "MAX_BLOCK_SIZE",
     "MAX_NAME_BYTES",

@@ -20,7 +20,10 @@ new_tuple: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What besides the tokens decides whether cached blocks may be shared. Blocks never match across namespaces.
+    """What besides the tokens decides whether cached blocks may be shared.
+
+    Equal tokens of two namespaces never match. Nor do tokens that somebody chose, unless they know the key of the index
+    (:attr:`PrefixIndex.hash_key`, random by default); by accident two blocks meet once in 2**64.
 
     Attributes:
         model: name of the base model.

@@ -22,7 +22,7 @@ PROMPT = list(range(1000, 1160))
 
 @pytest.fixture
 def index() -> PrefixIndex:
-    index = PrefixIndex()
+    index = PrefixIndex(hash_key=limits.FIXED_HASH_KEY)
     for name in ("a", "b"):
         index.add_replica(name)
     return index
@@ -531,8 +531,46 @@ def test_blocks_of_any_size_match(block_size: int, shared: int, held: int) -> No
     index.insert("a", first)
     assert index.match(second).tolist() == [held]
     assert index.match_many(second, [0, len(second)]).tolist() == [[held]]
-    assert index.match(hash_blocks(second, block_size)).tolist() == [held]
+    assert index.match(hash_blocks(second, block_size, hash_key=index.hash_key)).tolist() == [held]
     assert PrefixIndex.from_bytes(index.to_bytes()).match(second).tolist() == [held]
+
+
+def test_indexes_hash_under_keys_of_their_own() -> None:
+    indexes = [PrefixIndex() for _ in range(2)]
+    hashes = [hash_blocks(PROMPT, hash_key=index.hash_key) for index in indexes]
+    assert indexes[0].hash_key != indexes[1].hash_key
+    assert not set(hashes[0].array.tolist()) & set(hashes[1].array.tolist())
+    for index, ours in zip(indexes, hashes, strict=True):
+        index.add_replica("a")
+        index.insert("a", PROMPT)
+        assert index.match(ours).tolist() == [160]
+        again = PrefixIndex.from_bytes(index.to_bytes())
+        assert again.hash_key == index.hash_key
+        assert again.match(PROMPT).tolist() == [160]
+        assert index.match("x" * 640).tolist() == [0]
+    fixed = PrefixIndex(hash_key=limits.FIXED_HASH_KEY)
+    fixed.add_replica("a")
+    fixed.insert("a", hash_blocks(PROMPT))
+    assert fixed.match(PROMPT).tolist() == [160]
+    for wrong in (-1, 2**64, 1.5):
+        with pytest.raises(ConfigError):
+            PrefixIndex(hash_key=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            hash_blocks(PROMPT, hash_key=wrong)  # type: ignore[arg-type]
+
+
+def test_tokens_crafted_for_one_key_match_nothing_under_another() -> None:
+    """Whoever knows the key computes the hashes of any prompt; under a secret key that tells them nothing."""
+    ours, theirs = Namespace(salt="a"), Namespace(salt="b")
+    known, secret = PrefixIndex(hash_key=limits.FIXED_HASH_KEY), PrefixIndex()
+    for index in (known, secret):
+        index.add_replica("a")
+        index.insert("a", PROMPT, ours)
+    crafted = hash_blocks(
+        PROMPT, namespace=ours
+    )  # stands for tokens under `theirs` that were searched to have this hash
+    assert known.match(crafted, theirs).tolist() == [160]
+    assert secret.match(crafted, theirs).tolist() == [0]
 
 
 def test_limits_have_one_owner() -> None:

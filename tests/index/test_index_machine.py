@@ -13,6 +13,7 @@ from index_twin import BLOCK, Path, Twin, prefixes, tokens
 
 from prefixroute.hashing import hash_blocks
 from prefixroute.index import PrefixIndex
+from prefixroute.limits import FIXED_HASH_KEY
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 # Long stretches of one branch with a few others: what makes a tree split and merge.
@@ -47,7 +48,13 @@ class IndexMachine(RuleBasedStateMachine):
     @initialize(capacity=CAPACITY, ttl_s=SPAN, provisional_s=SPAN)
     def create(self, capacity: int | None, ttl_s: float | None, provisional_s: float | None) -> None:
         tokens_of = None if capacity is None else capacity * BLOCK + 2
-        self.index = PrefixIndex(block_size=BLOCK, capacity_tokens=tokens_of, ttl_s=ttl_s, provisional_s=provisional_s)
+        self.index = PrefixIndex(
+            block_size=BLOCK,
+            capacity_tokens=tokens_of,
+            ttl_s=ttl_s,
+            provisional_s=provisional_s,
+            hash_key=FIXED_HASH_KEY,
+        )
         self.twin = Twin(capacity, ttl_s, provisional_s)
 
     @rule(target=paths, start=st.just(()) | paths, more=STEPS)

@@ -15,6 +15,7 @@ from index_twin import BLOCK, Path, Twin, tokens
 
 from prefixroute.hashing import hash_blocks
 from prefixroute.index import PrefixIndex
+from prefixroute.limits import FIXED_HASH_KEY
 
 STEPS = 600
 
@@ -52,7 +53,7 @@ def history(index: PrefixIndex, name: str, seed: int) -> Twin:
 
 
 def test_each_thread_finds_its_own_replica_as_it_left_it() -> None:
-    index = PrefixIndex(block_size=BLOCK, capacity_tokens=20 * BLOCK)
+    index = PrefixIndex(block_size=BLOCK, capacity_tokens=20 * BLOCK, hash_key=FIXED_HASH_KEY)
     with ThreadPoolExecutor(4) as pool:
         twins = list(pool.map(lambda n: history(index, f"r{n}", n), range(4)))
     rng = random.Random(99)  # noqa: S311 (a history, no secret)

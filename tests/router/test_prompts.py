@@ -10,6 +10,7 @@ import pytest
 
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.messages import canonical
 from prefixroute.router import Router
 from prefixroute.types import Namespace
@@ -26,7 +27,8 @@ def test_tokens_in_every_form_are_one_prompt() -> None:
     router = Router(["a"])
     tokens = list(range(1_000))
     router.route(tokens).finish()
-    forms = [tokens, tuple(tokens), np.arange(1_000), np.arange(1_000, dtype=np.uint32), hash_blocks(tokens)]
+    forms = [tokens, tuple(tokens), np.arange(1_000), np.arange(1_000, dtype=np.uint32)]
+    forms.append(hash_blocks(tokens, hash_key=router.hash_key))
     assert {router.choose(form).hit_tokens for form in forms} == {992}
 
 
@@ -207,7 +209,8 @@ def test_finer_hashes_fit_a_coarser_belief() -> None:
 
 
 def test_output_of_hashes_must_be_hashes() -> None:
-    router = Router(["a"])
+    router = Router(["a"], hash_key=FIXED_HASH_KEY)
+    assert router.hash_key == FIXED_HASH_KEY
     prompt = hash_blocks(list(range(100)))
     with pytest.raises(TokensError, match="give the output as BlockHashes"):
         router.route(prompt).finish(output=[1, 2, 3])

@@ -60,6 +60,10 @@ class Belief(Protocol):
     def block_size(self) -> int:
         """Tokens in a block."""
 
+    @property
+    def hash_key(self) -> int:
+        """Key of the content hashes of prompts."""
+
     def add_replica(self, name: str, capacity_tokens: int | None = None, *, reuse_reports: bool = False) -> int:
         """Register a replica that holds nothing; return its slot.
 

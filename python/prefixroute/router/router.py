@@ -169,7 +169,8 @@ class Router:
             namespace: what else must be equal for blocks to be shared.
         """
         prepare, size = self._state.prompts.prepare, self._state.config.block_size
-        return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace))
+        hash_key = self.hash_key
+        return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace, hash_key))
 
     # -- requests by key -----------------------------------------------------------------------------------------
 
@@ -484,6 +485,11 @@ class Router:
     def config(self) -> RouterConfig:
         """Every option of the router, with a preset's belief settings applied."""
         return self._state.config
+
+    @property
+    def hash_key(self) -> int:
+        """Key of the hashes of prompts: ``hash_blocks(tokens, hash_key=router.hash_key)`` hashes as this router does."""
+        return self._state.belief.hash_key
 
     @property
     def policy(self) -> Policy:

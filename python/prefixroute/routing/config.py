@@ -41,6 +41,9 @@ class RouterConfig:
         hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone. Routers
             that should agree use the same value. With few sessions hashing may spread them unevenly by chance; another
             value gives another placement.
+        hash_key: key of the hashes of prompts, 0 to 2**64 - 1. ``None`` = random, so that nobody can compute a prompt whose
+            blocks match those of another namespace; but where the policy places a request by its prompt's head, which
+            routers of several processes do alike, the fixed key. Give a secret one to have both.
         clock: returns seconds; used where ``now=`` is not given.
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
         recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
@@ -65,6 +68,7 @@ class RouterConfig:
     prompt_kind: str = "tokens"
     seed: int = 0
     hash_seed: int = 0
+    hash_key: int | None = None
     clock: Callable[[], float] = time.monotonic
     load: str = "in_flight"
     recent_window: int = 200
@@ -82,6 +86,8 @@ class RouterConfig:
         """Check what nobody would look at before the first request."""
         as_policy(self.policy)
         check_int("block size", self.block_size, 1, MAX_BLOCK_SIZE)
+        if self.hash_key is not None:
+            check_int("hash_key", self.hash_key, 0, 2**64 - 1)
         for name, low in (("seed", None), ("hash_seed", None), ("recent_window", 1), ("session_capacity", 1)):
             check_int(name, getattr(self, name), *(() if low is None else (low,)))
             object.__setattr__(self, name, index_of(getattr(self, name)))
@@ -149,6 +155,7 @@ class RouterOptions(TypedDict, total=False):
     prompt_kind: str
     seed: int
     hash_seed: int
+    hash_key: int | None
     clock: Callable[[], float]
     load: str
     recent_window: int

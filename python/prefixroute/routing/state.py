@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.belief import Belief
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import as_policy
 from prefixroute.policies.view import readers_of
 from prefixroute.routing.book import LoadBook
@@ -138,11 +139,18 @@ class RouterState:
             self.repair()
 
 
+def _hash_key(config: RouterConfig) -> int | None:
+    """Return the key of the index, ``None`` for a random one: routers that place by the prompt's head must agree."""
+    placed = "head" in as_policy(config.policy).required_signals()
+    return FIXED_HASH_KEY if config.hash_key is None and placed else config.hash_key
+
+
 def _new_index(config: RouterConfig) -> Belief:
     provisional_s = config.timing.provisional_s
     return PrefixIndex(
         block_size=config.block_size,
         max_bytes=config.max_bytes,
         ttl_s=config.ttl_s,
+        hash_key=_hash_key(config),
         provisional_s=provisional_s if isfinite(provisional_s) else None,
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from prefixroute.errors import UnknownReplicaError
 from prefixroute.index import IndexStats
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.validation import check_float
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class PerfectBelief:
 
     def __init__(self, block_size: int, truth: Mapping[str, Store]) -> None:
         """Look into ``truth``, the stores by replica name, as they are at each match."""
-        self.block_size = block_size
+        self.block_size, self.hash_key = block_size, FIXED_HASH_KEY
         self.request: Request | None = None
         self._truth = truth
         self._names: list[str | None] = []

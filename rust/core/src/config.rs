@@ -1,7 +1,7 @@
 //! What an index is told when it is made.
 
 use crate::error::{Error, Result};
-use crate::hash::check_block_size;
+use crate::hash::{CONTENT_SEED, check_block_size};
 
 /// Seconds that belief lasts at a replica that sends events, unless they confirm it (llm-d's speculative entries: 2).
 pub const PROVISIONAL_S: f64 = 2.0;
@@ -13,6 +13,8 @@ pub const ORPHAN_BLOCKS: usize = 65_536;
 pub struct Config {
     /// Tokens of a block, 1..=65,536.
     pub block_size: usize,
+    /// Key of content hashes. A secret one keeps users from crafting tokens that match another namespace's blocks.
+    pub hash_key: u64,
     /// Believed blocks per replica, unless the replica has a capacity of its own. Blocks that come from events do not count.
     pub capacity_blocks: Option<u64>,
     /// Bound of the bytes the index reserves.
@@ -30,6 +32,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             block_size: 16,
+            hash_key: CONTENT_SEED,
             capacity_blocks: None,
             max_bytes: None,
             ttl: None,

@@ -12,7 +12,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 use crate::error::{Error, MAX_BLOCK_SIZE, Result};
 use crate::ids::{BlockHash, ContentHash};
 
-/// Seed of every content hash (Dynamo, Mooncake and SMG have the same).
+/// The fixed key: seed of content hashes in golden vectors, traces and wherever nobody gave another (Dynamo, Mooncake and
+/// SMG have the same).
 pub const CONTENT_SEED: u64 = 1337;
 /// Bytes of text that count as one token until calibrated.
 pub const TEXT_BYTES_PER_TOKEN: usize = 4;
@@ -68,20 +69,26 @@ pub const fn text_seed(seed: u64) -> u64 {
     mix(seed, TEXT_TAG)
 }
 
-/// Content hash of one block of tokens without extra keys.
+/// Content hash of one block of tokens without extra keys, under the fixed key.
 #[inline]
 pub fn content_hash(tokens: &[u32]) -> u64 {
+    content_hash_keyed(tokens, CONTENT_SEED)
+}
+
+/// The same under any key: who does not know it cannot choose tokens whose hash is that of others.
+#[inline]
+pub fn content_hash_keyed(tokens: &[u32], key: u64) -> u64 {
     match tokens.len() {
-        0..=PLAIN => content_in::<{ 4 * PLAIN }>(tokens),
-        17..=64 => content_in::<256>(tokens),
-        65..=1024 => content_in::<4096>(tokens),
-        _ => content_in_parts(tokens),
+        0..=PLAIN => content_in::<{ 4 * PLAIN }>(tokens, key),
+        17..=64 => content_in::<256>(tokens, key),
+        65..=1024 => content_in::<4096>(tokens, key),
+        _ => content_in_parts(tokens, key),
     }
 }
 
 /// Content hash of a block that is too long for the stack: 1,024 tokens at a time.
-fn content_in_parts(tokens: &[u32]) -> u64 {
-    let mut hasher = Xxh3::with_seed(CONTENT_SEED);
+fn content_in_parts(tokens: &[u32], key: u64) -> u64 {
+    let mut hasher = Xxh3::with_seed(key);
     let mut bytes = [0_u8; 4096];
     for part in tokens.chunks(bytes.len() / 4) {
         let bytes = &mut bytes[..4 * part.len()];
@@ -92,8 +99,8 @@ fn content_in_parts(tokens: &[u32]) -> u64 {
 }
 
 /// Content hash of one block of tokens with extra keys, given by their offset inside the block.
-pub fn content_hash_with(tokens: &[u32], extra: &[(u32, &[u8])]) -> ContentHash {
-    let plain = content_hash(tokens);
+pub fn content_hash_with(tokens: &[u32], extra: &[(u32, &[u8])], key: u64) -> ContentHash {
+    let plain = content_hash_keyed(tokens, key);
     if extra.is_empty() {
         return ContentHash(plain);
     }
@@ -102,7 +109,7 @@ pub fn content_hash_with(tokens: &[u32], extra: &[(u32, &[u8])]) -> ContentHash 
         bytes.extend_from_slice(&offset.to_le_bytes());
         append_tagged(&mut bytes, 4, key);
     }
-    ContentHash(mix(mix(EXTRA_TAG, plain), xxh3_64_with_seed(&bytes, CONTENT_SEED)))
+    ContentHash(mix(mix(EXTRA_TAG, plain), xxh3_64_with_seed(&bytes, key)))
 }
 
 /// Appends the hashes of the full blocks of `tokens` to `out`. Extra keys stand in order of position; one that lies in the
@@ -114,17 +121,34 @@ pub fn hash_tokens(
     extra: &[ExtraKey<'_>],
     out: &mut Vec<BlockHash>,
 ) -> Result<()> {
-    TokenChain::new(tokens, block_size, seed, extra)?.append(out);
+    hash_tokens_keyed(tokens, block_size, seed, extra, CONTENT_SEED, out)
+}
+
+/// The same under any key.
+pub fn hash_tokens_keyed(
+    tokens: &[u32],
+    block_size: usize,
+    seed: u64,
+    extra: &[ExtraKey<'_>],
+    key: u64,
+    out: &mut Vec<BlockHash>,
+) -> Result<()> {
+    TokenChain::new(tokens, block_size, seed, extra, key)?.append(out);
     Ok(())
 }
 
 /// Appends the hashes of the full blocks of a text to `out`; a block is `4 * block_size` bytes, cut wherever it falls.
 pub fn hash_text(text: &[u8], block_size: usize, seed: u64, out: &mut Vec<BlockHash>) -> Result<()> {
+    hash_text_keyed(text, block_size, seed, CONTENT_SEED, out)
+}
+
+/// The same under any key.
+pub fn hash_text_keyed(text: &[u8], block_size: usize, seed: u64, key: u64, out: &mut Vec<BlockHash>) -> Result<()> {
     check_block_size(block_size)?;
     let mut hash = text_seed(seed);
     let blocks = text.chunks_exact(TEXT_BYTES_PER_TOKEN * block_size);
     out.extend(blocks.map(|block| {
-        hash = mix(hash, xxh3_64_with_seed(block, CONTENT_SEED));
+        hash = mix(hash, xxh3_64_with_seed(block, key));
         BlockHash(hash)
     }));
     Ok(())
@@ -142,15 +166,22 @@ pub(crate) struct TokenChain<'a> {
     hash: u64,
     extra: &'a [ExtraKey<'a>],
     position: usize,
+    key: u64,
 }
 
 impl<'a> TokenChain<'a> {
-    pub(crate) fn new(tokens: &'a [u32], block_size: usize, seed: u64, extra: &'a [ExtraKey<'a>]) -> Result<Self> {
+    pub(crate) fn new(
+        tokens: &'a [u32],
+        block_size: usize,
+        seed: u64,
+        extra: &'a [ExtraKey<'a>],
+        key: u64,
+    ) -> Result<Self> {
         check_block_size(block_size)?;
         if let Some(pair) = extra.windows(2).find(|pair| pair[1].position < pair[0].position) {
             return Err(Error::ExtraKeyOrder { position: pair[1].position });
         }
-        Ok(TokenChain { tokens, block_size, hash: seed, extra, position: 0 })
+        Ok(TokenChain { tokens, block_size, hash: seed, extra, position: 0, key })
     }
 
     /// Appends all further hashes.
@@ -158,9 +189,9 @@ impl<'a> TokenChain<'a> {
     pub(crate) fn append(&mut self, out: &mut Vec<BlockHash>) {
         out.reserve(self.tokens.len() / self.block_size);
         if self.is_plain() {
-            let mut hash = self.hash;
+            let (mut hash, key) = (self.hash, self.key);
             out.extend(self.tokens.chunks_exact(PLAIN).map(|block| {
-                hash = mix(hash, content_in::<{ 4 * PLAIN }>(block));
+                hash = mix(hash, content_in::<{ 4 * PLAIN }>(block, key));
                 BlockHash(hash)
             }));
             (self.hash, self.tokens) = (hash, &[]);
@@ -179,7 +210,7 @@ impl<'a> TokenChain<'a> {
             let (now, later) = self.tokens.split_at(blocks * PLAIN);
             self.tokens = later;
             for (block, out) in now.chunks_exact(PLAIN).zip(out) {
-                self.hash = mix(self.hash, content_in::<{ 4 * PLAIN }>(block));
+                self.hash = mix(self.hash, content_in::<{ 4 * PLAIN }>(block, self.key));
                 *out = BlockHash(self.hash);
             }
             return blocks;
@@ -204,10 +235,10 @@ impl<'a> TokenChain<'a> {
         let end = self.position + self.block_size;
         let (inside, beyond) = self.extra.split_at(self.extra.partition_point(|key| key.position < end));
         let content = if inside.is_empty() {
-            content_hash(block)
+            content_hash_keyed(block, self.key)
         } else {
             let offsets = inside.iter().map(|key| ((key.position - self.position) as u32, key.key));
-            content_hash_with(block, &offsets.collect::<Vec<_>>()).0
+            content_hash_with(block, &offsets.collect::<Vec<_>>(), self.key).0
         };
         self.hash = mix(self.hash, content);
         (self.tokens, self.extra, self.position) = (later, beyond, end);
@@ -223,11 +254,11 @@ fn append_tagged(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
 
 /// Content hash of a block whose bytes fit so many; where the length is known at compile time nothing else is left of it.
 #[inline]
-fn content_in<const BYTES: usize>(tokens: &[u32]) -> u64 {
+fn content_in<const BYTES: usize>(tokens: &[u32], key: u64) -> u64 {
     let mut bytes = [0_u8; BYTES];
     let bytes = &mut bytes[..4 * tokens.len()];
     write_le(tokens, bytes);
-    xxh3_64_with_seed(bytes, CONTENT_SEED)
+    xxh3_64_with_seed(bytes, key)
 }
 
 #[inline]

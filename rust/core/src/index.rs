@@ -139,7 +139,7 @@ impl Index {
 
     /// The same from tokens: hashes as it walks and stops where the prompt leaves the index.
     pub fn match_tokens(&self, tokens: &[u32], seed: u64, extra: &[ExtraKey<'_>], out: &mut [u32]) -> Result<usize> {
-        let mut chain = TokenChain::new(tokens, self.config.block_size, seed, extra)?;
+        let mut chain = TokenChain::new(tokens, self.config.block_size, seed, extra, self.config.hash_key)?;
         out.fill(0);
         self.state.read(|state| {
             state.engine.match_chain(&mut chain, out);
@@ -157,7 +157,7 @@ impl Index {
         out: &mut [u32],
     ) -> Result<usize> {
         let from = hashes.len();
-        TokenChain::new(tokens, self.config.block_size, seed, extra)?.append(hashes);
+        TokenChain::new(tokens, self.config.block_size, seed, extra, self.config.hash_key)?.append(hashes);
         Ok(self.match_blocks(&hashes[from..], out))
     }
 
@@ -216,7 +216,11 @@ impl Index {
             return Err(Error::EventTokens { tokens: tokens.len(), blocks: names.len(), block_size });
         }
         let whole = block_size > 0 && block_size % self.config.block_size == 0;
-        Ok(if fits && whole { contents(tokens, keys, self.config.block_size) } else { Vec::new() })
+        Ok(if fits && whole {
+            contents(tokens, keys, self.config.block_size, self.config.hash_key)
+        } else {
+            Vec::new()
+        })
     }
 
     fn blocks_of(&self, event: &StoreEvent<'_>) -> usize {

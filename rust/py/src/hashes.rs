@@ -8,7 +8,9 @@ use std::sync::Arc;
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use prefixroute_core::BlockHash;
-use prefixroute_core::hash::{TEXT_BYTES_PER_TOKEN, check_block_size, hash_text, hash_tokens};
+use prefixroute_core::hash::{
+    CONTENT_SEED, TEXT_BYTES_PER_TOKEN, check_block_size, hash_text_keyed, hash_tokens_keyed,
+};
 use prefixroute_core::replica_cache::{Sequence, SharedSequence};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList};
@@ -185,21 +187,24 @@ impl BlockHashes {
 /// Args:
 ///     prompt: token ids, 0 to 2**32 - 1, or text.
 ///     block_size: tokens of a block, 1 to 65,536.
-///     namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash.
+///     namespace: a `prefixroute.Namespace`; prompts of different namespaces share no hash, but see `hash_key`.
+///     hash_key: 0 to 2**64 - 1. None: the fixed key, the same in every process, for which anyone can compute prompts that
+///         share a hash. Where untrusted prompts meet, use the key of the index, `PrefixIndex.hash_key`.
 ///
 /// Raises:
 ///     TokensError: not a prompt; the message names the first bad position.
 ///     ConfigError: a block size or namespace that cannot be.
 #[pyfunction]
-#[pyo3(signature = (prompt, block_size=16, namespace=None))]
+#[pyo3(signature = (prompt, block_size=16, namespace=None, hash_key=None))]
 pub fn hash_blocks(
     py: Python<'_>,
     prompt: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
     namespace: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = sizes::hash_key)] hash_key: Option<u64>,
 ) -> PyResult<BlockHashes> {
     let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
-    hash_prompt(py, &prompt, block_size, &namespace)
+    hash_prompt(py, &prompt, block_size, &namespace, hash_key.unwrap_or(CONTENT_SEED))
 }
 
 /// The hashes of a prompt that is not hashed yet.
@@ -208,18 +213,19 @@ pub fn hash_prompt(
     prompt: &Prompt<'_>,
     block_size: usize,
     namespace: &Namespace,
+    hash_key: u64,
 ) -> PyResult<BlockHashes> {
     let mut hashes = Vec::new();
     let token_count = match prompt {
         Prompt::Tokens(ids) => {
             let extra = namespace.extra();
-            let work = || hash_tokens(ids, block_size, namespace.seed, &extra, &mut hashes);
+            let work = || hash_tokens_keyed(ids, block_size, namespace.seed, &extra, hash_key, &mut hashes);
             detached_if_long(py, ids.len(), work).map_err(errors::of_core)?;
             ids.len()
         }
         Prompt::Text(text) => {
             namespace.check_text()?;
-            let work = || hash_text(text, block_size, namespace.seed, &mut hashes);
+            let work = || hash_text_keyed(text, block_size, namespace.seed, hash_key, &mut hashes);
             detached_if_long(py, text.len() / TEXT_BYTES_PER_TOKEN, work).map_err(errors::of_core)?;
             text.len().div_ceil(TEXT_BYTES_PER_TOKEN)
         }

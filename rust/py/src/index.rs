@@ -1,10 +1,11 @@
 //! `PrefixIndex`: the core's index by name instead of slot, in tokens instead of blocks.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{PoisonError, RwLock};
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use prefixroute_core::hash::hash_tokens;
+use prefixroute_core::hash::hash_tokens_keyed;
 use prefixroute_core::{
     BlockHash, Config, EngineHash, Index, Medium, PROVISIONAL_S, Residence, Result as CoreResult, Slot, StoreEvent,
 };
@@ -49,6 +50,9 @@ const PAYLOAD_COST: usize = 4;
 ///     max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
 ///     ttl_s: seconds after its last touch that belief ends; None: never.
 ///     provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
+///     hash_key: key of the content hashes, 0 to 2**64 - 1. None: random, so that nobody can compute a prompt whose blocks
+///         match those of another namespace. Give one where several processes share hashes, or the fixed key
+///         `prefixroute.limits.FIXED_HASH_KEY`, which `hash_blocks` has by default.
 ///
 /// Raises:
 ///     ConfigError: a setting outside of these limits.
@@ -71,6 +75,10 @@ pub struct PrefixIndex {
 impl PrefixIndex {
     fn block_size(&self) -> usize {
         self.index.config().block_size
+    }
+
+    fn hash_key(&self) -> u64 {
+        self.index.config().hash_key
     }
 
     /// Does the work at the slot of a name. An error is made once the lock is free: that takes the interpreter, which
@@ -129,7 +137,7 @@ impl PrefixIndex {
                 detached_if_long(py, ids.len(), work).map_err(errors::of_core)
             }
             Prompt::Text(_) => {
-                let hashes = hash_prompt(py, prompt, self.block_size(), namespace)?;
+                let hashes = hash_prompt(py, prompt, self.block_size(), namespace, self.hash_key())?;
                 Ok(self.index.match_blocks(hashes.blocks(), out))
             }
             Prompt::Hashed(hashes) => {
@@ -151,7 +159,10 @@ impl PrefixIndex {
                 hashes.check_block_size(self.block_size())?;
                 Ok(Hashed::Before(hashes))
             }
-            prompt => hash_prompt(py, &prompt, self.block_size(), &Namespace::read(namespace)?).map(Hashed::Now),
+            prompt => {
+                let namespace = Namespace::read(namespace)?;
+                hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key()).map(Hashed::Now)
+            }
         }
     }
 
@@ -177,19 +188,27 @@ impl Hashed<'_> {
 #[pymethods]
 impl PrefixIndex {
     #[new]
-    #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None, provisional_s=Some(PROVISIONAL_S)))]
+    #[pyo3(signature = (*, block_size=16, capacity_tokens=None, max_bytes=None, ttl_s=None, provisional_s=Some(PROVISIONAL_S), hash_key=None))]
     fn new(
         #[pyo3(from_py_with = sizes::block_size)] block_size: usize,
         #[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>,
         #[pyo3(from_py_with = sizes::max_bytes)] max_bytes: Option<u64>,
         #[pyo3(from_py_with = sizes::optional_seconds)] ttl_s: Option<f64>,
         #[pyo3(from_py_with = sizes::optional_seconds)] provisional_s: Option<f64>,
+        #[pyo3(from_py_with = sizes::hash_key)] hash_key: Option<u64>,
     ) -> PyResult<Self> {
         let capacity_blocks = capacity_tokens.map(|tokens| tokens / block_size.max(1) as u64);
         let (ttl, provisional) = (ttl_s, provisional_s);
-        let config = Config { block_size, capacity_blocks, max_bytes, ttl, provisional, ..Config::default() };
+        let hash_key = hash_key.unwrap_or_else(|| RandomState::new().hash_one(block_size));
+        let config = Config { block_size, hash_key, capacity_blocks, max_bytes, ttl, provisional, ..Config::default() };
         let index = Index::new(config).map_err(errors::of_core)?;
         Ok(Self { index, fleet: RwLock::new(()) })
+    }
+
+    /// Key of content hashes. `hash_blocks(prompt, hash_key=index.hash_key)` hashes as the index does.
+    #[getter(hash_key)]
+    fn py_hash_key(&self) -> u64 {
+        self.hash_key()
     }
 
     /// Tokens of a block.
@@ -339,7 +358,7 @@ impl PrefixIndex {
             hashes.clone()
         } else {
             let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
-            Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace)?)?
+            Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key())?)?
         };
         self.lengths(py, Some(out), |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)))?;
         Ok(hashes)
@@ -396,7 +415,8 @@ impl PrefixIndex {
             let mut hashes = Vec::new();
             let insert = |(name, ids): (&Cow<'_, str>, &&[u32])| {
                 hashes.clear();
-                hash_tokens(ids, self.block_size(), namespace.seed, &extra, &mut hashes).map_err(errors::of_core)?;
+                hash_tokens_keyed(ids, self.block_size(), namespace.seed, &extra, self.hash_key(), &mut hashes)
+                    .map_err(errors::of_core)?;
                 self.at(name, |slot| self.index.insert(slot, &hashes, now)).map(Insertion::from)
             };
             names.iter().zip(&prompts).map(insert).collect()

@@ -42,7 +42,7 @@ mod _core {
     #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
-    use prefixroute_core::hash::TEXT_BYTES_PER_TOKEN;
+    use prefixroute_core::hash::{CONTENT_SEED, TEXT_BYTES_PER_TOKEN};
     use prefixroute_core::{
         MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
     };
@@ -58,6 +58,7 @@ mod _core {
         module.add("MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES)?;
         module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
         module.add("PROVISIONAL_S", PROVISIONAL_S)?;
+        module.add("FIXED_HASH_KEY", CONTENT_SEED)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }
 }

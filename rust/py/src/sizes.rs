@@ -31,6 +31,11 @@ pub fn optional_group(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     if object.is_none() { Ok(None) } else { group(object).map(Some) }
 }
 
+/// The key of content hashes.
+pub fn hash_key(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    optional(object, "hash key")
+}
+
 /// Tokens that a replica can hold.
 pub fn capacity_tokens(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     optional(object, "capacity in tokens")

@@ -7,7 +7,7 @@ use super::residence::Residence;
 use super::windows::Window;
 use crate::arena::{Hold, Place};
 use crate::engine::Engine;
-use crate::hash::{ExtraKey, content_hash, content_hash_with};
+use crate::hash::{ExtraKey, content_hash_keyed, content_hash_with};
 use crate::ids::{BlockHash, EngineHash, Slot};
 use crate::outcome::{Contents, Removed, Stored, StoredEvent};
 
@@ -33,17 +33,17 @@ pub struct StoreEvent<'a> {
 }
 
 /// Content hashes of the index's blocks in these tokens.
-pub(crate) fn contents(tokens: &[u32], keys: &[ExtraKey<'_>], block_size: usize) -> Vec<u64> {
+pub(crate) fn contents(tokens: &[u32], keys: &[ExtraKey<'_>], block_size: usize, hash_key: u64) -> Vec<u64> {
     let blocks = tokens.chunks_exact(block_size);
     if keys.is_empty() {
-        return blocks.map(content_hash).collect();
+        return blocks.map(|block| content_hash_keyed(block, hash_key)).collect();
     }
     let content = |(block, tokens): (usize, &[u32])| {
         let start = block * block_size;
         let before = |end: usize| keys.partition_point(|key| key.position < end);
         let inside = &keys[before(start)..before(start + block_size)];
         let inside: Vec<_> = inside.iter().map(|key| ((key.position - start) as u32, key.key)).collect();
-        content_hash_with(tokens, &inside).0
+        content_hash_with(tokens, &inside, hash_key).0
     };
     blocks.enumerate().map(content).collect()
 }
@@ -111,9 +111,9 @@ impl Engine {
             return Stored { unindexed: event.names.len(), ..Stored::default() };
         }
         let (parent, seed, medium) = (seam.above, seam.seed, event.residence.medium);
-        let (size, block_size) = (event.block_size, self.config.block_size);
+        let (size, block_size, hash_key) = (event.block_size, self.config.block_size, self.config.hash_key);
         let pages = &mut self.feed_mut(slot).pages;
-        let done = pages.store(seam, event.names, event.tokens, size, block_size, medium);
+        let done = pages.store(seam, event.names, event.tokens, size, block_size, hash_key, medium);
         let stored =
             self.store_blocks(slot, &done.names, parent, Contents::Blocks(&done.contents), seed, event.residence, now);
         self.place_in_windows(slot, &done.names);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::hash::content_hash;
+use crate::hash::content_hash_keyed;
 use crate::ids::{EngineHash, Medium};
 
 /// Where a chain of pages goes on.
@@ -63,6 +63,7 @@ impl Pages {
     }
 
     /// One more copy of pages of `size` tokens each that follow one another from a seam on; the blocks that they complete.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a store event")]
     pub(crate) fn store(
         &mut self,
         mut seam: Seam,
@@ -70,6 +71,7 @@ impl Pages {
         tokens: &[u32],
         size: usize,
         block_size: usize,
+        hash_key: u64,
         medium: Medium,
     ) -> Completed {
         let mut done = Completed::default();
@@ -79,7 +81,8 @@ impl Pages {
             for at in 0..completes {
                 let block = block_name(name, at);
                 done.names.push(block);
-                done.contents.push(content_hash(&seam.tail[at as usize * block_size..][..block_size]));
+                let tokens = &seam.tail[at as usize * block_size..][..block_size];
+                done.contents.push(content_hash_keyed(tokens, hash_key));
                 seam.above = Some(block);
             }
             seam.tail.drain(..completes as usize * block_size);

@@ -47,6 +47,7 @@ pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
 fn read_settings(input: &mut Reader<'_>, key: u64) -> Result<Engine> {
     let config = Config {
         block_size: input.u32()? as usize,
+        hash_key: input.u64()?,
         capacity_blocks: input.option()?,
         max_bytes: input.option()?,
         ttl: input.option()?.map(f64::from_bits),

@@ -43,6 +43,7 @@ pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
 
 fn write_settings(out: &mut Writer, engine: &Engine) {
     out.u32(engine.config.block_size as u32);
+    out.u64(engine.config.hash_key);
     for limit in limits(&engine.config) {
         out.option(limit);
     }
