@@ -1,7 +1,7 @@
 """Simulate the production Router on a workload: recomputed tokens, TTFT, skew and dollars, per policy.
 
 :func:`simulate` is one run, :func:`sweep` policies x fleets x seeds. A :class:`Scenario` says what is simulated; with
-an :class:`EngineModel` in it, in time. See ``docs/design/simulator.md``.
+an :class:`EngineModel` in it, on a clock. See ``docs/design/simulator.md``.
 """
 
 from __future__ import annotations

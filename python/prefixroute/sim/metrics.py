@@ -1,6 +1,7 @@
 """What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
 
-A line is a record of fixed size (72 bytes in time mode, 40 in order); columns are read as numpy arrays without a copy. Every mean is over requests unless a name says otherwise; ratios are token-weighted.
+A line is a record of fixed size (72 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
+over requests unless a name says otherwise; ratios are token-weighted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TIMED = {"start": "f8", "first_token": "f8", "finish": "f8", "output": "i8"}
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
-    ``number`` counts requests as the workload gives them, from 0. Times are seconds; ordered mode knows none but arrivals,
+    ``number`` counts requests as the workload gives them, from 0. Times are seconds; an untimed run knows none but arrivals,
     and has no column ``output``. A request without a session counts as a session of its own, so that a bootstrap over
     sessions never joins strangers.
     """
@@ -43,7 +44,7 @@ class RequestLog:
     __slots__ = ("_line", "_lines", "_names", "_pack")
 
     def __init__(self, *, timed: bool) -> None:
-        """Start empty. ``timed``: with the columns of time mode."""
+        """Start empty. ``timed``: with the columns of a timed run."""
         columns = _SERVED | _TIMED if timed else _SERVED
         self._names: dict[str, int] = {}
         self._lines = bytearray()
@@ -57,7 +58,7 @@ class RequestLog:
     def served(self, number: int, replica: int, request: Request, hit_tokens: int, *times: float) -> None:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there.
 
-        ``times``, in time mode: start, first token and finish in seconds, and the output's tokens.
+        ``times``, of a timed run: start, first token and finish in seconds, and the output's tokens.
         """
         session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
         self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)

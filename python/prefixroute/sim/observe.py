@@ -45,7 +45,7 @@ class Events:
     What was routed is believed for the router's ``Timing.provisional_s``; events confirm it.
 
     Args:
-        delay_s: seconds from a change to its arrival at the routers (timed mode).
+        delay_s: seconds from a change to its arrival at the routers (timed).
         loss: share of event batches that never arrive, 0 to 1.
     """
 

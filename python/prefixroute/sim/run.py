@@ -34,7 +34,7 @@ class Run:
         outcome: the numbers of the run.
         log: a line per request; its ``replica`` column indexes ``names``.
         names: every replica that lived during the run.
-        retried: requests that a replica's death sent elsewhere (time mode).
+        retried: requests that a replica's death sent elsewhere (timed).
     """
 
     scenario: Scenario
@@ -47,8 +47,8 @@ class Run:
         """Return what each replica had to do over the run, in ``buckets`` equal parts of it.
 
         Returns:
-            The ends of the parts, shape ``[buckets + 1]``, and the load, shape ``[buckets, replicas]``: in time, the
-            mean of requests in flight, parts in seconds; in order, requests received, parts in requests.
+            The ends of the parts, shape ``[buckets + 1]``, and the load, shape ``[buckets, replicas]``: timed, the
+            mean of requests in flight, parts in seconds; untimed, requests received, parts in requests.
 
         Raises:
             ConfigError: less than one part.
@@ -84,13 +84,13 @@ def simulate(
     cost: CostModel | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """Run a workload under a scenario: in order, or in time if the scenario has an engine.
+    """Run a workload under a scenario: untimed, or timed if the scenario has an engine.
 
     Meanwhile Python's cyclic garbage collector looks less often, see :mod:`prefixroute.sim.garbage`.
 
     Args:
         workload: read once, from its start.
-        scenario: the default is ``cache-aware`` on 8 replicas in order.
+        scenario: the default is ``cache-aware`` on 8 replicas, untimed.
         cost: prices and seconds; the default GPU and model unless given. A policy that weighs seconds and is given by
             its name uses it too; an object keeps what it has.
         progress: told now and then how many requests have been routed.

@@ -22,7 +22,7 @@ Action = Literal["die", "return", "add", "drain"]
 ARTICLE_CAPACITY_TOKENS = 300_000
 """KV cache of one replica: the seed article's, 44.2 GB for Qwen3-8B in bf16."""
 ARTICLE_WINDOW = 200
-"""Decisions of the fleet that the load of ordered mode counts (seed article, up to 8 replicas)."""
+"""Decisions of the fleet that the load of an untimed run counts (seed article, up to 8 replicas)."""
 WINDOW_PER_REPLICA = 25
 """The same for each replica of a larger fleet: with 200 over 64, counts of 3 say nothing and policies herd."""
 
@@ -32,7 +32,7 @@ class FleetChange:
     """Something that happens to the fleet during a run.
 
     Args:
-        at: when: requests served so far in ordered mode, seconds in time mode.
+        at: when: requests served so far if untimed, seconds if timed.
         action: ``die`` (cache and requests in flight are lost, routers notice at once), ``return`` (back, empty),
             ``add`` (a new replica, empty), ``drain`` (no new requests).
         replica: name of the replica; :func:`replica_names` has those that a run starts with.
@@ -81,9 +81,9 @@ class Scenario:
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
         observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
-        load: the signal that policies balance; ``None`` = ``recent`` in ordered mode, ``in_flight`` in time mode.
+        load: the signal that policies balance; ``None`` = ``recent`` untimed, ``in_flight`` timed.
         recent_window: decisions that ``recent`` counts; ``None`` = 200, or 25 for each replica if that is more.
-        engine: ``None`` = ordered mode; an engine model = time mode, which needs cache ``blocks``.
+        engine: ``None`` = untimed; an engine model = timed, which needs cache ``blocks``.
         routers: routers that share nothing.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
         changes: what happens to the fleet, in any order.
@@ -134,7 +134,7 @@ class Scenario:
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
         if not self.engine and isinstance(self.observe, Events) and self.observe.delay_s > 0:
-            raise ConfigError(f"ordered mode has no clock: event delay must be 0, got {self.observe.delay_s}")
+            raise ConfigError(f"an untimed simulation has no clock: event delay must be 0, got {self.observe.delay_s}")
 
     @property
     def observation(self) -> Observation:

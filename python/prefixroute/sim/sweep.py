@@ -166,7 +166,7 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
 
 
 def _batching(scenario: Scenario) -> Iterator[Assumption]:
-    """Yield how an engine fills its steps, in time."""
+    """Yield how an engine fills its steps, timed."""
     if scenario.engine is None:
         return
     for name, default in (("chunk_tokens", CHUNK_TOKENS), ("max_running", MAX_RUNNING)):
