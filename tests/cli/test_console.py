@@ -34,19 +34,29 @@ def test_lines_come_every_ten_seconds_and_say_what_is_left() -> None:
         lines(share, "a run")
     assert written == [
         "25 % after 10 s, about 30 s left: a run",
-        "50 % after 2 min 30 s, about 20 s left: a run",
-        "90 % after 2 h 03 min, about 20 s left: a run",
+        "50 % after 2 min 30 s: a run",
+        "90 % after 2 h 03 min: a run",
     ]
+
+
+def test_an_estimate_that_no_line_showed_does_not_hold_later_ones_down() -> None:
+    written: list[str] = []
+    times = iter((0.0, 1.0, 10.0, 21.0))
+    lines = console.Lines(written.append, clock=lambda: next(times))
+    for share in (0.5, 0.2, 0.7):
+        lines(share, "a run")
+    assert written == ["20 % after 10 s, about 40 s left: a run", "70 % after 21 s, about 9 s left: a run"]
 
 
 def test_the_time_left_only_falls_and_waits_for_a_first_part() -> None:
     left = console.TimeLeft(0.0)
     assert left(0.01, 1.0) == ""
-    assert [left(share, now) for share, now in ((0.1, 10.0), (0.1, 20.0), (0.5, 40.0), (0.6, 300.0))] == [
+    assert [left(share, now) for share, now in ((0.1, 10.0), (0.1, 20.0), (0.5, 40.0), (0.6, 300.0), (0.9, 310.0))] == [
         "about 1 min 30 s left",
         "about 1 min 30 s left",
         "about 40 s left",
-        "about 40 s left",
+        "",
+        "about 34 s left",
     ]
 
 

@@ -59,7 +59,8 @@ def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
 class TimeLeft:
     """About how long work still takes, as text. It only falls: an estimate that rises is not shown.
 
-    Nothing is shown before a first part of the work is done, because an estimate from less is worth nothing.
+    Nothing is shown before a first part of the work is done, because an estimate from less is worth nothing. Nothing is
+    shown either where the last figure is less than half of the present estimate: the first runs were the cheap ones.
     """
 
     def __init__(self, begun: float) -> None:
@@ -67,10 +68,13 @@ class TimeLeft:
         self._begun, self._least = begun, float("inf")
 
     def __call__(self, share: float, now: float) -> str:
-        """Return the time left when this share of the work is done; empty where it is not known yet."""
+        """Return the time left when this share of the work is done; empty where it is not known."""
         if share < FIRST_ESTIMATE:
             return ""
-        self._least = min(self._least, (now - self._begun) * (1 - share) / share)
+        estimate = (now - self._begun) * (1 - share) / share
+        self._least = min(self._least, estimate)
+        if self._least < estimate / 2:
+            return ""
         return f"about {lasting(self._least)} left"
 
 
@@ -86,10 +90,10 @@ class Lines:
     def __call__(self, share: float, what: str) -> None:
         """Write a line, if ten seconds have gone by since the last."""
         now = self._clock()
-        left = self._left(share, now)
         if now - self._last < EVERY_S:
             return
         self._last = now
+        left = self._left(share, now)
         self._write(f"{100 * share:.0f} % after {lasting(now - self._begun)}{left and f', {left}'}: {what}")
 
 
