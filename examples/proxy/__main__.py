@@ -66,7 +66,7 @@ def main() -> None:
             "tokenizer": tokenize,
         }
         app = create_app(settings, **(own if fake else {}))
-        print(f"http://{host}:{port} before {', '.join(urls)}", flush=True)
+        print(f"listening on http://{host}:{port}, engines: {', '.join(urls)}", flush=True)
         uvicorn.run(app, host=host, port=port, log_level="warning")
 
 

@@ -92,9 +92,7 @@ def show_study(study: Study, out: Console) -> None:
     show_assumed(study.assumptions, out)
     show(study.table(title), out)
     show_notes(study.notes, out)
-    following = (
-        f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   (what to do, on your own log: TRACE)"
-    )
+    following = f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   (what to do; on a log of yours: its path)"
     show_end(study.summary(), following, out)
 
 

@@ -95,7 +95,9 @@ class Settings:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read settings from {path}: {error}") from error
+            raise ConfigError(
+                f"cannot read settings from {path}: {getattr(error, 'strerror', None) or error}"
+            ) from error
         suffix = path.suffix.lower()
         if suffix == ".toml":
             try:

@@ -331,7 +331,6 @@ def nearest_model(name: str, among: Iterable[Provider]) -> Model:
                 known.setdefault(label, model)
     if isinstance(name, str) and name in known:
         return known[name]
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or list(known)
-    raise ConfigError(
-        f"no prices for the model {name!r}; nearest are {', '.join(near)}; a file of your own can name it"
-    )
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+    others = f"nearest are {', '.join(near)}" if near else f"known are {', '.join(known)}"
+    raise ConfigError(f"no prices for the model {name!r}; {others}; a file of your own can name it")
