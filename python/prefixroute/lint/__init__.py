@@ -1,4 +1,4 @@
-"""Checks of a log and its settings: what stands in the way of prefix caches, what it costs, how to mend it."""
+"""Checks of a log and its settings: what stands in the way of prefix caches, what it costs, how to fix it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fleet.workspaces,
     fleet.binding,
 )
-"""Every check, in the order in which what they find should be mended."""
+"""Every check, in the order in which what they find should be fixed."""
 
 
 @dataclass(frozen=True, slots=True)

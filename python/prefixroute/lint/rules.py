@@ -22,7 +22,7 @@ class Rule:
         level: how grave a finding is.
         title: what the check looks for.
         text: a finding's sentence; its evidence fills the braces.
-        remedy: how to mend it.
+        remedy: how to fix it.
     """
 
     id: str
@@ -92,7 +92,7 @@ _TABLE = (
         "PR206", "written-for-nothing", WARNING, "entries that are written at a fee and hardly read",
         "entries of {lifetime} are written at a fee and reuse {ratio:.1%} of the prompt tokens: no cache would cost "
         "less",
-        "Set no breakpoints until the other findings are mended.",
+        "Set no breakpoints until the other findings are fixed.",
     ),
     Rule(
         "PR207", "miss-diagnosed", WARNING, "misses that the provider itself explains",
@@ -164,7 +164,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """How to mend it."""
+        """How to fix it."""
         return self.rule.remedy.format(**self.evidence)
 
     def to_dict(self) -> dict[str, object]:

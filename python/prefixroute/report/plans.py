@@ -332,5 +332,5 @@ def lint_section(found: LintReport) -> Section:
         for one in found.findings
     )
     bars = tuple((one.rule.name, one.usd_per_month) for one in found.findings if one.usd_per_month)
-    heads = ("finding", assumed("$ / month", found.assumptions), "evidence", "how to mend it")
+    heads = ("finding", assumed("$ / month", found.assumptions), "evidence", "how to fix it")
     return Section(f"{found.log}", heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({2, 3}))
