@@ -92,7 +92,8 @@ def show_study(study: Study, out: Console) -> None:
     show_assumed(study.assumptions, out)
     show(study.table(title), out)
     show_notes(study.notes, out)
-    following = f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   (what to do; on a log of yours: its path)"
+    hint = "what to do; on a log of yours: its path"
+    following = f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   ({hint})"
     show_end(study.summary(), following, out)
 
 
