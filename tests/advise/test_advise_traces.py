@@ -27,7 +27,7 @@ LARGE = Scenario(replicas=8, capacity_tokens=3_000_000)
         ("mooncake_conversation", 2_000, {"cache-aware"}),
         ("mooncake_synthetic", 2_000, {"cache-aware"}),
         ("claude_code_weka", 400, {"session", "cache-aware"}),
-        ("lmcache_agents", 600, {"session", "cache-aware"}),
+        ("lmcache_agents", 600, {"session", "cache-aware", "cache-aware:min_match_tokens=80"}),
     ],
 )
 def test_public_traces_get_advice(traces_dir: Path, name: str, requests: int, policies: set[str]) -> None:

@@ -253,7 +253,7 @@ def test_own_load_signals(make_router: Make, load: str) -> None:
 
 
 def test_zero_reported_hits_take_a_replica_s_belief_away(make_router: Make, caplog: pytest.LogCaptureFixture) -> None:
-    router = make_router(["a", "b"])
+    router = make_router(["a", "b"], load="in_flight")
     for name in router.replicas:
         router.index.insert(name, TOKENS)
     for _ in range(20):

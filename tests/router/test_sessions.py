@@ -172,3 +172,17 @@ def test_a_session_is_a_string_and_affinity_soft_or_hard(make_router: Make) -> N
         router.choose(TOKENS, session=7)
     with pytest.raises(ConfigError, match="affinity must be 'soft' or 'hard', got 'firm'"):
         router.route(TOKENS, affinity="firm")
+
+
+def test_the_bindings_of_sglang_s_sessions_are_one_router_s_own(make_router: Make) -> None:
+    """The trap of bindings in memory: behind two routers a session has two homes; by its key it has one."""
+    homes = {}
+    for policy in ("sglang-session", "session"):
+        routers = [make_router(8, policy=policy, seed=seed) for seed in (1, 2)]
+        homes[policy] = sum(
+            len({router.route(TOKENS, session=f"s{i}").replica for router in routers}) > 1 for i in range(40)
+        )
+        for router in routers:
+            assert {turn(router, "s0")[1] for _ in range(5)} == {"primary"}
+    assert homes["session"] == 0
+    assert homes["sglang-session"] >= 25

@@ -78,7 +78,7 @@ def test_a_shadow_sees_the_same_fleet(make_router: Make) -> None:
 
 
 def test_shadows_follow_requests_not_attempts(make_router: Make) -> None:
-    router = make_router(4)
+    router = make_router(4, load="in_flight")
     shadow = router.shadow("least-loaded", index=FakeBelief())
     ticket = router.route(prompt(0, 0), key="k")
     assert shadow.stats()["in_flight"] == 1

@@ -201,7 +201,9 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
 
 def test_late_events_cost_hits() -> None:
     fresh, late, perfect = (
-        simulate(busy_chat(), timed(observe=observe)).outcome.recompute_ratio
+        simulate(
+            busy_chat(), timed("cache-aware:adaptive=false:fallback=power-of-two", observe=observe)
+        ).outcome.recompute_ratio
         for observe in (Events(), Events(delay_s=60.0), Perfect())
     )
     assert fresh == pytest.approx(perfect, abs=0.03)

@@ -3,7 +3,7 @@
 from prefixroute.draws import draw
 from prefixroute.policies.base import Answer, FunctionPolicy, Pick, Policy, Scores
 from prefixroute.policies.catalog import POLICIES, Description, as_policy, describe, presets
-from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
+from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session, TwoChoices
 from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import BeliefSettings, Preset
 from prefixroute.policies.scored import SCORERS, LinearCost, LMetric, MinTtft, PrebleE2, Weighted
@@ -37,6 +37,7 @@ __all__ = [
     "RoundRobin",
     "Scores",
     "Session",
+    "TwoChoices",
     "View",
     "Weighted",
     "as_policy",

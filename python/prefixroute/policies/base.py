@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
+from numbers import Real
 from operator import index
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuard
 
@@ -100,9 +101,10 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
         return Scores(answer, name)
     slot: Any
     if isinstance(answer, Sequence) and not isinstance(answer, str):
-        if len(answer) != 2 or not isinstance(answer[1], str):  # noqa: PLR2004  # (slot, reason)
+        is_pair = isinstance(answer, tuple) and len(answer) == 2 and not isinstance(answer[1], Real)  # noqa: PLR2004
+        if not is_pair and (len(answer) != 2 or not isinstance(answer[1], str)):  # noqa: PLR2004  # (slot, reason)
             return Scores(answer, name)  # type: ignore[arg-type]  # a sequence of numbers, as far as types can tell
-        slot, reason = answer[0], answer[1]
+        slot, reason = answer[0] if isinstance(answer[1], str) else None, str(answer[1])
     else:
         slot, reason = answer, name
     if isinstance(slot, SupportsIndex) and not isinstance(slot, bool):

@@ -9,7 +9,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Answer, FunctionPolicy, Policy
-from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session
+from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session, TwoChoices
 from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import Preset, build, preset_texts, read_preset
 from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, Weighted
@@ -21,6 +21,7 @@ _ALL: tuple[type[Policy], ...] = (
     Random,
     LeastLoaded,
     PowerOfTwo,
+    TwoChoices,
     Session,
     Rendezvous,
     Bounded,
@@ -93,6 +94,9 @@ def _unknown(name: str) -> ConfigError:
     return ConfigError(f"no policy {name!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
 
 
+NOT_CHECKED = "It follows the original's text and code, and was not run beside it."
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """A policy or preset in words.
@@ -102,7 +106,7 @@ class Description:
         line: what it does, in a line.
         parameters: parameter -> value, as text.
         about: each parameter in words, for a policy; where the values come from, for a preset.
-        differs: how a preset differs from its original; empty for a policy.
+        differs: how a preset differs from its original, and whether it was compared with it; empty for a policy.
     """
 
     name: str
@@ -124,7 +128,8 @@ def describe(name: str) -> Description:
     belief = preset.belief
     parameters |= {f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None}
     line = f"{preset.policy.name} with the settings of {preset.source} ({preset.date})"
-    return Description(name, line, parameters, preset.source, preset.differs)
+    checked = f"Checked against the original: {preset.checked}" if preset.checked else NOT_CHECKED
+    return Description(name, line, parameters, preset.source, f"{preset.differs} {checked}")
 
 
 def _parameters(policy: Policy) -> dict[str, str]:

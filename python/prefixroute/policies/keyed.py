@@ -18,13 +18,22 @@ from prefixroute.draws import first_choice
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, is_candidate, least
+from prefixroute.policies.view import View, is_candidate, least, less_loaded_of_two
+
+CACHED_KEY = 256
+"""Characters up to which the hash of a key is remembered, so that what is remembered is bounded in bytes."""
 
 
-@lru_cache(maxsize=65_536)
 def text_hash(text: str) -> int:
     """Return the 64-bit hash of a replica name or a key: BLAKE2b of its UTF-8 bytes, little endian."""
+    return _short_hash(text) if len(text) <= CACHED_KEY else _hash(text)
+
+
+def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+_short_hash = lru_cache(maxsize=65_536)(_hash)
 
 
 def name_hash(name: str, seed: int) -> int:
@@ -64,11 +73,19 @@ class Session(Policy):
 
     Attributes:
         fallback: policy of requests without a session.
+        placement: who places a session that is new or has to move. ``rendezvous``: its key, so that routers which share
+            nothing agree. ``fallback``: the fallback policy, so that each router has a home of its own for it.
     """
 
     fallback: Policy = POWER_OF_TWO
+    placement: str = "rendezvous"
     name: ClassVar[str] = "session"
     signals: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check the placement."""
+        if self.placement not in {"rendezvous", "fallback"}:
+            raise ConfigError(f"session placement must be 'rendezvous' or 'fallback', got {self.placement!r}")
 
     def required_signals(self) -> frozenset[str]:
         """Signals of the fallback."""
@@ -83,7 +100,37 @@ class Session(Policy):
         if bound is not None and is_candidate(bound, view.slots):
             return bound, "primary"
         reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
+        if self.placement == "fallback":
+            return _fallback(self.fallback, view), reason
         return rendezvous(view, text_hash(session)), reason
+
+
+@dataclass(frozen=True, slots=True)
+class TwoChoices(Policy):
+    """Take the less loaded of a session's two first rendezvous choices; the first of them if both are equal.
+
+    Routers that share nothing agree on the two, and on the first one while load is light. Requests without a session take
+    the less loaded of two drawn replicas.
+    """
+
+    name: ClassVar[str] = "two-choices"
+    signals: ClassVar[frozenset[str]] = frozenset()
+
+    def decide(self, view: View) -> Pick:
+        """Return the less loaded of the two."""
+        session, slots, loads = view.request.session, view.slots, view.loads
+        if not session:
+            return less_loaded_of_two(view, slots, 0), "power_of_two"
+        key = text_hash(session)
+        first = rendezvous(view, key)
+        if len(slots) == 1:
+            return first, "two_choices"
+        second = rendezvous(view, key, tuple([slot for slot in slots if slot != first]))
+        return (second if loads[second] < loads[first] else first), "two_choices"
+
+
+TWO_CHOICES = TwoChoices()
+"""The default home of what nobody holds."""
 
 
 @dataclass(frozen=True, slots=True)

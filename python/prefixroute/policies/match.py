@@ -8,10 +8,11 @@ from math import inf, sqrt
 from typing import ClassVar
 
 from prefixroute.columns import highest, lowest, nth
+from prefixroute.draws import draw
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, resolve
-from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
+from prefixroute.policies.keyed import TWO_CHOICES
+from prefixroute.policies.view import View, is_candidate, least, less_loaded_of_two, one_of
 
 SPILLS = ("least", "candidate", "mean", "spread", "never")
 
@@ -20,14 +21,19 @@ SPILLS = ("least", "candidate", "mean", "spread", "never")
 class CacheAware(Policy):
     """Follow the longest match; leave it when its holder is much busier than another replica.
 
-    Among the replicas with the longest match, two draws with replacement are made and the less loaded stays. It is
-    left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before the request goes to a replica
-    without the prefix, the least loaded of the other holders is tried by the same rule. Without a match of at least
-    ``min_match_tokens`` the fallback decides. A spilled request leaves the prefix at its new home too: hot prefixes
-    replicate.
+    Among the replicas with the longest match, the session's own stays if it is one of them, else the less loaded of two
+    draws with replacement. It is left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before
+    the request goes to a replica without the prefix, the least loaded of the other holders is tried by the same rule. A
+    spilled request leaves the prefix at its new home too: hot prefixes replicate.
+
+    Without a match the session stays at its replica under the same rule, and the fallback places what has no session. A
+    match is none if it is a head that many new requests share (a system prompt) and that fewer replicas hold than should:
+    with a share of 60 % over 8 replicas, 5 should. Heads are learned from the traffic, see :class:`View`. A match below
+    ``min_match_tokens`` is one only as the prompt's own history: most replicas do not hold it, nobody else shares it, and
+    it is not the first request of its session.
 
     Attributes:
-        min_match_tokens: a shorter match is no match (SGLang's router: 1,024).
+        min_match_tokens: a shorter match may be a common head (SGLang's router: 1,024).
         min_match_ratio: nor is one of at most this share of the prompt (SMG's ``cache_threshold``; 0 = unused).
         spill: what the holder is compared with. ``least``: the least loaded of all. ``candidate``: a power-of-two pick
             among the others. ``mean``: the fleet's mean. ``spread``: the mean plus ``spill_ratio`` standard
@@ -38,6 +44,8 @@ class CacheAware(Policy):
         gate_ratio: a gate on the whole fleet, off by default: if ``max > gate_ratio * min`` and ...
         gate_gap: ... ``max - min > gate_gap``, matches are ignored and the least loaded takes *every* request.
         fallback: policy of requests without a match.
+        adaptive: learn common heads and keep sessions at their replicas; without it every match of ``min_match_tokens``
+            is followed, none below it, and sessions are not looked at.
     """
 
     min_match_tokens: int = 1_024
@@ -48,7 +56,8 @@ class CacheAware(Policy):
     shorter: bool = False
     gate_ratio: float = 0.0
     gate_gap: float = inf
-    fallback: Policy = POWER_OF_TWO
+    fallback: Policy = TWO_CHOICES
+    adaptive: bool = True
     name: ClassVar[str] = "cache-aware"
     signals: ClassVar[frozenset[str]] = frozenset()
 
@@ -66,8 +75,9 @@ class CacheAware(Policy):
                 raise ConfigError(f"cache-aware {name} must be at least 0, got {getattr(self, name)}")
 
     def required_signals(self) -> frozenset[str]:
-        """Signals of the fallback."""
-        return self.fallback.required_signals()
+        """How many share the head, and the signals of the fallback."""
+        own = frozenset({"shared"}) if self.adaptive else frozenset[str]()
+        return own | self.fallback.required_signals()
 
     def decide(self, view: View) -> Pick:
         """Return the holder to follow, or the replica to spill to."""
@@ -78,28 +88,63 @@ class CacheAware(Policy):
         low = lowest(loads)[0]
         if self.gate_gap != inf and max(loads) - low > self.gate_gap and max(loads) > self.gate_ratio * low:
             return least(view, view.loads, 4), "imbalanced"
-        best, count, at = highest(hits)
-        if best < self.min_match_tokens or best <= self.min_match_ratio * view.prompt_tokens:
-            return resolve(self.fallback.decide(view), view, self.fallback.name)[0], "no_match"
-        if count > 1:
-            at, other = (nth(hits, best, int(view.draw(k) * count)) for k in (2, 3))
-            if loads[other] < loads[at]:
-                at = other
+        at, reason = self._holder(view, hits, loads)
+        if at < 0:
+            return resolve(self.fallback.decide(view), view, self.fallback.name)[0], reason
         if loads[at] == low or self.spill == "never":
-            return view.slots[at], "match"
+            return view.slots[at], reason
         if self.spill == "candidate":
-            return self._candidate(view, at)
+            return self._candidate(view, at, reason)
         bound = self._bound(low) if self.spill == "least" else self._limit(loads)
         if loads[at] <= bound:
-            return view.slots[at], "match"
-        return self._next(view, hits, loads, bound)
+            return view.slots[at], reason
+        return self._next(view, hits, loads, bound) if reason == "match" else (least(view, view.loads, 4), "spill")
 
-    def _candidate(self, view: View, at: int) -> Pick:
+    def _holder(self, view: View, hits: Sequence[int], loads: Sequence[float]) -> tuple[int, str]:
+        """Return the position among the candidates of the replica to stay at, and why; -1 = there is none."""
+        best, count, at = highest(hits)
+        home = self._home(view) if self.adaptive and view.binding is not None else -1
+        if not self._is_match(view, best, count):
+            return home, "no_match" if home < 0 else "bound"
+        if home >= 0 and hits[home] == best:
+            return home, "match"
+        if count > 1:
+            seed, number = view.seed, view.decision_id
+            at, other = int(draw(seed, number, 2) * count), int(draw(seed, number, 3) * count)
+            if count != len(hits):
+                at, other = nth(hits, best, at), nth(hits, best, other)
+            if loads[other] < loads[at]:
+                at = other
+        return at, "match"
+
+    @staticmethod
+    def _home(view: View) -> int:
+        """Return the position among the candidates of the replica that the session is bound to; -1 = none."""
+        binding, slots = view.binding, view.slots
+        if binding is None or binding < 0 or not is_candidate(binding, slots):
+            return -1
+        return binding if slots[-1] == len(slots) - 1 else slots.index(binding)
+
+    def _is_match(self, view: View, best: int, count: int) -> bool:
+        """Return whether a longest match of ``best`` tokens at ``count`` replicas is one to follow."""
+        if not best or best <= self.min_match_ratio * view.prompt_tokens:
+            return False
+        if not self.adaptive:
+            return best >= self.min_match_tokens
+        shared, replicas = view.shared or 0.0, len(view.slots)
+        if count < round(shared * replicas):
+            return False
+        if best >= self.min_match_tokens:
+            return True
+        is_first = view.binding is None and bool(view.request.session)
+        return not shared and 2 * count <= replicas and not is_first
+
+    def _candidate(self, view: View, at: int, reason: str) -> Pick:
         """Return the holder at position ``at`` of the candidates, or a power-of-two pick among the others."""
         slots = view.slots
         other = less_loaded_of_two(view, [slot for slot in slots if slot != slots[at]], 4)
         over = view.loads[slots[at]] > self._bound(view.loads[other])
-        return (other, "spill") if over else (slots[at], "match")
+        return (other, "spill") if over else (slots[at], reason)
 
     def _limit(self, loads: Sequence[float]) -> float:
         """Return the load up to which a holder is kept in a fleet with these loads."""

@@ -34,6 +34,7 @@ class Preset:
         date: state of the original that is imitated.
         source: where the values were read; each value's own source stands beside it in the data file.
         differs: how this differs from the original.
+        checked: what was compared with the original itself; empty = the preset follows its text only.
         policy: the policy with the original's parameters.
         belief: settings that replace the router's arguments.
     """
@@ -42,6 +43,7 @@ class Preset:
     date: str
     source: str
     differs: str
+    checked: str
     policy: Policy
     belief: BeliefSettings
 
@@ -49,7 +51,7 @@ class Preset:
 def read_preset(text: str, kinds: Mapping[str, type[Policy]]) -> Preset:
     """Return a preset from its TOML text; raise :class:`ConfigError` if it names what does not exist."""
     data = tomllib.loads(text)
-    unknown = set(data) - {"name", "date", "source", "differs", "policy", "belief"}
+    unknown = set(data) - {"name", "date", "source", "differs", "checked", "policy", "belief"}
     if unknown:
         raise ConfigError(f"preset {data.get('name')!r} has unknown keys {', '.join(sorted(unknown))}")
     return Preset(
@@ -57,6 +59,7 @@ def read_preset(text: str, kinds: Mapping[str, type[Policy]]) -> Preset:
         date=data["date"],
         source=data["source"],
         differs=data["differs"],
+        checked=data.get("checked", ""),
         policy=build(data["policy"], kinds),
         belief=BeliefSettings(**data.get("belief", {})),
     )

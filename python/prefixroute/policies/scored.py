@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeAlias
@@ -14,6 +14,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Policy, Scores, is_column
 from prefixroute.policies.view import View
+from prefixroute.validation import check_float
 
 COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
@@ -49,6 +50,9 @@ class LinearCost(Policy):
         queue: weight of tokens queued at the replica, within the prefill term.
         decode: weight of context tokens in decode there.
         unit: ``tokens`` or ``seconds``.
+        active: the decode term counts blocks as Dynamo does: those of all requests in flight, each once, from booking on,
+            and of the prompt only those that are not among them. Otherwise it counts contexts past their first token,
+            and the whole prompt. Tokens only.
         temperature: softmax over the costs, in their unit; 0 = the least.
         cost: prices seconds.
     """
@@ -58,17 +62,23 @@ class LinearCost(Policy):
     queue: float = 1.0
     decode: float = 1.0
     unit: str = "tokens"
+    active: bool = False
     temperature: float = 0.0
     cost: CostModel = COST
     name: ClassVar[str] = "linear-cost"
     signals: ClassVar[frozenset[str]] = frozenset({"queued", "decoding"})
 
+    def required_signals(self) -> frozenset[str]:
+        """What is queued, and what the decode term counts."""
+        return frozenset({"queued", "active", "active_hits"}) if self.active else self.signals
+
     def __post_init__(self) -> None:
         """Check the unit and the temperature."""
         if self.unit not in {"tokens", "seconds"}:
             raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {self.unit!r}")
-        if self.temperature < 0.0:
-            raise ConfigError(f"linear-cost temperature must be at least 0, got {self.temperature}")
+        if self.active and self.unit != "tokens":
+            raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {self.unit!r}")
+        check_float("linear-cost temperature", self.temperature, 0)
         for name in ("prefill", "credit", "queue", "decode"):
             if not -inf < getattr(self, name) < inf:
                 raise ConfigError(f"linear-cost {name} must be a finite number, got {getattr(self, name)}")
@@ -76,17 +86,20 @@ class LinearCost(Policy):
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
         of_candidates = view.of_candidates
-        rows = of_candidates(view.queued or ()), of_candidates(view.decoding or ()), of_candidates(view.hits)
+        decoding: Column = of_candidates((view.active if self.active else view.decoding) or ())
+        if self.active:  # of the prompt, what is active there already adds nothing
+            decoding = sum_of_products(0.0, (1.0, decoding), (-1.0, of_candidates(view.active_hits or ())))
+        rows = of_candidates(view.queued or ()), decoding, of_candidates(view.hits)
         negated = self._seconds if self.unit == "seconds" else self._tokens
         return Scores(negated(view.prompt_tokens, *rows), "least_cost", self.temperature)
 
-    def _tokens(self, prompt: int, queued: Sequence[int], decoding: Sequence[int], hits: Sequence[int]) -> Column:
+    def _tokens(self, prompt: int, queued: Column, decoding: Column, hits: Column) -> Column:
         uncached = sum_of_products(prompt, (self.queue, queued), (-self.credit, hits))
         if lowest(uncached)[0] < 0.0:
             uncached = np.maximum(uncached, 0.0)
         return sum_of_products(-self.decode * prompt, (-self.prefill, uncached), (-self.decode, decoding))
 
-    def _seconds(self, prompt: int, queued: Sequence[int], decoding: Sequence[int], hits: Sequence[int]) -> Column:
+    def _seconds(self, prompt: int, queued: Column, decoding: Column, hits: Column) -> Column:
         price, step, credit = self.cost.prefill_seconds, self.cost.decode_seconds, self.credit
         prices = mapped(hits, lambda hit: price(prompt - round(credit * hit), round(credit * hit)))
         steps = mapped(decoding, lambda context: step(1, context + prompt))
@@ -130,14 +143,19 @@ class PrebleE2(Policy):
     """Preble's E2: exploit the longest match if it is longer than the rest of the prompt, else explore by cost.
 
     Exploit: among the replicas that hold the longest match, the least prefill seconds in the window. Explore: the least
-    sum of those and the seconds that this prompt would take there. What Preble adds for eviction is left out.
+    sum of those and the seconds that this prompt would take there. A replica whose load is above ``balance`` times the
+    least is out of both. What Preble adds for eviction is left out.
 
     Attributes:
         share: exploit from this share of the prompt on (Preble: half).
+        balance: the load, relative to the least, above which a replica is out (Preble: 1.5) ...
+        balance_gap: ... if it is above the least by this much, so that few requests are not told apart.
         cost: prices the prompt.
     """
 
     share: float = 0.5
+    balance: float = 1.5
+    balance_gap: float = 10.0
     cost: CostModel = COST
     name: ClassVar[str] = "preble-e2"
     signals: ClassVar[frozenset[str]] = frozenset({"window_s"})
@@ -149,12 +167,14 @@ class PrebleE2(Policy):
             view.of_candidates(view.hits),
             view.prompt_tokens,
         )
-        best = highest(hits)[0]
+        best, within = highest(hits)[0], _bounded(view, self.balance, self.balance_gap)
         if best > self.share * prompt:
             out = mapped(hits, lambda hit: 0.0 if hit == best else -inf)
-            return Scores(sum_of_products(0.0, (-1.0, window), (1.0, out)), "exploit")
+            scores = sum_of_products(0.0, (-1.0, window), (1.0, out), (1.0, within))
+            if highest(scores)[0] > -inf:
+                return Scores(scores, "exploit")
         prices = rest_seconds(self.cost, prompt, hits)
-        return Scores(sum_of_products(0.0, (-1.0, window), (-1.0, prices)), "explore")
+        return Scores(sum_of_products(0.0, (-1.0, window), (-1.0, prices), (1.0, within)), "explore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +243,22 @@ def _prefix(view: View) -> Column:
     return sum_of_products(0.0, (1.0 / (view.prompt_tokens or 1), view.of_candidates(view.hits)))
 
 
+HALF_SAVED = 1_024
+
+
+def _saved(view: View) -> Column:
+    """Tokens held, as held / (held + 1,024): a short match of a short prompt is not worth a queue, a long one is."""
+    return mapped(view.of_candidates(view.hits), lambda hit: hit / (hit + HALF_SAVED))
+
+
+def _bounded(view: View, ratio: float, gap: float) -> Column:
+    """0 for a replica whose load is at most ``ratio`` times the least, or within ``gap`` of it; else minus infinity."""
+    loads = view.of_candidates(view.loads)
+    low = lowest(loads)[0]
+    bound = max(ratio * low, low + gap)
+    return mapped(loads, lambda load: 0.0 if load <= bound else -inf)
+
+
 LONG_MATCH = 8_192
 
 
@@ -272,6 +308,7 @@ def _no_hit_lru(view: View) -> Column:
 
 
 SCORERS: dict[str, tuple[Scorer, frozenset[str]]] = {
+    "saved": (_saved, frozenset()),
     "prefix": (_prefix, frozenset()),
     "length": (_length, frozenset()),
     "load": (_load, frozenset()),
@@ -289,15 +326,20 @@ class Weighted(Policy):
     """Highest weighted sum of scorers, each in [0, 1], as the Gateway API's endpoint picker has it.
 
     Attributes:
-        scorers: (name or function of a view, weight) pairs. Names: ``prefix`` (share held), ``length`` (tokens held),
+        scorers: (name or function of a view, weight) pairs. Names: ``saved`` (tokens held, a half at 1,024), ``prefix``
+            (share held), ``length`` (tokens held, squared),
             ``load``, ``queue``, ``tokens`` (queued), ``kv-use``, ``session``, ``no-hit-lru`` (spreads cold requests).
         affinity: keep only replicas that hold this share of the prompt, if there is one; 0 = off (llm-d: 0.8).
         temperature: softmax over the sums; 0 = the highest.
+        spill_ratio: with ``spill_gap``, a replica is out whose load is above this multiple of the least load and ...
+        spill_gap: ... above the least load by this much: what is hot is shed. ``inf`` = never.
     """
 
-    scorers: tuple[tuple[str | Scorer, float], ...] = (("prefix", 3.0), ("queue", 2.0), ("kv-use", 2.0))
+    scorers: tuple[tuple[str | Scorer, float], ...] = (("saved", 4.0), ("queue", 2.0), ("kv-use", 2.0))
     affinity: float = 0.0
     temperature: float = 0.0
+    spill_ratio: float = 2.0
+    spill_gap: float = 10.0
     name: ClassVar[str] = "weighted"
     signals: ClassVar[frozenset[str]] = frozenset()
 
@@ -307,10 +349,10 @@ class Weighted(Policy):
         unknown = [s for s, _ in self.scorers if not callable(s) and s not in SCORERS]
         if unknown or not self.scorers:
             raise ConfigError(f"weighted scorers must be functions or of {', '.join(SCORERS)}, got {unknown or 'none'}")
-        if not 0.0 <= self.affinity <= 1.0 or self.temperature < 0.0:
-            raise ConfigError(
-                f"weighted needs affinity in 0..1 and temperature >= 0, got {self.affinity} and {self.temperature}"
-            )
+        check_float("weighted affinity", self.affinity, 0, 1)
+        check_float("weighted temperature", self.temperature, 0)
+        check_float("weighted spill_ratio", self.spill_ratio, 0)
+        check_float("weighted spill_gap", self.spill_gap, 0, endless=True)
 
     def required_signals(self) -> frozenset[str]:
         """Signals of the scorers; a function of one's own may read any."""
@@ -334,4 +376,6 @@ class Weighted(Policy):
             hits, floor = view.of_candidates(view.hits), self.affinity * view.prompt_tokens
             if highest(hits)[0] >= floor:
                 terms.append((1.0, mapped(hits, lambda hit: 0.0 if hit >= floor else -inf)))
+        if self.spill_gap < inf:
+            terms.append((1.0, _bounded(view, self.spill_ratio, self.spill_gap)))
         return Scores(sum_of_products(0.0, *terms), "highest_sum", self.temperature)

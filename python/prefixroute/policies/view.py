@@ -46,6 +46,12 @@ class SignalSource(Protocol):
     def head(self) -> int | None:
         """Return the hash of the prompt's head."""
 
+    def active_tokens(self) -> list[int]:
+        """Return the tokens in the blocks of each replica's requests in flight."""
+
+    def active_hits(self) -> list[int]:
+        """Return the leading prompt tokens whose blocks are among those."""
+
     def shared(self) -> float:
         """Return how common the prompt's longest match is among new requests."""
 
@@ -110,6 +116,10 @@ class View(NamedTuple):
     """(n) Prefill seconds each replica was given within the router's window."""
     rates: Annotated[list[float | None] | None, Signal(lambda source: source.book.rates[:])] = None
     """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
+    active: Annotated[list[int] | None, Signal(lambda source: source.active_tokens())] = None
+    """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""
+    active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
+    """(n) Leading prompt tokens whose blocks are among those."""
     shared: Annotated[float | None, Signal(lambda source: source.shared(), branching=True)] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
     the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""

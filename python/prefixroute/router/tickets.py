@@ -262,6 +262,10 @@ class Guarded:
     def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None) -> None:
         """End an attempt normally, even if this raises; see :meth:`Ticket.finish`."""
         now = self.time(now)
+        if output is None and reported == steps.NOTHING_REPORTED and not attempt.followers:  # the hot path
+            with self.lock:
+                steps.finish(self.state, attempt, None, now, reported)
+            return
         wrong = None
         if reported[0] is not None or reported[1] is not None:
             wrong = steps.wrong_report(*reported)

@@ -18,6 +18,8 @@ RATE_MIN_TOKENS = 64
 WINDOW, WINDOW_PER_REPLICA = 200, 25
 """Decisions that the recent window counts by default: so many, or so many for each replica if that is more. With 200 over
 64 replicas, counts of 3 say nothing and policies herd."""
+SERVED_WEIGHT = 0.5
+"""What a request counts on ``busy`` that has been served lately; one in flight counts 1."""
 MISSED_REPORTS = 2
 """A report counts for so many of the replica's own periods, if that is longer than ``Timing.report_fresh_s``."""
 LONGEST_PERIOD_S = 60.0
@@ -58,6 +60,7 @@ class LoadBook(Counts):
 
     Attributes:
         recent: the same counters over the recent window of bookings.
+        busy: requests in flight, plus a half for each of the fleet's latest served requests.
         last_miss: decision id of the last request that each replica took without a hit; -1 = none yet.
         reports: the newest report of each replica.
         rates: learned prefill rate of each replica in uncached tokens per second; ``None`` = not yet known.
@@ -71,9 +74,12 @@ class LoadBook(Counts):
         "_latest",
         "_own_window",
         "_period",
+        "_served",
         "_spans",
+        "busy",
         "capacity",
         "counts_recent",
+        "counts_served",
         "fresh_s",
         "last_miss",
         "prefill_s",
@@ -99,7 +105,10 @@ class LoadBook(Counts):
         self._own_window, self.window = window, window or WINDOW
         self.counts_recent = True
         """Whether the window of recent bookings is kept: it costs a tenth of a booking."""
+        self.counts_served = True
+        """Whether served requests count on ``busy``."""
         self.recent = Counts()
+        self.busy: list[float] = []
         self.last_miss: list[int] = []
         self.reports: list[LoadReport | None] = []
         self.rates: list[float | None] = []
@@ -109,6 +118,7 @@ class LoadBook(Counts):
         self.prefill_s: list[float] = []
         self._period: list[float] = []
         self._latest: deque[tuple[int, int, int]] = deque()
+        self._served: deque[int] = deque()
         self._spans: deque[tuple[float, int, float]] = deque()
 
     def resize(self, slots: int) -> None:
@@ -121,8 +131,8 @@ class LoadBook(Counts):
             optional.extend([None] * (slots - len(optional)))
         for column in (self.since_requests, self.since_tokens):
             column.extend([0] * (slots - len(column)))
-        for seconds in (self.prefill_s, self._period):
-            seconds.extend([0.0] * (slots - len(seconds)))
+        for numbers in (self.busy, self.prefill_s, self._period):
+            numbers.extend([0.0] * (slots - len(numbers)))
         self.capacity.extend([0] * missing)
         self.window = self._own_window or max(WINDOW, WINDOW_PER_REPLICA * slots)
 
@@ -133,9 +143,10 @@ class LoadBook(Counts):
         self.recent.reset(slot)
         self.since_requests[slot] = self.since_tokens[slot] = 0
         self.last_miss[slot], self.reports[slot], self.rates[slot] = -1, None, None
-        self.prefill_s[slot] = self._period[slot] = 0.0
-        self._latest = deque(booking for booking in self._latest if booking[0] != slot)
-        self._spans = deque(span for span in self._spans if span[1] != slot)
+        self.busy[slot] = self.prefill_s[slot] = self._period[slot] = 0.0
+        self._latest = deque(booking for booking in tuple(self._latest) if booking[0] != slot)
+        self._served = deque(served for served in tuple(self._served) if served != slot)
+        self._spans = deque(span for span in tuple(self._spans) if span[1] != slot)
 
     def rebuild(self, attempts: Iterable[Attempt]) -> None:
         """Count anew what is in flight and what the windows hold."""
@@ -147,12 +158,15 @@ class LoadBook(Counts):
         for attempt in attempts:
             if attempt.alive:
                 live.add(attempt.slot, 1, attempt.queued, attempt.decoding)
-        for slot, uncached, context in self._latest:
+        for slot, uncached, context in tuple(self._latest):
             recent.add(slot, 1, uncached, context)
-        for _, slot, seconds in self._spans:
+        for _, slot, seconds in tuple(self._spans):
             prefill_s[slot] += seconds
         self.in_flight, self.queued, self.decoding = live.in_flight, live.queued, live.decoding
         self.recent, self.prefill_s = recent, prefill_s
+        self.busy = [float(requests) for requests in live.in_flight]
+        for slot in tuple(self._served):
+            self.busy[slot] += SERVED_WEIGHT
 
     def book(self, slot: int, uncached: int, context: int, decision_id: int, *, missed: bool) -> int:
         """Count a request that was sent to ``slot``: ``uncached`` tokens to compute of a prompt of ``context``.
@@ -161,6 +175,7 @@ class LoadBook(Counts):
             All uncached tokens that wait there now.
         """
         self.in_flight[slot] += 1
+        self.busy[slot] += 1.0
         self.queued[slot] += uncached
         ahead = self.queued[slot]
         self.since_requests[slot] += 1
@@ -188,8 +203,17 @@ class LoadBook(Counts):
     def release(self, slot: int, queued: int, decoding: int) -> None:
         """Take a request off the book, with what it still had there."""
         self.in_flight[slot] -= 1
+        self.busy[slot] -= 1.0
         self.queued[slot] -= queued
         self.decoding[slot] -= decoding
+
+    def serve(self, slot: int) -> None:
+        """Count a request that has been served: it counts a half for as long as it is among the latest."""
+        served = self._served
+        served.append(slot)
+        self.busy[slot] += SERVED_WEIGHT
+        while len(served) > self.window:
+            self.busy[served.popleft()] -= SERVED_WEIGHT
 
     def unbook(self, slot: int, uncached: int) -> None:
         """Take out of the reports' additions a request that never reached the engine."""
@@ -225,7 +249,7 @@ class LoadBook(Counts):
     def window_s(self, now: float) -> list[float]:
         """Return the prefill seconds given to each replica in the last ``span_s`` seconds."""
         spent, oldest = self.prefill_s[:], now - self.span_s
-        for at, slot, seconds in self._spans:
+        for at, slot, seconds in tuple(self._spans):
             if at > oldest:
                 break
             spent[slot] = max(0.0, spent[slot] - seconds)

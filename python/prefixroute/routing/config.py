@@ -46,7 +46,8 @@ class RouterConfig:
             routers of several processes do alike, the fixed key. Give a secret one to have both.
         clock: returns seconds; used where ``now=`` is not given.
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
-        recent_window: length of the window of the load signal ``recent``, in decisions of the whole fleet.
+        recent_window: length of the window of the load signals ``requests`` and ``recent``, in decisions of the whole
+            fleet; ``None`` = 200, or 25 for each replica if that is more.
         ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
         max_bytes: memory of the index; ``None`` = unbounded.
         tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75, 0.25);
@@ -70,8 +71,8 @@ class RouterConfig:
     hash_seed: int = 0
     hash_key: int | None = None
     clock: Callable[[], float] = time.monotonic
-    load: str = "in_flight"
-    recent_window: int = 200
+    load: str = "requests"
+    recent_window: int | None = None
     ttl_s: float | None = None
     max_bytes: int | None = None
     tier_credits: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -88,9 +89,12 @@ class RouterConfig:
         check_int("block size", self.block_size, 1, MAX_BLOCK_SIZE)
         if self.hash_key is not None:
             check_int("hash_key", self.hash_key, 0, 2**64 - 1)
-        for name, low in (("seed", None), ("hash_seed", None), ("recent_window", 1), ("session_capacity", 1)):
-            check_int(name, getattr(self, name), *(() if low is None else (low,)))
+        for name in ("seed", "hash_seed"):
+            check_int(name, getattr(self, name))
             object.__setattr__(self, name, index_of(getattr(self, name)))
+        check_int("session_capacity", self.session_capacity, 1)
+        if self.recent_window is not None:
+            check_int("recent_window", self.recent_window, 1)
         check_callable("clock", self.clock)
         if not isinstance(self.load, str) or self.load not in LOADS:
             raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {self.load!r}")
@@ -158,7 +162,7 @@ class RouterOptions(TypedDict, total=False):
     hash_key: int | None
     clock: Callable[[], float]
     load: str
-    recent_window: int
+    recent_window: int | None
     ttl_s: float | None
     max_bytes: int | None
     tier_credits: tuple[float, float, float]

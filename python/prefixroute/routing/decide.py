@@ -74,6 +74,16 @@ class Source:
         wanted = max(1, state.policy.head_length(blocks.token_count) // state.config.block_size)
         return int(blocks.array[min(wanted, len(blocks)) - 1])
 
+    def active_tokens(self) -> list[int]:
+        """Return the tokens in the blocks of each replica's requests in flight."""
+        active = self.state.ledger.active
+        return [] if active is None else active.tokens()
+
+    def active_hits(self) -> list[int]:
+        """Return the leading prompt tokens whose blocks are among those."""
+        active = self.state.ledger.active
+        return [] if active is None else active.hits(self.prompt_blocks)
+
     def shared(self) -> float:
         """Return the share of the last beginnings that branched where this prompt does."""
         return self.state.heads.share(self.branch)

@@ -8,15 +8,38 @@ examples branch at its end again and again: that block is the end of a head.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from prefixroute.routing.decision import Decision
 
 WINDOW = 256
 """Beginnings that shares are counted over."""
+HERD_SHARE = 0.5
+"""Share of the last beginnings from which on a head at few replicas is worth a warning."""
 REMEMBERED = 4_096
 """Branches that are remembered to recognize the second prompt that branches there, at about 200 bytes each."""
+
+
+class Head(NamedTuple):
+    """A beginning that prompts share.
+
+    Attributes:
+        tokens: its length.
+        share: share of the last beginnings that branched behind it.
+        holders: candidates that held it when a prompt last branched there.
+        replicas: candidates that there were.
+    """
+
+    tokens: int
+    share: float
+    holders: int
+    replicas: int
+
+    @property
+    def herds(self) -> bool:
+        """Whether it is so common, and at so few replicas, that who follows it sends most of the traffic there."""
+        return self.share >= HERD_SHARE and 2 * self.holders < self.share * self.replicas
 
 
 class Heads:
@@ -31,6 +54,7 @@ class Heads:
         self._branches: OrderedDict[int, int] = OrderedDict()
         self._latest: deque[int | None] = deque()
         self._counts: dict[int, int] = {}
+        self._heads: dict[int, tuple[int, int, int]] = {}
 
     def learn(self, decision: Decision) -> None:
         """Take in a request that is being booked, and of which no replica held all."""
@@ -45,6 +69,8 @@ class Heads:
             if seen < 2 and not is_first:  # noqa: PLR2004  # a conversation that goes on
                 return
             self._counts[branch] = self._counts.get(branch, 0) + 1
+            hits = [view.hits[slot] for slot in view.slots]
+            self._heads[branch] = decision.best_hit_tokens, hits.count(decision.best_hit_tokens), len(hits)
         self._latest.append(branch)
         while len(self._latest) > WINDOW:
             self._forget(self._latest.popleft())
@@ -57,6 +83,7 @@ class Heads:
             self._counts[branch] = left
         else:
             self._counts.pop(branch, None)
+            self._heads.pop(branch, None)
 
     def share(self, branch: int | None) -> float:
         """Return the share of the last beginnings that branched at a block; 0 without a branch."""
@@ -64,10 +91,11 @@ class Heads:
             return 0.0
         return self._counts.get(branch, 0) / len(self._latest)
 
-    def commonest(self) -> tuple[int | None, float]:
-        """Return the block at which most of the last beginnings branched, and their share."""
+    def commonest(self) -> Head:
+        """Return the head at which most of the last beginnings branched."""
         counts = dict(self._counts)
-        if not counts:
-            return None, 0.0
-        branch = max(counts, key=counts.__getitem__)
-        return branch, counts[branch] / max(1, len(self._latest))
+        branch = max(counts, key=counts.__getitem__, default=None)
+        if branch is None:
+            return Head(0, 0.0, 0, 0)
+        tokens, holders, replicas = self._heads.get(branch, (0, 0, 0))
+        return Head(tokens, counts[branch] / max(1, len(self._latest)), holders, replicas)

@@ -18,6 +18,7 @@ from prefixroute.routing.sessions import short
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Booked
+    from prefixroute.routing.active import ActiveBlocks
     from prefixroute.routing.book import LoadBook
     from prefixroute.routing.decision import Decision
     from prefixroute.routing.fleet import Fleet, Member, Process
@@ -144,6 +145,8 @@ class Ledger:
         self.dropped: dict[int, Any] = {}
         self.counts: Counter[str] = Counter()
         self.idents = 0
+        self.active: ActiveBlocks | None = None
+        """The blocks of requests in flight, if the policy reads them."""
 
     def drop(self, attempt: Attempt) -> None:
         """Leave an attempt to be given up by the next call."""
@@ -170,7 +173,10 @@ class Ledger:
         for attempt in attempts:
             if attempt.open and attempt.key is not None:
                 self.keys.setdefault(attempt.key, attempt)
-        self.book.rebuild([attempt for attempt in attempts if attempt.open])
+        still_open = [attempt for attempt in attempts if attempt.open]
+        self.book.rebuild(still_open)
+        if self.active is not None:
+            self.active.rebuild(list(self.fleet.members), still_open)
 
     def enter(self, attempt: Attempt) -> None:
         """Put an attempt on the books: the table of open attempts and its load."""
@@ -178,6 +184,8 @@ class Ledger:
         self.attempts[attempt.ident] = attempt
         context = view.prompt_tokens
         attempt.ahead = self.book.book(attempt.slot, context - hit, context, view.decision_id, missed=not hit)
+        if self.active is not None:
+            self.active.enter(attempt.name, attempt.decision.blocks)
         self.counts["committed"] += 1
 
     def claim(self, attempt: Attempt) -> None:
@@ -247,6 +255,8 @@ class Ledger:
             self.win(attempt, attempt.group, now)
         if self.close(attempt, "finished"):
             self.counts["finished"] += 1
+            if self.book.counts_served and attempt.member.generation == attempt.generation:
+                self.book.serve(attempt.slot)
 
     def abort(self, attempt: Attempt, why: str = "aborted") -> None:
         """Give an attempt up: its load goes back, and before the first token its predicted blocks too."""
@@ -305,6 +315,8 @@ class Ledger:
             self._release_key(attempt.key, attempt)
         if attempt.member.generation == attempt.generation:
             self.book.release(attempt.slot, queued, decoding)
+            if self.active is not None:
+                self.active.leave(attempt.name, attempt.decision.blocks)
         return True
 
     def _release_key(self, key: str, attempt: Attempt) -> None:

@@ -27,9 +27,12 @@ def _recent(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # n
     return book.recent.in_flight[:]
 
 
-def _requests(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
-    """Return requests in flight, plus those of the fleet's last ``recent_window`` bookings that each replica received."""
-    return list(map(int.__add__, book.in_flight, book.recent.in_flight))
+def _requests(book: LoadBook, now: float, slots: Sequence[int]) -> list[float]:  # noqa: ARG001
+    """Return requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests.
+
+    Requests in flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
+    """
+    return book.busy[:]
 
 
 def _uncached_tokens(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
@@ -129,7 +132,5 @@ LOADS: dict[str, Callable[[LoadBook, float, Sequence[int]], Sequence[float]]] = 
 }
 """Load signals by name. In those that rest on reports, a replica without a fresh report counts as what this router has there
 plus the median of what others have at the replicas that report."""
-WINDOWED = frozenset({"requests", "recent"})
-"""Load signals that read the recent window."""
 REPORTED = frozenset({"reported_requests", "reported_tokens", "kv_use", "seconds"})
 """Load signals that rest on reports."""

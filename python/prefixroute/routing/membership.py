@@ -34,6 +34,9 @@ def add(state: RouterState, name: str, replica: Replica | None, now: float | Non
         slot = state.belief.add_replica(name, capacity_of(state, name, replica), reuse_reports=replica.reuse_reports)
         if replica.events:
             state.belief.expect_events(name)
+        if state.ledger.active is not None:
+            state.ledger.active.remove_replica(name)
+            state.ledger.active.add_replica(name)
         state.book.reset(slot)
         state.book.capacity[slot] = capacity_of(state, name, replica)
         state.fleet.add(name, slot, replica, now)
@@ -64,6 +67,8 @@ def _forget(state: RouterState, member: Member) -> None:
     state.fleet.remove(member)
     with suppress(UnknownReplicaError):
         state.belief.remove_replica(member.name)
+    if state.ledger.active is not None:
+        state.ledger.active.remove_replica(member.name)
     _void(state, member.slot)
     state.counters.retire(member.name)
 
@@ -82,6 +87,8 @@ def change(state: RouterState, name: str, replica: Replica | None, now: float) -
         state.belief.expect_events(name)
     if replica.incarnation != member.replica.incarnation:
         state.belief.clear(name)
+        if state.ledger.active is not None:
+            state.ledger.active.clear(name)
         _void(state, member.slot)
         state.fleet.renew(member, now)
     member.replica = replica  # last: until then the same change may be made again

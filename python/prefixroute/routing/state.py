@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import as_policy
 from prefixroute.policies.view import readers_of
+from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.book import LoadBook
 from prefixroute.routing.calibration import Calibration
 from prefixroute.routing.counters import Counters
 from prefixroute.routing.fleet import Fleet
 from prefixroute.routing.heads import Heads
 from prefixroute.routing.ledger import Ledger
-from prefixroute.routing.loads import LOADS, WINDOWED
+from prefixroute.routing.loads import LOADS
 from prefixroute.routing.prompts import Prompts
 from prefixroute.routing.sessions import Bindings
 from prefixroute.types import Caps
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from prefixroute.routing.config import RouterConfig
 
+_LOG = logging.getLogger("prefixroute")
 SWEEP_S = 1.0
 """Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
 
@@ -57,6 +60,8 @@ class RouterState:
         width: slots that the belief may write; at least those of the fleet.
         scratch: arrays of ``width`` slots that are free to be matched into.
         sweep_at: time of the next look for what has expired.
+        learns_heads: whether the policy knows common heads.
+        warned: whether a head that herds has been warned of.
         step: what is being changed; ``None`` = nothing.
     """
 
@@ -78,10 +83,13 @@ class RouterState:
         required = self.policy.required_signals()
         self.readers = readers_of(required, branching=False)
         self.branch_readers = readers_of(required, branching=True)
-        self.spends = "window_s" in required
+        self.spends, self.learns_heads = "window_s" in required, "shared" in required
+        if required & {"active", "active_hits"}:
+            self.ledger.active = ActiveBlocks(config.block_size)
         self.load = LOADS[config.load]
         self.counts = self.book.recent if config.load == "recent" else self.book
-        self.book.counts_recent = config.load in WINDOWED or "recent" in required
+        self.book.counts_recent = config.load == "recent" or "recent" in required
+        self.book.counts_served = config.load == "requests"
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
@@ -91,13 +99,23 @@ class RouterState:
         self.scratch: list[NDArray[np.uint32]] = []
         self.sweep_at = float("-inf")
         self.step: Any = None
-        self.herding: str | None = None
-        """A sentence about a head that the policy follows to few replicas; ``None`` = there is none."""
+        self.warned = False
 
     @property
     def matches_text(self) -> bool:
         """Whether prompts are matched by their text, so that events about token ids say nothing about them."""
         return self.config.prompt_kind != "tokens" and self.config.tokenizer is None
+
+    def herding(self) -> str | None:
+        """Return a sentence about a head that the policy follows to few replicas; ``None`` = there is none."""
+        head = self.heads.commonest()
+        if self.learns_heads or not head.herds:
+            return None
+        return (
+            f"{100 * head.share:.0f} % of new requests share a head of {head.tokens:,} tokens that {head.holders} of the "
+            f"{head.replicas} replicas {'holds' if head.holders == 1 else 'hold'}: policy {self.policy_name!r} follows it "
+            "there. policy='cache-aware' spreads it"
+        )
 
     def repair(self) -> None:
         """Recompute what follows from the primary facts."""
@@ -123,6 +141,9 @@ class RouterState:
             self.book.sweep(now)
             self.fleet.sweep(now)
             ends = [member.resume_at for member in list(self.fleet.members.values())]
+            if not self.warned and not self.learns_heads and (herding := self.herding()) is not None:
+                self.warned = True
+                _LOG.warning("%s", herding)
             self.sweep_at = min([now + SWEEP_S, *(end for end in ends if end is not None)])
         self.end(step)
 

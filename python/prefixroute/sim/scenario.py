@@ -81,7 +81,7 @@ class Scenario:
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
         observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
-        load: the signal that policies balance; ``None`` = ``recent`` untimed, ``in_flight`` timed.
+        load: the signal that policies balance; ``None`` = ``recent`` untimed, the Router's default ``requests`` timed.
         recent_window: decisions that ``recent`` counts; ``None`` = 200, or 25 for each replica if that is more.
         engine: ``None`` = untimed; an engine model = timed, which needs cache ``blocks``.
         routers: routers that share nothing.
@@ -144,7 +144,7 @@ class Scenario:
     @property
     def load_signal(self) -> str:
         """The signal that every policy of the run balances."""
-        return self.load or ("in_flight" if self.engine else "recent")
+        return self.load or ("requests" if self.engine else "recent")
 
     @property
     def window(self) -> int:

@@ -27,6 +27,8 @@ _REASONS = {
     "overflow_starving": "the key's first choice has no room and this one starves",
     "full": "no replica has room, so the least loaded was taken",
     "match": "it holds the longest match and is not too busy",
+    "bound": "no match is long enough, and the session is bound to it",
+    "two_choices": "no match is long enough, and it is the less loaded of the session's two first rendezvous choices",
     "spill": "the holder of the longest match is too busy",
     "no_match": "no match is long enough, so the fallback decided",
     "imbalanced": "the fleet is out of balance, so the least loaded was taken",

@@ -40,7 +40,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "sessions": len(bindings),
         "session_moves": dict(bindings.moves),
         "load_skew": _skew(book.in_flight, fleet.now.slots),
-        "shared_head": state.heads.commonest()[1],
+        "shared_head": state.heads.commonest()._asdict(),
         "index": state.belief.stats().to_dict(),
         "notes": [*state.notes, *notes(state, now)],
         "replicas": {
@@ -79,8 +79,9 @@ def notes(state: RouterState, now: float) -> list[str]:
             f"reports of {', '.join(sorted(lapsed))} are too old to count: what others have there is guessed from the "
             "replicas that report"
         )
-    if state.herding is not None:
-        found.append(state.herding)
+    herding = state.herding()
+    if herding is not None:
+        found.append(herding)
     return found
 
 
@@ -120,7 +121,10 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     moves = [({"reason": name}, count) for name, count in sorted(numbers["session_moves"].items())]
     text.family("session_moves_total", "counter", "Changes of session bindings.", moves)
     text.family(
-        "shared_head_share", "gauge", "Share of new requests that have the commonest head.", numbers["shared_head"]
+        "shared_head_share",
+        "gauge",
+        "Share of new requests that have the commonest head.",
+        numbers["shared_head"]["share"],
     )
     both = [({"replica": n, "kind": k}, v[f"{k}_hit_tokens"]) for n, v in replicas for k in ("predicted", "reported")]
     known = [sample for sample in both if sample[1] is not None]
