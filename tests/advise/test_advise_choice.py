@@ -15,7 +15,7 @@ from prefixroute.advise.choice import AWARE, JUDGED, METRIC, OBJECTIVES, Choice,
 from prefixroute.advise.findings import measured
 from prefixroute.advise.sample import METRICS, Gaps
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Row, Scenario
+from prefixroute.sim import ResultRow, Scenario
 
 PLAIN = {"recompute_ratio": 0.1, "ttft_mean_s": 0.1}
 
@@ -24,7 +24,7 @@ def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, 
     """A comparison of policies by what is judged; differences of up to ``noise`` of the smaller value are within the noise."""
     names = list(figures)
     rows = tuple(
-        Row(
+        ResultRow(
             policy=name,
             replicas=8,
             seeds=1,

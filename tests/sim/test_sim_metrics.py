@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.sim.metrics import Outcome, RequestLog, Row, Timings
+from prefixroute.sim.metrics import Outcome, RequestLog, ResultRow, Timings
 from prefixroute.workload import Request
 
 DESIGN_FIELDS = [
@@ -36,7 +36,7 @@ def outcome(seed: int, recomputed: int, served: tuple[int, ...] = (3, 1), ttft: 
 
 
 def test_a_row_joins_runs_and_has_the_fields_of_the_design() -> None:
-    row = Row.over([outcome(0, 100), outcome(1, 200, (2, 2), ttft=3.0)], floor=0.1)
+    row = ResultRow.over([outcome(0, 100), outcome(1, 200, (2, 2), ttft=3.0)], floor=0.1)
     fields = row.to_dict()
     assert list(fields)[: len(DESIGN_FIELDS)] == DESIGN_FIELDS
     assert fields["recompute_ratio"] == pytest.approx(300 / 800)
@@ -50,14 +50,14 @@ def test_a_row_joins_runs_and_has_the_fields_of_the_design() -> None:
 
 def test_clocked_fields_show_only_when_every_run_has_them() -> None:
     clocked = dataclasses.replace(outcome(0, 0), queue_mean_s=0.5)
-    assert Row.over([clocked]).to_dict()["queue_mean_s"] == 0.5
-    assert "queue_mean_s" not in Row.over([clocked, outcome(1, 0)]).to_dict()
+    assert ResultRow.over([clocked]).to_dict()["queue_mean_s"] == 0.5
+    assert "queue_mean_s" not in ResultRow.over([clocked, outcome(1, 0)]).to_dict()
 
 
 def test_an_empty_run_divides_by_nothing() -> None:
     empty = Outcome("random", 2, 0, 0, 0, 0, (0, 0), Timings.of(np.zeros(0)), 0.0)
     assert (empty.recompute_ratio, empty.skew) == (0.0, 1.0)
-    assert Row.over([empty]).recompute_ratio == 0.0
+    assert ResultRow.over([empty]).recompute_ratio == 0.0
 
 
 def test_percentiles_are_of_requests() -> None:

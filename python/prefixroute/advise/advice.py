@@ -14,7 +14,7 @@ from prefixroute.advise.finding import Finding, Step
 from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.sensitivity import Flip
-from prefixroute.sim.metrics import Row
+from prefixroute.sim.metrics import ResultRow
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 
 NO_ROUTER = "none"
@@ -93,7 +93,7 @@ class Advice:
     in_use: str
     deployment: Deployment | None
     choice: Choice | None
-    row: Row
+    row: ResultRow
     saving: Saving | None
     steps: tuple[Step, ...]
     findings: tuple[Finding, ...]

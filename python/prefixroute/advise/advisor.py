@@ -21,7 +21,7 @@ from prefixroute.advise.question import OTHERS, Question
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
-from prefixroute.sim import Cell, Grid, Perfect, Row, Scenario
+from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Scenario
 from prefixroute.sim.grid import Source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
@@ -144,7 +144,7 @@ def _unknown(facts: Facts, study: Study, how: How) -> float:
     grid = Grid(facts.source, seeds_of(how.asked.seeds), how.cost, how.jobs, how.work.part(how.asked.runs))
     runs = grid.run({0: Cell(replace(scenario, observe=Perfect()), OUTCOME)}).runs[0]
     own = study.comparison.row(study.choice.policy)
-    return max(0.0, own.recompute_ratio - Row.over(runs).recompute_ratio)
+    return max(0.0, own.recompute_ratio - ResultRow.over(runs).recompute_ratio)
 
 
 def _sized(need: FleetNeed) -> Evidence:
@@ -222,7 +222,7 @@ def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: How) -> R
 def _flips(facts: Facts, study: Study, fleet: Scenario, how: How) -> tuple[sensitivity.Flip, ...]:
     """Return what would be advised for other figures."""
 
-    def decide(other: Scenario) -> tuple[str, Row]:
+    def decide(other: Scenario) -> tuple[str, ResultRow]:
         decided = study if other is fleet else compare_on(facts, other, how.asked.further, how)
         best = decided.choice.policy
         return (best if other.replicas > 1 else NO_ROUTER), decided.comparison.row(best)

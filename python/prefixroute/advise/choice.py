@@ -12,7 +12,7 @@ from prefixroute.advise.profile import Profile
 from prefixroute.errors import ConfigError
 from prefixroute.policies import CacheAware, as_policy
 from prefixroute.sim import Scenario
-from prefixroute.sim.metrics import Row
+from prefixroute.sim.metrics import ResultRow
 from prefixroute.sim.scenario import AnyPolicy
 
 METRIC = "usd_per_million_requests_busiest"
@@ -138,7 +138,7 @@ def simplicity(*, keys: bool = True) -> tuple[str, ...]:
     return (*LOAD_ONLY, *KEYED, AWARE) if keys else (*LOAD_ONLY, AWARE, *KEYED)
 
 
-def prefill_skew(row: Row) -> float:
+def prefill_skew(row: ResultRow) -> float:
     """Return prefill time at the busiest replica over the mean of all: what its dollars are multiplied by."""
     mean = row.usd_per_million_requests
     return row.usd_per_million_requests_busiest / mean if mean else 1.0

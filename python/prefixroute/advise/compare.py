@@ -13,7 +13,7 @@ from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.sample import DRAWN, LUCK, METRICS, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, Grid, Row, Scenario
+from prefixroute.sim import Cell, Grid, ResultRow, Scenario
 from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
@@ -68,7 +68,7 @@ class Losses:
     evicted: float
 
     @classmethod
-    def of(cls, row: Row) -> Losses | None:
+    def of(cls, row: ResultRow) -> Losses | None:
         """Split a row's recompute ratio; None without a floor or a run with unlimited caches."""
         if row.floor is None or row.recompute_ratio_infinite is None:
             return None
@@ -76,7 +76,7 @@ class Losses:
         elsewhere = min(max(0.0, row.recompute_ratio_infinite - floor), row.recompute_ratio - floor)
         return cls(floor, elsewhere, row.recompute_ratio - floor - elsewhere)
 
-    def to_dict(self, row: Row) -> dict[str, dict[str, float]]:
+    def to_dict(self, row: ResultRow) -> dict[str, dict[str, float]]:
         """Return shares, tokens and dollars per million requests of each; dollars in proportion to tokens."""
         money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
         return {
@@ -107,7 +107,7 @@ class Comparison:
 
     workload: str
     metric: str
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     reference: str
     gaps: Gaps
     clusters: int
@@ -141,7 +141,7 @@ class Comparison:
         """Whether the fleet, or one of its replicas, cannot keep up under a policy; False without a clock."""
         return self.row(policy).is_overloaded or self.behind.get(policy, 0) > 0
 
-    def row(self, policy: str) -> Row:
+    def row(self, policy: str) -> ResultRow:
         """Return the row of a policy."""
         return next(row for row in self.rows if row.policy == policy)
 
@@ -263,7 +263,7 @@ def compare_scenarios(
     results = grid.run(cells, floor=(base.cache, base.warmup))
     groups: list[list[Sample]] = [list(results.runs[name, False]) for name in names]
     rows = tuple(
-        Row.over([sample.outcome for sample in group], results.floor, beyond(results.runs.get((name, True))))
+        ResultRow.over([sample.outcome for sample in group], results.floor, beyond(results.runs.get((name, True))))
         for name, group in zip(names, groups, strict=True)
     )
     eligible = [at for at, name in enumerate(names) if not among or name in among]
@@ -285,7 +285,7 @@ def compare_scenarios(
     )
 
 
-def _losses(row: Row) -> dict[str, Any]:
+def _losses(row: ResultRow) -> dict[str, Any]:
     losses = Losses.of(row)
     return {} if losses is None else {"losses": losses.to_dict(row)}
 

@@ -11,7 +11,7 @@ from prefixroute.advise.compare import Comparison, Losses
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
-from prefixroute.sim import Row, Scenario
+from prefixroute.sim import ResultRow, Scenario
 from prefixroute.workload import Workload
 
 NOTABLE = 0.05
@@ -89,7 +89,7 @@ def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
         yield Finding("session-key", "warning", {"inferred": inferred, "keyless": profile.keyless})
 
 
-def measured(row: Row, scenario: Scenario) -> Iterator[Finding]:
+def measured(row: ResultRow, scenario: Scenario) -> Iterator[Finding]:
     """Yield what the numbers of the advised policy tell."""
     beyond = row.recompute_ratio_infinite
     if beyond is not None and row.recompute_ratio - beyond > NOTABLE:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Row, Scenario
+from prefixroute.sim import ResultRow, Scenario
 
 SETTINGS = ("capacity", "price", "replicas")
 """What can be varied: each is halved and doubled; capacity is made unlimited, too."""
@@ -25,7 +25,7 @@ class Flip:
     flips: bool
 
 
-Decide = Callable[[Scenario], tuple[str, Row]]
+Decide = Callable[[Scenario], tuple[str, ResultRow]]
 """The advised policy, and its row, for a fleet."""
 
 

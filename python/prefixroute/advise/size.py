@@ -13,7 +13,7 @@ import numpy as np
 from prefixroute.advise.behind import replicas_behind
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, EngineModel, Grid, RequestLog, Row, Run, Scenario
+from prefixroute.sim import Cell, EngineModel, Grid, RequestLog, ResultRow, Run, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
@@ -212,7 +212,7 @@ class Reading:
     def __call__(self, run: Run) -> Told:
         """Read them."""
         seconds = tuple(slo.measured(run.log) for slo in self.slos)
-        behind = replicas_behind(run.log, len(run.names)) > 0 or Row.over([run.outcome]).is_overloaded
+        behind = replicas_behind(run.log, len(run.names)) > 0 or ResultRow.over([run.outcome]).is_overloaded
         return Told(seconds, run.outcome.recompute_ratio, run.outcome.busy or 0.0, behind)
 
 

@@ -10,7 +10,7 @@ from prefixroute.advise.finding import Step
 from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.own_or_api import Offer
 from prefixroute.advise.profile import Profile
-from prefixroute.sim.metrics import Row
+from prefixroute.sim.metrics import ResultRow
 
 
 def walk(
@@ -74,7 +74,7 @@ def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Ste
     )
 
 
-def _conversations(profile: Profile, sticky: Row | None, aware: Row, chosen: str) -> Step:
+def _conversations(profile: Profile, sticky: ResultRow | None, aware: ResultRow, chosen: str) -> Step:
     return Step(
         "conversations",
         {

@@ -9,7 +9,7 @@ from typing import Any
 from prefixroute.costmodel import Assumption
 from prefixroute.report.figures import usd
 from prefixroute.report.table import Table, floor_line, simulated
-from prefixroute.sim import Row, Sweep
+from prefixroute.sim import ResultRow, Sweep
 from prefixroute.sim.metrics import LoadCurve
 
 
@@ -42,7 +42,7 @@ class Study:
 
     @classmethod
     def of_rows(
-        cls, workload: str, rows: Sequence[Row], assumptions: Sequence[Assumption], notes: Sequence[str]
+        cls, workload: str, rows: Sequence[ResultRow], assumptions: Sequence[Assumption], notes: Sequence[str]
     ) -> Study:
         """Return the study of rows that share their assumptions."""
         cache = next(str(item.value) for item in assumptions if item.name == "cache")

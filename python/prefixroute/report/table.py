@@ -14,10 +14,10 @@ from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assump
 from prefixroute.report.figures import gap, percent, usd
 from prefixroute.report.times import Unit, duration, unit_of
 from prefixroute.report.verdicts import judgement
-from prefixroute.sim import Row as Result
+from prefixroute.sim import ResultRow as Result
 from prefixroute.workload import TraceStatistics
 
-Row = Mapping[str, Any]
+ResultRow = Mapping[str, Any]
 R = TypeVar("R")
 
 
@@ -89,15 +89,15 @@ class Table:
         return Table(self.title, tuple(self.heads[at] for at in kept), rows, self.sections, self.assumed, self.footer)
 
 
-def _milliseconds(field: str) -> Callable[[Row], str]:
+def _milliseconds(field: str) -> Callable[[ResultRow], str]:
     return lambda row: f"{1e3 * row[field]:,.1f}"
 
 
-def _share(field: str) -> Callable[[Row], str]:
+def _share(field: str) -> Callable[[ResultRow], str]:
     return lambda row: f"{100 * row[field]:.2f}"
 
 
-SIMULATED: tuple[Column[Row], ...] = (
+SIMULATED: tuple[Column[ResultRow], ...] = (
     Column("replicas", lambda row: str(row["replicas"])),
     Column("policy", lambda row: str(row["policy"]), text=True),
     Column("recomputed %", _share("recompute_ratio"), SHARES),
@@ -135,7 +135,7 @@ OPTIONAL = {
 """Fields that only some runs have, by the columns that show them."""
 
 
-def simulated(title: str, rows: Sequence[Row], assumptions: Sequence[Assumption], footer: str = "") -> Table:
+def simulated(title: str, rows: Sequence[ResultRow], assumptions: Sequence[Assumption], footer: str = "") -> Table:
     """Return the table of ``simulate``: a row for each policy and fleet, and a section for each fleet."""
     columns = [column for column in SIMULATED if all(OPTIONAL.get(column.title, "policy") in row for row in rows)]
     sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.floor import floor
 from prefixroute.sim.grid import Cell, Grid, Results
-from prefixroute.sim.metrics import Outcome, RequestLog, Row, Timings
+from prefixroute.sim.metrics import Outcome, RequestLog, ResultRow, Timings
 from prefixroute.sim.observe import Events, History, Perfect
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import FleetChange, Promise, Scenario, replica_names
@@ -27,8 +27,8 @@ __all__ = [
     "Perfect",
     "Promise",
     "RequestLog",
+    "ResultRow",
     "Results",
-    "Row",
     "Run",
     "Scenario",
     "Sweep",

@@ -183,7 +183,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """One line of ``simulate --json``: a policy on a fleet, over ``seeds`` runs.
 
     ``requests`` and the token counts are of one run (the mean over the seeds); ``recompute_ratio`` is of all runs
@@ -229,7 +229,7 @@ class Row:
     load: LoadCurve | None = field(default=None, repr=False)
 
     @classmethod
-    def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> Row:
+    def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> ResultRow:
         """Join the runs of one policy and fleet that differ by their seed. Needs at least one run."""
         ratios = [run.recompute_ratio for run in runs]
         prompt, recomputed = (

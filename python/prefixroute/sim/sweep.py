@@ -14,7 +14,7 @@ from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Cell, Grid, Source, open_source, seeds_of
-from prefixroute.sim.metrics import Outcome, Row
+from prefixroute.sim.metrics import Outcome, ResultRow
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
 
@@ -31,7 +31,7 @@ class Sweep:
     """Rows over policies and fleets, and what they rest on."""
 
     workload: str
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...] = ()
 
@@ -95,7 +95,7 @@ def sweep(
         cells |= {(at, True): Cell(one.unlimited(), OUTCOME, optional=True) for at, one in enumerate(limited)}
     results = grid.run(cells, floor=(base.cache, base.warmup))
     rows = tuple(
-        Row.over(results.runs[at, False], results.floor, beyond(results.runs.get((at, True))))
+        ResultRow.over(results.runs[at, False], results.floor, beyond(results.runs.get((at, True))))
         for at in range(len(limited))
     )
     workload = open_source(grid.source, chosen[0])
@@ -106,7 +106,7 @@ def sweep(
 
 def beyond(unlimited: Sequence[Outcome] | None) -> float | None:
     """Return the recompute ratio of runs with unlimited caches; None where there was none."""
-    return Row.over(unlimited).recompute_ratio if unlimited else None
+    return ResultRow.over(unlimited).recompute_ratio if unlimited else None
 
 
 def left_out(what: Sequence[str]) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def left_out(what: Sequence[str]) -> tuple[str, ...]:
     return (f"left out, because the time budget was used up: {'; '.join(what)}",) if what else ()
 
 
-def overload(rows: Sequence[Row]) -> tuple[str, ...]:
+def overload(rows: Sequence[ResultRow]) -> tuple[str, ...]:
     """Return a note that names the fleets to which requests come faster than they are served, if there are any."""
     over = [
         f"{row.policy} on {row.replicas} serves {row.requests_per_s:,.3g} of {row.arrivals_per_s:,.3g} requests/s"
