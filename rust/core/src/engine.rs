@@ -137,11 +137,9 @@ impl Engine {
     #[inline]
     pub(crate) fn match_blocks(&self, hashes: &[BlockHash], out: &mut [u32]) {
         // A prompt that nobody has begins nowhere: no walk is needed to know that.
-        if hashes.first().is_none_or(|&first| self.tree.head(RunId::ROOT, first).is_none()) {
-            return;
-        }
+        let Some(run) = hashes.first().and_then(|&first| self.tree.head(RunId::ROOT, first)) else { return };
         let size = self.config.block_size as u32;
-        let mut walk = Walk::new(&self.tree, &self.chunks);
+        let mut walk = Walk::enter(&self.tree, &self.chunks, run);
         walk.feed(hashes, |slot, blocks| settle(out, slot, blocks, size));
         self.end_walk(walk, out);
         if !self.windowed.is_empty() {

@@ -189,12 +189,12 @@ impl<'a> TokenChain<'a> {
     pub(crate) fn append(&mut self, out: &mut Vec<BlockHash>) {
         out.reserve(self.tokens.len() / self.block_size);
         if self.is_plain() {
-            let (mut hash, key) = (self.hash, self.key);
-            out.extend(self.tokens.chunks_exact(PLAIN).map(|block| {
-                hash = mix(hash, content_in::<{ 4 * PLAIN }>(block, key));
-                BlockHash(hash)
-            }));
-            (self.hash, self.tokens) = (hash, &[]);
+            self.hash = if self.key == CONTENT_SEED {
+                append_plain(self.tokens, self.hash, CONTENT_SEED, out)
+            } else {
+                append_plain(self.tokens, self.hash, self.key, out)
+            };
+            self.tokens = &[];
             return;
         }
         while let Some(hash) = self.step() {
@@ -246,6 +246,17 @@ impl<'a> TokenChain<'a> {
     }
 }
 
+/// Appends the hashes of the blocks of the usual size; the last of them.
+#[expect(clippy::inline_always, reason = "a key that is known where it is called is worked out by the compiler")]
+#[inline(always)]
+fn append_plain(tokens: &[u32], mut hash: u64, key: u64, out: &mut Vec<BlockHash>) -> u64 {
+    out.extend(tokens.chunks_exact(PLAIN).map(|block| {
+        hash = mix(hash, content_in::<{ 4 * PLAIN }>(block, key));
+        BlockHash(hash)
+    }));
+    hash
+}
+
 fn append_tagged(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
     bytes.push(tag);
     bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -258,7 +269,8 @@ fn content_in<const BYTES: usize>(tokens: &[u32], key: u64) -> u64 {
     let mut bytes = [0_u8; BYTES];
     let bytes = &mut bytes[..4 * tokens.len()];
     write_le(tokens, bytes);
-    xxh3_64_with_seed(bytes, key)
+    // The compiler works out what it can of a seed that it knows.
+    if key == CONTENT_SEED { xxh3_64_with_seed(bytes, CONTENT_SEED) } else { xxh3_64_with_seed(bytes, key) }
 }
 
 #[inline]

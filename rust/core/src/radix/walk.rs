@@ -25,6 +25,16 @@ impl<'a> Walk<'a> {
         Walk { tree, chunks, run: RunId::ROOT, inside: 0, holders, matched: 0, first: RunId::NONE }
     }
 
+    /// A walk that has entered the run of a prompt's first block.
+    #[inline]
+    pub(crate) fn enter(tree: &'a Tree, chunks: &'a Chunks, run: RunId) -> Self {
+        let mut holders = [0; MAX_WORDS];
+        for (word, bits) in holders[..tree.words()].iter_mut().enumerate() {
+            *bits = tree.word(run, word);
+        }
+        Walk { tree, chunks, run, inside: 0, holders, matched: 0, first: run }
+    }
+
     /// Goes on with further hashes; `settle` gets each replica whose prefix ends, as (slot, blocks). False once the prompt
     /// has left the tree or nobody holds more of it.
     #[inline]
