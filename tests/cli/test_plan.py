@@ -132,6 +132,7 @@ def test_the_same_answer_twice_is_the_same_bytes(prefixroute: Prefixroute) -> No
     ("arguments", "told"),
     [
         (("anthropic", "--model", "claude-sonet-5"), "nearest are claude-sonnet-5"),
+        (("anthropic", "--model", "zzz"), "known are claude-"),
         (("anthropic", "--model", "gpt-5"), "plans for marks"),
         (("anthropic", "--read", -1), "the read price must be at least 0"),
         (("anthropic", "--write", "nan"), "the write price of 5m must be at least 0"),

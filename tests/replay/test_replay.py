@@ -154,6 +154,11 @@ def test_an_endpoint_that_does_not_answer_is_named() -> None:
         asyncio.run(replay(small_chat(3), ReplaySettings(endpoints=("http://127.0.0.1:1",))))
 
 
+def test_an_endpoint_that_is_no_url_is_called_that() -> None:
+    with pytest.raises(ConfigError, match="must be a URL such as"):
+        asyncio.run(replay(small_chat(3), ReplaySettings(endpoints=("engine-1",))))
+
+
 def test_settings_are_checked() -> None:
     for wrong in (
         {"endpoints": ()},

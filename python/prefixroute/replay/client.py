@@ -97,13 +97,16 @@ class Client:
         return Exchange(first, last, output, usage.get("prompt_tokens"), details.get("cached_tokens"))
 
     async def model(self, url: str) -> str:
-        """Return the first model that an endpoint serves; raise ConfigError if it does not answer."""
+        """Return the first model that an endpoint serves; raise ConfigError if it is no URL or does not answer."""
         try:
             async with self._session.get(f"{url}/v1/models") as answer:
                 answer.raise_for_status()
                 name = (await answer.json())["data"][0]["id"]
+        except self._aiohttp.InvalidURL as error:
+            raise ConfigError(f"an endpoint must be a URL such as http://10.0.0.1:8000, got {url!r}") from error
         except (self._aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
-            raise ConfigError(f"endpoint {url} does not list its models: {error or type(error).__name__}") from error
+            reason = str(error) or type(error).__name__
+            raise ConfigError(f"endpoint {url} does not list its models: {reason}") from error
         return str(name)
 
     async def reset(self, url: str) -> bool:
