@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 WINDOW = 256
 """Beginnings that shares are counted over."""
+LEAST_BEGINNINGS = 32
+"""Beginnings under which a share says too little for a warning."""
 HERD_SHARE = 0.5
 """Share of the last beginnings from which on a head at few replicas is worth a warning."""
 REMEMBERED = 4_096
@@ -29,17 +31,23 @@ class Head(NamedTuple):
         share: share of the last beginnings that branched behind it.
         holders: candidates that held it when a prompt last branched there.
         replicas: candidates that there were.
+        beginnings: beginnings that the share is of.
     """
 
     tokens: int
     share: float
     holders: int
     replicas: int
+    beginnings: int
 
     @property
     def herds(self) -> bool:
         """Whether it is so common, and at so few replicas, that who follows it sends most of the traffic there."""
-        return self.share >= HERD_SHARE and 2 * self.holders < self.share * self.replicas
+        return (
+            self.beginnings >= LEAST_BEGINNINGS
+            and self.share >= HERD_SHARE
+            and 2 * self.holders < self.share * self.replicas
+        )
 
 
 class Heads:
@@ -96,6 +104,7 @@ class Heads:
         counts = dict(self._counts)
         branch = max(counts, key=counts.__getitem__, default=None)
         if branch is None:
-            return Head(0, 0.0, 0, 0)
+            return Head(0, 0.0, 0, 0, 0)
         tokens, holders, replicas = self._heads.get(branch, (0, 0, 0))
-        return Head(tokens, counts[branch] / max(1, len(self._latest)), holders, replicas)
+        beginnings = len(self._latest)
+        return Head(tokens, counts[branch] / max(1, beginnings), holders, replicas, beginnings)
