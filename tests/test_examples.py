@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from prefixroute.costmodel import CostModel
+from prefixroute.sim import Scenario, simulate
+from prefixroute.workload import read_trace
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -39,6 +46,26 @@ def test_what_if(tmp_path: Path) -> None:
     assert trap["session"][2] < trap["session"][0] + 1
 
 
+def test_sample_log_is_read_and_its_hits_are_those_of_the_simulator(tmp_path: Path) -> None:
+    log = tmp_path / "day.jsonl"
+    log.write_text(run("sample_log.py", cwd=tmp_path))
+    scenario = Scenario(policy="round-robin", replicas=4, capacity_tokens=None)
+    workload = read_trace(log)
+    rows = [json.loads(line)["usage"] for line in log.read_text().splitlines()]
+    reported = sum(row["prompt_tokens_details"]["cached_tokens"] for row in rows) / sum(
+        row["prompt_tokens"] for row in rows
+    )
+    assert 1 - simulate(workload, scenario, cost=CostModel()).outcome.recompute_ratio == pytest.approx(
+        reported, abs=0.005
+    )
+
+
 def test_every_example_is_tried() -> None:
-    tried = {"__init__.py", "asyncio_relay.py", "own_policy.py", "what_if.py"}  # the proxy has tests of its own
+    tried = {
+        "__init__.py",
+        "asyncio_relay.py",
+        "own_policy.py",
+        "sample_log.py",
+        "what_if.py",
+    }  # the proxy has tests of its own
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried

@@ -516,7 +516,7 @@ def test_outcomes_are_values() -> None:
             assert hash(copied) == hash(value)
             assert copied.to_dict() == value.to_dict()
     assert insertion != index.insert("a", list(range(64)))
-    index.retract("a", hash_blocks(list(range(64))), pickle.loads(pickle.dumps(insertion)))  # noqa: S301
+    index.retract("a", hash_blocks(list(range(64)), hash_key=index.hash_key), pickle.loads(pickle.dumps(insertion)))  # noqa: S301
 
 
 @pytest.mark.parametrize(
@@ -566,9 +566,8 @@ def test_tokens_crafted_for_one_key_match_nothing_under_another() -> None:
     for index in (known, secret):
         index.add_replica("a")
         index.insert("a", PROMPT, ours)
-    crafted = hash_blocks(
-        PROMPT, namespace=ours
-    )  # stands for tokens under `theirs` that were searched to have this hash
+    # Stands for tokens under `theirs` that were searched to have this hash.
+    crafted = BlockHashes(hash_blocks(PROMPT, namespace=ours).array, token_count=len(PROMPT))
     assert known.match(crafted, theirs).tolist() == [160]
     assert secret.match(crafted, theirs).tolist() == [0]
 
@@ -585,3 +584,21 @@ def test_limits_have_one_owner() -> None:
     with pytest.raises(ConfigError):
         index.add_replica("one more")
     assert hash_blocks("x" * limits.BYTES_PER_TOKEN * 7, 7).token_count == 7
+
+
+def test_hashes_of_another_key_are_refused_instead_of_never_matching() -> None:
+    index = PrefixIndex()
+    index.add_replica("a")
+    foreign = hash_blocks(PROMPT)
+    for call in (
+        lambda: index.insert("a", foreign),
+        lambda: index.match(foreign),
+        lambda: index.match_hashes(foreign),
+        lambda: index.hash_and_match(foreign, np.zeros(1, np.uint32)),
+        lambda: index.pin("a", foreign.head(1)),
+    ):
+        with pytest.raises(ConfigError, match="another hash key"):
+            call()
+    index.insert("a", hash_blocks(PROMPT, hash_key=index.hash_key))
+    given = BlockHashes(hash_blocks(PROMPT, hash_key=index.hash_key).array, token_count=len(PROMPT))
+    assert index.match(given).tolist() == index.match(PROMPT).tolist()

@@ -151,7 +151,7 @@ def _load(study: Study, replicas: int) -> Chart:
     title = "requests in flight" if timed else f"received, of {window:,.0f} requests"
     header = alt.Header(title=title, labelOrient="top", labelAnchor="start", labelPadding=2, titleOrient="left")
     drawn: alt.FacetChart = alt.layer(band, line, data=alt.InlineData(values=values)).facet(
-        row=alt.ResultRow("policy:N", sort=study.policies, header=header), spacing=10
+        row=alt.Row("policy:N", sort=study.policies, header=header), spacing=10
     )
     return drawn
 

@@ -9,7 +9,7 @@ use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use prefixroute_core::BlockHash;
 use prefixroute_core::hash::{
-    CONTENT_SEED, TEXT_BYTES_PER_TOKEN, check_block_size, hash_text_keyed, hash_tokens_keyed,
+    CONTENT_SEED, TEXT_BYTES_PER_TOKEN, check_block_size, content_hash_keyed, hash_text_keyed, hash_tokens_keyed,
 };
 use prefixroute_core::replica_cache::{Sequence, SharedSequence};
 use pyo3::prelude::*;
@@ -50,12 +50,20 @@ pub struct BlockHashes {
     len: usize,
     token_count: usize,
     block_size: usize,
+    /// Tells the key of the content hashes from others, not which it is; `None` for hashes that were given.
+    key_check: Option<u64>,
+}
+
+/// A value that differs for other keys and does not give the key away: these hashes may travel where the key must not.
+fn key_check(hash_key: u64) -> u64 {
+    content_hash_keyed(&[0x6b65_795f, 0x6368_6563], hash_key)
 }
 
 impl BlockHashes {
     /// Hashes made by this crate, so their lengths agree.
-    pub fn new(hashes: Vec<BlockHash>, token_count: usize, block_size: usize) -> Self {
-        Self { len: hashes.len(), hashes: Arc::new(hashes), token_count, block_size }
+    fn new(hashes: Vec<BlockHash>, token_count: usize, block_size: usize, hash_key: Option<u64>) -> Self {
+        let key_check = hash_key.map(key_check);
+        Self { len: hashes.len(), hashes: Arc::new(hashes), token_count, block_size, key_check }
     }
 
     /// Hashes of the full blocks.
@@ -83,6 +91,20 @@ impl BlockHashes {
         Err(errors::config(format!("block size must be {block_size} as here, the hashes have {}", self.block_size)))
     }
 
+    /// Fails unless an index of this block size and key can hold them: with another key nothing would ever match.
+    #[inline]
+    pub fn check_index(&self, block_size: usize, hash_key: u64) -> PyResult<()> {
+        self.check_block_size(block_size)?;
+        if self.key_check.is_none_or(|check| check == key_check(hash_key)) {
+            return Ok(());
+        }
+        Err(errors::config(
+            "the hashes were made with another hash key than this index has: pass hash_key=index.hash_key (or \
+             router.hash_key) to hash_blocks, or give index or router a hash_key of your own"
+                .to_owned(),
+        ))
+    }
+
     fn check_lengths(blocks: usize, token_count: usize, block_size: usize) -> PyResult<()> {
         if token_count / block_size < blocks {
             let least = blocks * block_size;
@@ -106,7 +128,7 @@ impl BlockHashes {
         check_block_size(block_size).map_err(errors::of_core)?;
         let hashes = hash_values(hashes)?.iter().copied().map(BlockHash).collect::<Vec<_>>();
         Self::check_lengths(hashes.len(), token_count, block_size)?;
-        Ok(Self::new(hashes, token_count, block_size))
+        Ok(Self::new(hashes, token_count, block_size, None))
     }
 
     /// `uint64[len]`, read-only, a view of this object's memory.
@@ -147,7 +169,7 @@ impl BlockHashes {
         }
         let token_count = token_count.unwrap_or(blocks * self.block_size);
         Self::check_lengths(blocks, token_count, self.block_size)?;
-        Ok(Self { hashes: Arc::clone(&self.hashes), len: blocks, token_count, block_size: self.block_size })
+        Ok(Self { hashes: Arc::clone(&self.hashes), len: blocks, token_count, ..*self })
     }
 
     fn __len__(&self) -> usize {
@@ -231,7 +253,7 @@ pub fn hash_prompt(
         }
         Prompt::Hashed(_) => return Err(errors::tokens("the prompt is hashed already, got BlockHashes")),
     };
-    Ok(BlockHashes::new(hashes, token_count, block_size))
+    Ok(BlockHashes::new(hashes, token_count, block_size, Some(hash_key)))
 }
 
 /// Hashes as 64-bit values: an array of `uint64` or `int64` (the bits count), or any iterable of ints of either sign, or of

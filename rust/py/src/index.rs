@@ -141,7 +141,7 @@ impl PrefixIndex {
                 Ok(self.index.match_blocks(hashes.blocks(), out))
             }
             Prompt::Hashed(hashes) => {
-                hashes.check_block_size(self.block_size())?;
+                hashes.check_index(self.block_size(), self.hash_key())?;
                 Ok(self.index.match_blocks(hashes.blocks(), out))
             }
         }
@@ -156,7 +156,7 @@ impl PrefixIndex {
     ) -> PyResult<Hashed<'a>> {
         match Prompt::read(prompt)? {
             Prompt::Hashed(hashes) => {
-                hashes.check_block_size(self.block_size())?;
+                hashes.check_index(self.block_size(), self.hash_key())?;
                 Ok(Hashed::Before(hashes))
             }
             prompt => {
@@ -337,7 +337,7 @@ impl PrefixIndex {
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         if let Ok(hashes) = hashes.cast::<BlockHashes>() {
-            hashes.get().check_block_size(self.block_size())?;
+            hashes.get().check_index(self.block_size(), self.hash_key())?;
             return self.lengths(py, out, |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)));
         }
         let values = hash_values(hashes)?;
@@ -354,7 +354,7 @@ impl PrefixIndex {
         namespace: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, BlockHashes>> {
         let hashes = if let Ok(hashes) = prompt.cast::<BlockHashes>() {
-            hashes.get().check_block_size(self.block_size())?;
+            hashes.get().check_index(self.block_size(), self.hash_key())?;
             hashes.clone()
         } else {
             let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
@@ -430,7 +430,7 @@ impl PrefixIndex {
         hashes: &Bound<'_, BlockHashes>,
         insertion: &Bound<'_, Insertion>,
     ) -> PyResult<usize> {
-        hashes.get().check_block_size(self.block_size())?;
+        hashes.get().check_index(self.block_size(), self.hash_key())?;
         let (keep, stamp) = insertion.get().retract_key();
         self.at(&name, |slot| self.index.retract(slot, hashes.get().blocks(), keep, stamp))
     }
@@ -451,13 +451,13 @@ impl PrefixIndex {
 
     /// Keep the leading blocks held from eviction; returns how many lead. Unpin as many.
     fn pin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
-        hashes.get().check_block_size(self.block_size())?;
+        hashes.get().check_index(self.block_size(), self.hash_key())?;
         self.at(&name, |slot| self.index.pin(slot, hashes.get().blocks()))
     }
 
     /// Take one pin from each of these blocks.
     fn unpin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
-        hashes.get().check_block_size(self.block_size())?;
+        hashes.get().check_index(self.block_size(), self.hash_key())?;
         self.at(&name, |slot| self.index.unpin(slot, hashes.get().blocks()))
     }
 
