@@ -62,6 +62,26 @@ def test_text_counts_four_bytes_as_a_token() -> None:
     assert router.choose(text.encode()).hit_tokens == 336
 
 
+@pytest.mark.parametrize(("words", "held"), [(7, 32), (8, 48), (0, 32)])
+@pytest.mark.parametrize("encoded", [False, True])
+def test_the_last_token_of_a_text_is_not_believed(words: int, held: int, *, encoded: bool) -> None:
+    """A block has 64 bytes, and four of the answer are not cached: 56 bytes fill none, 68 fill one."""
+    router = Router(["a"], prompt_kind="text")
+    whole = ["prompt: " * 16, "answer: " * words + ("last" if held == 48 else "")]
+    given = [text.encode() for text in whole] if encoded else whole
+    router.route(given[0]).finish(output=given[1])
+    assert router.choose(whole[0] + whole[1] + "the next turn " * 10).hit_tokens == held
+
+
+def test_the_last_token_of_an_answer_in_a_conversation_is_not_believed() -> None:
+    for fill in range(64):
+        router = Router(["a"], prompt_kind="messages")
+        answer = {"role": "assistant", "content": "x" * (100 + fill)}
+        router.route([SYSTEM, QUESTION]).finish(output=answer)
+        covered = len(canonical([SYSTEM, QUESTION, answer]).encode()) - 4
+        assert router.choose([SYSTEM, QUESTION, answer, QUESTION]).hit_tokens == covered // 64 * 16
+
+
 def test_text_is_calibrated_from_reported_lengths() -> None:
     router = Router(["a"], prompt_kind="text")
     text = "prefix " * 1_200  # 8,400 bytes, 2,100 tokens by estimate
@@ -160,7 +180,7 @@ def test_a_tokenizer_makes_text_tokens() -> None:
     decision = router.choose("one three fifteen " * 40)
     assert decision.prompt_tokens == 120
     router.commit(decision).finish(output="more words " * 20)
-    assert router.choose("one three fifteen " * 40 + "more words " * 20 + "end").hit_tokens == 160
+    assert router.choose("one three fifteen " * 40 + "more words " * 20 + "end").hit_tokens == 144
 
 
 def test_a_hugging_face_tokenizer_is_taken_as_it_is() -> None:
@@ -193,7 +213,7 @@ def test_namespaces_never_share() -> None:
     tokens = list(range(320))
     router.route(tokens, namespace=Namespace(salt="x")).finish(output=list(range(64)))
     assert router.choose(tokens, namespace=Namespace(salt="x")).hit_tokens == 304
-    assert router.choose([*tokens, *range(64), 1], namespace=Namespace(salt="x")).hit_tokens == 384
+    assert router.choose([*tokens, *range(64), 1], namespace=Namespace(salt="x")).hit_tokens == 368
     for other in (None, Namespace(salt="y"), Namespace(lora="x"), Namespace(model="x")):
         assert router.choose(tokens, namespace=other).hit_tokens == 0
 
@@ -222,8 +242,8 @@ def test_a_list_may_grow_while_its_request_is_in_flight() -> None:
     router = Router(["a"])
     tokens = list(range(160))
     ticket = router.route(tokens)
-    tokens += [7] * 32
-    ticket.finish(output=[7] * 32)
+    tokens += [7] * 33
+    ticket.finish(output=[7] * 33)
     assert router.choose([*tokens, 1]).hit_tokens == 192
     assert router.choose([*tokens, *[7] * 32, 1]).hit_tokens == 192  # the answer is not believed twice
 

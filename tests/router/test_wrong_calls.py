@@ -14,6 +14,7 @@ from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
 from prefixroute.types import Caps, LoadReport, Replica, Timing
+from prefixroute.workload.request import cached_tokens
 
 Make = Callable[..., Router]
 TOKENS = list(range(200))
@@ -28,8 +29,8 @@ def loads(router: Router) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("kind", "prompt", "output"),
     [
-        ("tokens", TOKENS, [1.5]), ("tokens", TOKENS, 5), ("tokens", TOKENS, [[1], [2, 3]]), ("tokens", TOKENS, "text"),
-        ("tokens", TOKENS, [True]), ("text", "a" * 200, "half an emoji \ud83d"), ("text", "a" * 200, [1]),
+        ("tokens", TOKENS, [1.5, 2.5]), ("tokens", TOKENS, 5), ("tokens", TOKENS, [[1], [2, 3]]), ("tokens", TOKENS, "text"),
+        ("tokens", TOKENS, [True, True]), ("text", "a" * 200, "half an emoji \ud83d"), ("text", "a" * 200, [1]),
         ("messages", [{"role": "user", "content": "a"}], "\ud83d"), ("messages", [{"role": "user", "content": "a"}], 5),
     ],
 )  # fmt: skip
@@ -54,7 +55,7 @@ def test_an_output_of_any_integers_or_none_follows_its_prompt(make_router: Make,
     router = make_router(1, index=PrefixIndex())
     router.route(prompt).finish(output=output)
     context = [int(token) for token in (*prompt, *output)]
-    assert router.choose([*context, 0]).hit_tokens == len(context) // 16 * 16
+    assert router.choose([*context, 0]).hit_tokens == cached_tokens(len(prompt), len(output)) // 16 * 16
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), "1", 10**400, 1j])

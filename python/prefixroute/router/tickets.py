@@ -100,8 +100,9 @@ class Ticket:
         """End the request normally, even if this raises: an output that cannot be hashed is then not believed.
 
         Args:
-            output: the generated token ids (or text, or message, by the router's prompt kind), or a ``BlockHashes`` of
-                prompt + output; its blocks are then believed to be held as well.
+            output: all generated token ids (or text, or message, by the router's prompt kind). Its blocks are then
+                believed to be held as well, without the last token, which no engine has cached. Or a ``BlockHashes`` of
+                prompt and output as they are held, without the last token.
             reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
             reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.

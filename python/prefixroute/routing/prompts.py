@@ -109,19 +109,39 @@ class Prompts:
     def context(self, prompt: Any, output: Any, length: int) -> Any:
         """Return prompt + output in the form to be hashed, as the replica holds them once it has answered.
 
-        ``length``: tokens of the prompt as it was routed; what the caller has appended to its list since is left out.
+        The last sampled token has no keys and values, see :func:`~prefixroute.workload.request.cached_tokens`. It is
+        left out: of token ids, the output's last; of a text, the bytes that a token is estimated to have. Of a
+        ``BlockHashes`` nothing is left out: it is of what is held.
+
+        Args:
+            prompt: what was routed, as :meth:`keep` returned it.
+            output: the answer, or a ``BlockHashes`` of prompt and answer.
+            length: tokens of the prompt as it was routed; what the caller has appended to its list since is left out.
+
+        Raises:
+            TokensError: the output does not suit the prompt.
         """
         if hasattr(output, "token_count"):
             return self.prepare(output)
         if hasattr(prompt, "token_count"):
             raise TokensError("the prompt was given as BlockHashes: give the output as BlockHashes of prompt + output")
         if self.kind == "tokens":
-            return np.concatenate([_ids(self.prepare(prompt))[:length], _ids(self.prepare(output))])
+            return np.concatenate([_ids(self.prepare(prompt))[:length], _ids(self.prepare(output))[:-1]])
         if self.kind == "messages":
-            return self._answered(prompt, output)
+            return self._but_last(self._answered(prompt, output), BYTES_PER_TOKEN if output else 0)
         if type(output) is not type(prompt):
             raise TokensError(f"the prompt was {type(prompt).__name__}, the output is {type(output).__name__}")
-        return self.prepare(prompt + output)
+        return self._but_last(self.prepare(prompt + output), len(output))
+
+    def _but_last(self, whole: Any, most: int) -> Any:
+        """Return token ids without the last, or a text without its last token's bytes, of which at most ``most`` go."""
+        if self._encode is not None:
+            return whole[: len(whole) - min(1, most)]
+        try:
+            text = whole if isinstance(whole, bytes) else whole.encode()
+        except UnicodeEncodeError as error:
+            raise TokensError(f"text must be valid Unicode: {error}") from error
+        return text[: len(text) - min(BYTES_PER_TOKEN, most)]
 
     def _answered(self, prompt: Any, output: Any) -> Any:
         answer = answer_messages(output)
