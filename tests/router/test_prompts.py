@@ -91,6 +91,17 @@ def test_text_is_calibrated_from_reported_lengths() -> None:
     assert router.stats()["tokens_per_estimate"] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("reported", "learned"), [(1_049, False), (1_050, True), (5_600, True), (5_601, False), (1, False), (10**9, False)]
+)
+def test_an_implausible_length_is_counted_and_not_learned_from(reported: int, *, learned: bool) -> None:
+    router = Router(["a"], prompt_kind="text")
+    router.route("prefix " * 1_200).finish(reported_prompt_tokens=reported)  # 8,400 bytes: 8 and 1.5 a token
+    stats = router.stats()
+    assert stats["tokens_per_estimate"] == pytest.approx(reported / 2_100 if learned else 1.0)
+    assert stats["implausible_prompt_tokens"] == (not learned)
+
+
 def test_a_text_prompt_takes_text_as_output() -> None:
     router = Router(["a"], prompt_kind="text")
     with pytest.raises(TokensError, match="the prompt was str, the output is list"):

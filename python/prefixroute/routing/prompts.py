@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = ("tokens", "text", "messages")
-"""Bytes of text that count as a token until reports of prompt lengths say better."""
 _FEW_TOKENS = 1_000
 """Reported prompt tokens under which a calibration would be noise."""
+PLAUSIBLE = (1.5, 8.0)
+"""Bytes of text for one token, least and most: a report outside is of another count, e.g. of uncached tokens alone."""
 
 
 class Prompts:
@@ -51,14 +52,21 @@ class Prompts:
         self._bytes = self._tokens = 0
         self.scale = 1.0
         """Tokens for one estimated token: 1 for token ids, and until enough lengths of texts were reported."""
+        self.implausible = 0
+        """Reported lengths that were not learned from, since no text has so few or so many bytes a token."""
 
     def calibrate(self, estimated_tokens: int, reported_tokens: int) -> None:
-        """Learn from a prompt's reported length how many bytes a token has."""
-        if self.kind != "tokens" and self._encode is None and estimated_tokens > 0 and reported_tokens > 0:
-            self._bytes += round(BYTES_PER_TOKEN * estimated_tokens)
-            self._tokens += reported_tokens
-            if self._tokens >= _FEW_TOKENS:
-                self.scale = BYTES_PER_TOKEN * self._tokens / self._bytes
+        """Learn from a prompt's reported length how many bytes a token has, unless that is not :data:`PLAUSIBLE`."""
+        if self.kind == "tokens" or self._encode is not None or estimated_tokens <= 0 or reported_tokens <= 0:
+            return
+        text_bytes, (least, most) = BYTES_PER_TOKEN * estimated_tokens, PLAUSIBLE
+        if not least * reported_tokens <= text_bytes <= most * reported_tokens:
+            self.implausible += 1
+            return
+        self._bytes += text_bytes
+        self._tokens += reported_tokens
+        if self._tokens >= _FEW_TOKENS:
+            self.scale = BYTES_PER_TOKEN * self._tokens / self._bytes
 
     def prepare(self, prompt: Any) -> Any:
         """Return what the index hashes; raise :class:`TokensError` if the prompt is of another kind."""
