@@ -58,6 +58,59 @@ def test_an_output_of_any_integers_or_none_follows_its_prompt(make_router: Make,
     assert router.choose([*context, 0]).hit_tokens == cached_tokens(len(prompt), len(output)) // 16 * 16
 
 
+def nested(levels: int) -> Any:
+    """Return mappings in each other, and lists in each other, so many levels deep."""
+    value: Any = "x"
+    for level in range(levels):
+        value = [value] if level % 2 else {"x": value}
+    return value
+
+
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
+ODD: list[dict[Any, Any]] = [
+    {"role": "user", "content": ITSELF}, {"role": "user", "content": "x", "more": ITSELF},
+    {"role": "user", "content": "x", 5: 1, ("a",): 2}, {"role": "user", "content": [{"type": "x", (1, 2): 3}]},
+    {"role": "user", "content": "x", "more": {1: 2, "b": 3}}, {"role": "user", "content": b"x"},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {(1,): 2}}}]},
+    *({"role": "user", "content": [{"type": "x", "deep": nested(levels)}]} for levels in (5_000, 100_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_messages_that_have_no_text_are_refused(odd: dict[Any, Any]) -> None:
+    router = Router(["a"], prompt_kind="messages", index=PrefixIndex())
+    for wrong in ([odd], {"messages": [{"role": "user", "content": "x"}], "tools": [odd]}):
+        with pytest.raises(TokensError):
+            router.choose(wrong)
+    ticket = router.route([{"role": "user", "content": "x"}])
+    with pytest.raises(TokensError):
+        ticket.finish(output=odd)
+    assert not ticket.open
+
+
+@pytest.mark.parametrize("field", ["content", "tools", "arguments"])
+def test_messages_of_any_depth_are_hashed_or_refused(field: str) -> None:
+    """Where the interpreter's recursion ends depends on the depth of the call: no level around it may raise its error."""
+    router = Router(["a"], prompt_kind="messages", index=PrefixIndex())
+    refused = 0
+    for levels in (*range(100, 900, 100), *range(900, 1_000, 2), 970, 1_500, 3_000):
+        parts: Any = [{"type": "tool_result", "content": "x"}]
+        for _ in range(levels):
+            parts = [{"type": "tool_result", "content": parts}]
+        deep, message = nested(levels), {"role": "user", "content": "x"}
+        prompt = {
+            "content": {"messages": [{**message, "content": parts}]},
+            "tools": {"messages": [message], "tools": [{"name": "f", "parameters": deep}]},
+            "arguments": {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": deep}}]},
+        }[field]
+        try:
+            router.choose(prompt)
+        except TokensError:
+            refused += 1
+    assert refused > 0
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), "1", 10**400, 1j])
 def test_a_time_that_is_none_changes_nothing(make_router: Make, wrong: Any) -> None:
     router = make_router(3)
