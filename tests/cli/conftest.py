@@ -24,8 +24,9 @@ Prefixroute = Callable[..., Said]
 
 
 @pytest.fixture
-def prefixroute(capsys: pytest.CaptureFixture[str]) -> Prefixroute:
-    """Run the command line in this process."""
+def prefixroute(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Prefixroute:
+    """Run the command line in this process, as in a pipe that says nothing of its width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: object) -> Said:
         with pytest.raises(SystemExit) as stop:

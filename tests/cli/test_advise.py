@@ -15,6 +15,7 @@ from rich.console import Console
 from prefixroute.advise import compare
 from prefixroute.cli.compare import show_comparison
 from prefixroute.report.figures import usd
+from prefixroute.report.verdicts import QUEUES
 from prefixroute.workload import read_trace
 
 Prefixroute = Callable[..., Any]
@@ -37,6 +38,17 @@ def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace
     assert 0 < fewer.count("ASSUMED") < shown.out.count("ASSUMED")
     assert "floor " in shown.out
     assert "  Next: prefixroute advise " in shown.out.splitlines()[-1]
+
+
+def test_an_untimed_comparison_of_requests_that_span_time_says_that_queues_are_left_out(
+    prefixroute: Prefixroute, trace: Path
+) -> None:
+    options = ["--replicas", 2, "--seeds", 1, "--policies", "round-robin,session", "--quiet"]
+    for workload, more, left_out in ((trace, (), True), (trace, ("--timed",), False)):
+        found = json.loads(prefixroute("compare", workload, *options, *more, "--json").out)
+        assert (found["leaves_out_queues"], found["timed"]) == (left_out, bool(more))
+        ending = prefixroute("compare", workload, *options, *more).out.splitlines()[-2]
+        assert (QUEUES in ending) == left_out
 
 
 def test_compare_names_no_winner_inside_the_noise(prefixroute: Prefixroute, trace: Path) -> None:
@@ -233,6 +245,9 @@ def test_backtest_assumes_what_advise_assumes(prefixroute: Prefixroute, log: Pat
     advised = json.loads(prefixroute("advise", log, "--seeds", 1, "--policies", "random", "--json").out)
     assert tested["policy"] == advised["backtest"]["policy"] == advised["assumptions"]["current_policy"]["value"]
     assert tested["assumptions"]["policy"]["assumed"]
+    for given, assumed in (((), True), (("--replicas", 2), False)):
+        first = prefixroute("backtest", log, *given, "-q").out.splitlines()[:2]
+        assert first[1].startswith("The number of replicas, 8, is ASSUMED") == assumed
 
 
 def test_backtest_needs_reports(prefixroute: Prefixroute, trace: Path) -> None:

@@ -117,3 +117,18 @@ def test_a_terminal_gets_a_bar(log: Path, command: str) -> None:
     assert "session" in drawn
     assert "0:00:00" in drawn
     assert json.loads(done.stdout)["schema"] == 1
+
+
+@pytest.mark.parametrize("command", ["policies", "lint"])
+def test_tables_in_a_pipe_are_as_wide_as_columns_says(
+    prefixroute: Prefixroute, log: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    arguments = {"policies": ("policies",), "lint": ("lint", log, "--fail-on", "never", "--quiet")}[command]
+    wide = prefixroute(*arguments).out
+    monkeypatch.setenv("COLUMNS", "90")
+    narrow = prefixroute(*arguments).out
+
+    def widest(text: str) -> int:
+        return max(len(line) for line in text.splitlines() if "─" in line)
+
+    assert widest(narrow) <= 90 < widest(wide) <= console.WIDE

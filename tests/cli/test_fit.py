@@ -51,7 +51,9 @@ def test_the_report_says_how_well_it_fits_and_what_to_do(prefixroute: Callable[.
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "there is no prompt_tokens, cached_tokens, seconds"),
+        ("", "is empty: it needs a line of the columns prompt_tokens, cached_tokens, seconds"),
+        ("\n", "is empty"),
+        ('{"prompt_tokens": 1}\n', "is no CSV file of measured rows: its first line must hold the columns .*, got '{"),
         ("prompt_tokens,seconds\n1,2\n", "there is no cached_tokens"),
         (
             "prompt_tokens,cached_tokens,seconds\n100,0,fast\n",

@@ -35,6 +35,7 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
     assert said.code == 0, said.err
     assert "predicted / measured" in said.out
     assert "differences from round-robin" in said.out
+    assert f"Next: prefixroute fit {rows} " in said.out
     with rows.open() as lines:
         table = list(csv.DictReader(lines))
     assert len(table) == 80

@@ -103,6 +103,7 @@ class Comparison:
         clusters: sessions that the intervals are made of.
         idle: policies that leave replicas nearly idle, and why.
         behind: of each policy, replicas to which requests come faster than they are served; timed only.
+        spans_time: whether requests come at different times, so that a timed simulation has queues.
     """
 
     workload: str
@@ -115,11 +116,17 @@ class Comparison:
     notes: tuple[str, ...]
     idle: tuple[Idle, ...] = ()
     behind: Mapping[str, int] = field(default_factory=dict)
+    spans_time: bool = False
 
     @property
     def timed(self) -> bool:
         """Whether the runs had a clock."""
         return self.rows[0].queue_mean_s is not None
+
+    @property
+    def leaves_out_queues(self) -> bool:
+        """Whether a timed simulation of the same requests would have queues, and these runs have none."""
+        return self.spans_time and not self.timed and len(self.rows) > 1
 
     @property
     def differences(self) -> tuple[ComparisonRow, ...]:
@@ -168,6 +175,8 @@ class Comparison:
             "winner": self.winner,
             "leaders": self.leaders,
             "clusters": self.clusters,
+            "timed": self.timed,
+            "leaves_out_queues": self.leaves_out_queues,
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
             "rows": [{**row.to_dict(), **_losses(row)} for row in self.rows],
@@ -282,7 +291,15 @@ def compare_scenarios(
         notes=(*workload.notes, *lucky, *overload(rows), *left_out(results.left_out)),
         idle=_idle(workload, scenarios, groups),
         behind={name: min(sample.behind for sample in group) for name, group in zip(names, groups, strict=True)},
+        spans_time=_spans_time(workload),
     )
+
+
+def _spans_time(workload: Workload) -> bool:
+    """Return whether requests come at different times; reads no further than the first that does."""
+    requests = workload.requests()
+    first = next(requests, None)
+    return first is not None and any(request.arrival_s > first.arrival_s for request in requests)
 
 
 def _losses(row: ResultRow) -> dict[str, Any]:

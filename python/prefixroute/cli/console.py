@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.progress import Progress as Bar
 from prefixroute.sim.progress import Progress
 
 WIDE = 200
-"""Columns for output that is not a terminal: a table in a file or a pipe must not wrap at 80."""
+"""Columns for output that is not a terminal, without COLUMNS: a table in a file or a pipe must not wrap at 80."""
 FIRST_ESTIMATE = 0.02
 """Share of the work after which the time left is estimated."""
 EVERY_S = 10.0
@@ -23,7 +24,8 @@ EVERY_S = 10.0
 
 def stdout() -> Console:
     """Return a console for results."""
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(file=sys.stdout, highlight=False, width=None if told else WIDE)
 
 
 def say(text: str, out: Console) -> None:

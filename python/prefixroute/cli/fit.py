@@ -52,7 +52,14 @@ def read_rows(file: Path) -> list[tuple[float, float, float]]:
         try:
             found = [name.strip() for name in table.fieldnames or ()]
             table.fieldnames = found
+            if not found:
+                raise ConfigError(f"{file} is empty: it needs a line of the columns {', '.join(COLUMNS)}, and rows")
             missing = [name for name in COLUMNS if name not in found]
+            if len(missing) == len(COLUMNS):
+                raise ConfigError(
+                    f"{file} is no CSV file of measured rows: its first line must hold the columns {', '.join(COLUMNS)}, "
+                    f"got {','.join(found)[:60]!r}"
+                )
             if missing:
                 raise ConfigError(f"{file} needs the columns {', '.join(COLUMNS)}; there is no {', '.join(missing)}")
             return [_row(row, table.line_num, file) for row in table if _is_measured(row)]

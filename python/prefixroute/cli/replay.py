@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,7 +106,7 @@ def command(  # noqa: PLR0917
     if as_json:
         print(json.dumps(to_dict(replayed, predictions), indent=2))
     else:
-        show_replay(source.name, replayed, predictions, console.stdout())
+        show_replay(source.name, replayed, predictions, console.stdout(), rows)
 
 
 def to_dict(replayed: Replayed, predictions: list[Prediction]) -> dict[str, Any]:
@@ -122,8 +123,10 @@ def to_dict(replayed: Replayed, predictions: list[Prediction]) -> dict[str, Any]
     }
 
 
-def show_replay(name: str, replayed: Replayed, predictions: list[Prediction], out: Console) -> None:
-    """Print the tables of a replay."""
+def show_replay(
+    name: str, replayed: Replayed, predictions: list[Prediction], out: Console, rows: Path | None = None
+) -> None:
+    """Print the tables of a replay. ``rows``: the file that its rows are in."""
     settings = replayed.settings
     count = len(settings.endpoints)
     show(measured_table(replayed, f"{name}: measured on {count} endpoint{'s' * (count > 1)}"), out)
@@ -140,4 +143,5 @@ def show_replay(name: str, replayed: Replayed, predictions: list[Prediction], ou
             "the engines' answers are not the trace's, so no blocks of answers are hit, here and in predictions."
         )
     show_notes(notes, out)
-    show_end([], "prefixroute fit ROWS.csv   (the cost model fitted to what was measured; --rows writes the file)", out)
+    file, hint = ("ROWS.csv", "; --rows ROWS.csv writes the file") if rows is None else (shlex.quote(str(rows)), "")
+    show_end([], f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})", out)

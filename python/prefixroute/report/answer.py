@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from prefixroute.advise import NO_ROUTER, Advice, Backtest, FleetNeed, Flip, Nea
 from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, ROUND_ROBIN, prefill_skew
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.findings import NOTABLE
+from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.figures import percent, usd
 from prefixroute.report.sentences import finding, step
@@ -106,7 +107,7 @@ def headline(advice: Advice) -> str:
     if need.then.is_overloaded:
         return f"{kept}; but {replicas(need.replicas)} cannot keep up"
     if need.is_smaller:
-        return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough, {_reserve(need)} included"
+        return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough{_saves(need)}"
     return kept
 
 
@@ -117,11 +118,9 @@ def _named(advice: Advice) -> str:
     return name + (f" ({given})" if given else "")
 
 
-def _reserve(need: FleetNeed) -> str:
-    room = need.headroom
-    parts = [f"{room.spare} spare"] * bool(room.spare)
-    parts += [f"a reserve of {100 * (1 / room.utilization - 1):.0f} %"] * (room.utilization < 1)
-    return " and ".join(parts) or "nothing spare"
+def _saves(need: FleetNeed) -> str:
+    """Return what the replicas that are not needed cost; empty where that is nothing."""
+    return f", which saves ${need.saved_usd_per_month:,.0f} a month" if need.saved_usd_per_month else ""
 
 
 def _opening(advice: Advice) -> Iterator[str]:
@@ -132,17 +131,24 @@ def _opening(advice: Advice) -> Iterator[str]:
     if advice.remedy is not None:
         yield _remedy(advice.remedy, _rate(advice))
     need = advice.need
-    urgent = need is not None and (need.then.is_overloaded or need.now.is_overloaded)
-    if need is not None and urgent:
+    leads = need is not None and _leads(need, advice.saving)
+    if need is not None and leads:
         yield _need(need)
     yield because(advice)
     if advice.saving is not None:
         yield _saving(advice.saving, _rate(advice))
-    if need is not None and not urgent:
+    if need is not None and not leads:
         yield _need(need)
     nearest = margin(advice)
     if nearest:
         yield nearest
+
+
+def _leads(need: FleetNeed, saving: Saving | None) -> bool:
+    """Whether the number of replicas comes before the policy: a fleet that cannot keep up, or the larger saving."""
+    by_policy = 0.0 if saving is None else saving.usd_per_month or 0.0
+    smaller = need.is_smaller and need.saved_usd_per_month > by_policy
+    return need.then.is_overloaded or need.now.is_overloaded or smaller
 
 
 def _api(advice: Advice) -> Iterator[str]:
@@ -248,7 +254,7 @@ def _saving(saving: Saving, rate: str) -> str:
 
 def _need(need: FleetNeed) -> str:
     """Return how many replicas are needed, and why."""
-    parts = [_today(need), _enough(need), _spare(need), _routing(need), _looked_at(need)]
+    parts = [_today(need), _enough(need), _times(need), _spare(need), _routing(need), _looked_at(need)]
     return " ".join(filter(None, parts))
 
 
@@ -266,54 +272,65 @@ def _today(need: FleetNeed) -> str:
 
 
 def _enough(need: FleetNeed) -> str:
-    size, slowest = need.size, _times(need)
+    size = need.size
     if size.replicas is None:
-        return f"Up to {4 * need.replicas} replicas do not keep the promise."
+        return f"Up to {MOST_TIMES * need.replicas} replicas do not keep the promise."
     if need.is_smaller:
-        return f"{size.replicas} of the {replicas(need.replicas)} are enough: with {need.policy}, {slowest}."
+        return f"{size.replicas} of the {replicas(need.replicas)} are enough{_saves(need)}."
     if size.replicas == need.replicas:
-        return f"All {need.replicas} replicas are needed: with {need.policy}, {slowest}."
-    return f"{replicas(size.replicas)} are needed: with {need.policy}, {slowest}."
+        return f"All {need.replicas} replicas are needed."
+    return f"{replicas(size.replicas)} are needed."
 
 
 def _times(need: FleetNeed) -> str:
-    """Return the times on the fleet that is enough, beside today's."""
-    told = [
-        f"{slo.time.upper()} p{slo.percentile:g} is {duration(there)}"
-        + ("" if need.now.is_overloaded else f" (today, {need.today} on {need.replicas}: {duration(now)})")
-        for slo, there, now in zip(need.asked, need.there.seconds, need.now.seconds, strict=True)
-        if there > 0
-    ]
-    return ", ".join(told) or "they keep up"
+    """Return the times on the fleet that is enough, beside today's; empty where no fleet is."""
+    if need.size.replicas is None:
+        return ""
+    told = [at for at, seconds in enumerate(need.there.seconds) if seconds > 0]
+    if not told:
+        return f"With {need.policy} on {need.size.replicas} they keep up."
+
+    def listed(seconds: Sequence[float]) -> str:
+        named = (f"{need.asked[at].time.upper()} p{need.asked[at].percentile:g} {duration(seconds[at])}" for at in told)
+        return ", ".join(named)
+
+    today = (
+        "" if need.now.is_overloaded else f" Today, with {need.today} on {need.replicas}: {listed(need.now.seconds)}."
+    )
+    return f"With {need.policy} on {need.size.replicas}: {listed(need.there.seconds)}.{today}"
 
 
 def _spare(need: FleetNeed) -> str:
+    """Return what of the fleet is reserve, a sentence for each part of it."""
     size, room = need.size, need.headroom
-    if size.replicas is None or size.least is None:
+    if size.replicas is None or size.least is None or (not room.spare and room.utilization == 1):
         return ""
-    bare = f"{size.least} would do with nothing spare"
-    peak = f", {size.at_peak} with arrivals {1 / room.utilization:.3g} times as fast" if room.utilization < 1 else ""
-    failure = f"; {room.spare} may fail" if room.spare else ""
-    return f"That includes a reserve ({bare}{peak}{failure})." if room.spare or room.utilization < 1 else ""
+    parts = [f"Without a reserve, {replicas(size.least)} would be enough."]
+    if room.utilization < 1:
+        parts.append(
+            f"For arrivals {1 / room.utilization:.3g} times as fast, the least is {replicas(size.at_peak or 0)}."
+        )
+    if room.spare:
+        parts.append(f"{replicas(room.spare)} of the {size.replicas} may fail.")
+    return " ".join(parts)
 
 
 def _routing(need: FleetNeed) -> str:
     """Return whether routing is why fewer replicas would do; nothing where they would not."""
     if need.alike is None:
         return ""
-    why = "does too: routing is not the reason" if need.alike else "does not: routing is the reason"
-    return f"{need.today} on as few {why}."
+    keeps, is_not = ("keeps these times too", "not ") if need.alike else ("does not keep these times", "")
+    return f"On {need.size.replicas}, {need.today} {keeps}: routing is {is_not}the reason."
 
 
 def _looked_at(need: FleetNeed) -> str:
     part = need.part
-    saved = f"That is ${need.saved_usd_per_month:,.0f} a month less. " if need.saved_usd_per_month else ""
     basis = (
         "the whole trace"
         if part.whole
         else f"the busiest {part.requests:,} requests ({part.times_mean:.2f} times the mean rate of tokens)"
     )
-    return f"{saved}Timed simulation of {basis}; see `prefixroute size` for another promise."
+    return f"This is a timed simulation of {basis}. `prefixroute size` answers for other times."
 
 
 def _expectation(advice: Advice) -> Iterator[str]:
@@ -365,7 +382,14 @@ def backtest_lines(tested: Backtest) -> tuple[str, ...]:
         f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
         f"The simulation {AGREEMENT[tested.verdict]}."
     )
-    return (first,) if tested.nearest is None else (first, _nearest(tested.nearest))
+    lines = [first]
+    if "replicas" in guessed:
+        lines.append(
+            f"The number of replicas, {tested.replicas}, is ASSUMED: hits depend on it, and `--replicas N` gives the log's."
+        )
+    if tested.nearest is not None:
+        lines.append(_nearest(tested.nearest))
+    return tuple(lines)
 
 
 def _nearest(nearest: Nearest) -> str:

@@ -16,6 +16,8 @@ METRICS = {
     "usd_per_million_requests_busiest": "dollars of prefill, bought for the busiest replica",
 }
 """What decides, in words."""
+QUEUES = "Queues are left out: this comparison is untimed. With `--timed`, and in `advise`, which is timed, another policy may lead."
+"""What is said of an untimed comparison of requests that come at different times."""
 
 
 def judgement(found: Comparison, policy: str) -> str:
@@ -45,11 +47,12 @@ def remark(idle: Idle) -> str:
 
 
 def verdict(found: Comparison) -> str:
-    """Return what a comparison says, in a sentence."""
+    """Return what a comparison says, and what it leaves out."""
     if len(found.rows) == 1:
         return f"{found.reference} stands alone: name a second policy to compare it with."
     if found.winner:
         said = judgement(found, found.winner).replace("lowest", "best", 1)
     else:
         said = f"no winner: {', '.join(found.leaders)} are within the noise"
-    return f"By {METRICS[found.metric]}, {f'{found.winner} is {said}' if found.winner else said}."
+    led = f"{found.winner} is {said}" if found.winner else said
+    return f"By {METRICS[found.metric]}, {led}.{f' {QUEUES}' * found.leaves_out_queues}"
