@@ -245,6 +245,24 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
+async def _models(router: pr.Router, client: httpx.AsyncClient) -> Response:
+    """Return the models that the active engines list, each once; 503 where none answers."""
+    found: dict[str, Any] = {}
+    answered = False
+    for name, replica in router.stats()["replicas"].items():
+        if replica["state"] != "active":
+            continue
+        try:
+            listed = (await client.get(f"{name}/v1/models", timeout=5.0)).raise_for_status().json()
+            found |= {model["id"]: model for model in listed["data"] if model["id"] not in found}
+            answered = True
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            log.warning("%s lists no models: %r", name, error)
+    if not answered:
+        return _error(503, "no engine lists its models", 1.0)
+    return JSONResponse({"object": "list", "data": list(found.values())})
+
+
 def _new_client(settings: Settings) -> httpx.AsyncClient:
     """Return a client with a pool for each replica (a pool searches all of its connections for each request)."""
     # A full pool would make requests wait where the router does not see them; and engines (uvicorn) close a connection
@@ -300,6 +318,9 @@ def create_app(
         states = {name: replica["state"] for name, replica in router.stats()["replicas"].items()}
         return JSONResponse({"replicas": states}, 200 if "active" in states.values() else 503)
 
+    async def models(_: Request) -> Response:
+        return await _models(router, client)
+
     async def metrics(_: Request) -> Response:
         return PlainTextResponse(router.metrics_text())
 
@@ -307,6 +328,7 @@ def create_app(
         routes=[
             Route("/v1/chat/completions", relay, methods=["POST"]),
             Route("/v1/completions", relay, methods=["POST"]),
+            Route("/v1/models", models),
             Route("/healthz", healthz),
             Route("/metrics", metrics),
         ],

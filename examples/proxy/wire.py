@@ -42,7 +42,10 @@ class Call:
     @classmethod
     def read(cls, path: str, headers: Headers, content: bytes) -> Call:
         """Read a request; raise ``ValueError`` if it is none. What routing does not need is the engine's to check."""
-        body = json.loads(content)
+        try:
+            body = json.loads(content)
+        except ValueError as error:
+            raise ValueError(f"the body must be JSON: {error}") from error
         if not isinstance(body, dict):
             raise ValueError(f"the body must be a JSON object, got {type(body).__name__}")  # noqa: TRY004  # HTTP 400
         hide_usage = False

@@ -61,6 +61,15 @@ def test_the_capacity_is_found_wherever_it_is(given: int | None) -> None:
     assert nearest.told_apart
 
 
+def test_a_search_without_time_for_further_rounds_says_so() -> None:
+    calls = iter((False, False, True))  # before the search, and before two rounds of it
+    small = replace(TRUTH, capacity_tokens=60_000)
+    cut = backtest(logged(800, truth=small), TRUTH, search=["session"], time_is_up=lambda: next(calls))
+    assert len(cut.search) == 3
+    assert cut.nearest is not None
+    assert cut.notes[-1].endswith("further rounds of the search for the capacity")
+
+
 def test_capacities_that_the_log_cannot_tell_apart_are_not_told_apart() -> None:
     roomy = replace(TRUTH, capacity_tokens=4_000_000)
     nearest = backtest(logged(800, truth=roomy), roomy, search=["session", "random"]).nearest

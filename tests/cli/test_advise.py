@@ -170,6 +170,11 @@ def test_a_time_budget_leaves_out_seeds_and_says_so(prefixroute: Prefixroute, tr
         rows = found["comparison"]["rows"] if command == "advise" else found["rows"]
         assert {row["seeds"] for row in rows} == {1}
         assert any("left out, because the time budget was used up" in note for note in found["notes"])
+    sized = json.loads(
+        prefixroute("size", trace, "--policies", "session,random", "-q", "--json", "--time-budget", "1ms").out
+    )
+    assert [fleet["policy"] for fleet in sized["fleets"]] == ["session"]
+    assert sized["notes"][-1] == "left out, because the time budget was used up: random"
     refused = prefixroute("compare", trace, "--time-budget", "soon")
     assert refused.code == 2
     assert "--time-budget must be a time above 0" in refused.err
@@ -232,6 +237,13 @@ def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, l
     assert "60 of 60 requests (100 %) report cached tokens" in shown.out
     assert "simulated hits" in shown.out
     assert "Note: --current" not in shown.out
+
+
+def test_a_backtest_without_time_leaves_out_its_search(prefixroute: Prefixroute, log: Path) -> None:
+    options = ("backtest", log, "--policies", "session,random", "--json", "--quiet", "--time-budget", "1ms")
+    found = json.loads(prefixroute(*options).out)
+    assert (found["compared"], found["search"], found["nearest"]) == (60, [], None)
+    assert found["notes"][-1] == "left out, because the time budget was used up: the search over session, random"
 
 
 def test_a_backtest_that_disagrees_says_what_to_try(prefixroute: Prefixroute, log: Path) -> None:

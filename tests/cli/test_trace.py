@@ -341,3 +341,13 @@ def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, 
     found = json.loads(prefixroute("trace", tmp_path / "log.jsonl", "--json").out)
     assert found["volatile"]["share"] == 1.0
     assert found["losses"]["volatile"] > 0.8 * found["losses"]["prompt"]
+
+
+def test_first_sight_beside_another_floor_says_why(prefixroute: Prefixroute, trace: Path, log: Path) -> None:
+    for path in (trace, log):
+        found = json.loads(prefixroute("trace", path, "--json").out)
+        losses, shown = found["losses"], prefixroute("trace", path).out
+        first_sight, floor = (
+            f"{100 * share:.2f} %" for share in (losses["first_sight"] / losses["prompt"], found["floor"])
+        )
+        assert (f"First sight, {first_sight}, is not the floor, {floor}." in shown) == (first_sight != floor)

@@ -270,3 +270,12 @@ def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]
     metrics = proxy.client.get("/metrics").text
     assert all(f'prefixroute_inflight{{replica="{engine.url}"}} 0\n' in metrics for engine in pair)
     assert proxy.client.get("/v1/chat/completions").status_code == 405
+
+
+def test_models_are_those_of_all_engines_that_answer(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    own = httpx.get(f"{pair[0].url}/v1/models").json()["data"]
+    listed = make_proxy([engine.url for engine in pair]).client.get("/v1/models").json()
+    assert listed["object"] == "list"
+    assert [model["id"] for model in listed["data"]] == [model["id"] for model in own]
+    silent = make_proxy(["http://127.0.0.1:1"]).client.get("/v1/models")
+    assert silent.status_code == 503

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -20,7 +20,7 @@ from prefixroute.sim import Cell, Grid, Run, Scenario
 from prefixroute.sim.grid import kept
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
 from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
@@ -154,6 +154,7 @@ def backtest(
     cost: CostModel | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Backtest:
     """Simulate the fleet that wrote a log, and compare hits request by request.
 
@@ -166,6 +167,7 @@ def backtest(
         cost: prices and seconds, for policies that weigh seconds.
         jobs: processes.
         progress: told the share of the runs that is done, and what is being tried.
+        time_is_up: asked before the search and each of its rounds; then the rest is left out, which a note says.
 
     Raises:
         ConfigError: no request has a report.
@@ -185,12 +187,17 @@ def backtest(
     found = replace(found, requests=len(reported), assumptions=rests_on, notes=workload.notes)
     if not search:
         return found
+    if time_is_up():
+        missing = [replace(scenario, policy=policy, label="").policy_name for policy in search]
+        return replace(found, notes=(*found.notes, *left_out([f"the search over {', '.join(missing)}"])))
     grid = replace(grid, progress=work.part(ROUNDS))
-    tried = _Search(grid, [replace(scenario, policy=policy, label="") for policy in search], truth).run()
+    searched = _Search(grid, [replace(scenario, policy=policy, label="") for policy in search], truth, time_is_up)
+    tried = searched.run()
     order = sorted(tried, key=lambda one: (one.mean_error_tokens, abs(one.difference)))
     if progress is not None:
         progress(1.0, f"{order[0].policy} is the nearest")
-    return replace(found, search=tuple(order), nearest=_nearest(order, found.reported))
+    notes = (*found.notes, *left_out(["further rounds of the search for the capacity"] * searched.was_cut))
+    return replace(found, search=tuple(order), nearest=_nearest(order, found.reported), notes=notes)
 
 
 ROUNDS = 10.0
@@ -237,8 +244,9 @@ class _Truth(NamedTuple):
 class _Search:
     """Bisection of the capacity for several policies side by side: one run of each in a round."""
 
-    def __init__(self, grid: Grid, ways: Sequence[Scenario], truth: _Truth) -> None:
-        self._grid, self._ways, self._truth = grid, ways, truth
+    def __init__(self, grid: Grid, ways: Sequence[Scenario], truth: _Truth, time_is_up: Callable[[], bool]) -> None:
+        self._grid, self._ways, self._truth, self._time_is_up = grid, ways, truth, time_is_up
+        self.was_cut = False
         self._found: list[Candidate] = []
         self._rounds = 0
 
@@ -251,6 +259,9 @@ class _Search:
             at: bounds[at] for at in bounds if lowest[at][0].difference < -SAME and open_ended[at][0].difference > SAME
         } | {at: bounds[at] for at in bounds if abs(open_ended[at][0].difference) <= SAME}
         while searching := {at: ends for at, ends in searching.items() if ends[1] > CLOSE * ends[0]}:
+            if self._time_is_up():
+                self.was_cut = True
+                break
             middle = {at: round(math.sqrt(low * high)) for at, (low, high) in searching.items()}
             tried = self._round({at: self._with(at, capacity) for at, capacity in middle.items()})
             searching = {

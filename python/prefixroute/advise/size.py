@@ -17,7 +17,7 @@ from prefixroute.sim import Cell, EngineModel, Grid, RequestLog, ResultRow, Run,
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Workload
 
@@ -228,6 +228,7 @@ def size(
     cost: CostModel | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Sizing:
     """Find the smallest fleet that keeps the promises with headroom, under each policy: doubling, then bisection, timed.
 
@@ -244,6 +245,7 @@ def size(
         cost: prices and seconds.
         jobs: processes over seeds.
         progress: told about what share of the search is done.
+        time_is_up: asked before each policy but the first; then the policies that are left are left out, which a note says.
 
     Raises:
         ConfigError: no policy, or a limit below one.
@@ -257,8 +259,10 @@ def size(
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
     fast = source if room.utilization == 1 else _Faster(source, 1 / room.utilization)
     work = Work(progress, 2 * len(policies))
-    fleets = []
+    fleets: list[FleetSize] = []
     for policy in policies:
+        if fleets and time_is_up():
+            break
         one = replace(base, policy=policy, label="")
 
         def tries(traffic: Source, kept_there: tuple[Slo, ...], one: Scenario = one) -> _Tries:
@@ -273,7 +277,9 @@ def size(
         fleets.append(_fleet(own, peak, room, cost))
     workload = open_source(source, chosen[0])
     assumptions = (*workload.assumptions, *cost.assumptions, *assumed(base))
-    return Sizing(workload.name, promises, room, tuple(fleets), assumptions, workload.notes)
+    missing = [replace(base, policy=policy, label="").policy_name for policy in policies[len(fleets) :]]
+    notes = (*workload.notes, *left_out(missing))
+    return Sizing(workload.name, promises, room, tuple(fleets), assumptions, notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ def backtest_command(  # noqa: PLR0917
         ),
     ] = None,
     jobs: options.Jobs = 1,
+    time_budget: options.TimeBudget = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     *,
@@ -128,6 +129,7 @@ def backtest_command(  # noqa: PLR0917
     reading: options.Reading,
 ) -> None:
     """Test the simulator: simulated hits against the cached tokens that the log itself reports."""
+    time_is_up = console.deadline(time_budget)
     policy = None if current is None else arguments.policies(current, trace)[0]
     scenario = options.scenario(hardware, simulated, replicas=replicas, policy=policy)
     scenario = replace(scenario, policy=policy or IN_USE)
@@ -135,7 +137,9 @@ def backtest_command(  # noqa: PLR0917
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(trace, told)
         opened = open_source(reading.source(trace, read), 1)
-        found = backtest(opened, scenario, search=search, cost=hardware.cost, jobs=jobs, progress=run)
+        found = backtest(
+            opened, scenario, search=search, cost=hardware.cost, jobs=jobs, progress=run, time_is_up=time_is_up
+        )
     if as_json:
         sys.stdout.write(found.to_json())
         return
@@ -163,6 +167,7 @@ def size_command(  # noqa: PLR0917
     seed: options.Seed = 1,
     most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = MOST_REPLICAS,
     jobs: options.Jobs = 1,
+    time_budget: options.TimeBudget = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
     png: options.PngFile = None,
@@ -172,7 +177,7 @@ def size_command(  # noqa: PLR0917
     reading: options.Reading,
 ) -> None:
     """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve, under each policy."""
-    output = Output(report, png)
+    output, time_is_up = Output(report, png), console.deadline(time_budget)
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
     scenario = options.scenario(hardware, options.Simulated(timed=True))
     with console.progress(quiet=quiet) as told:
@@ -188,6 +193,7 @@ def size_command(  # noqa: PLR0917
             cost=hardware.cost,
             jobs=jobs,
             progress=run,
+            time_is_up=time_is_up,
         )
     if as_json:
         sys.stdout.write(found.to_json())

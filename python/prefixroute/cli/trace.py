@@ -66,6 +66,9 @@ def _show(found: TraceStatistics, opened: Workload) -> None:
     out = console.stdout()
     out.print(_table(("", ""), facts(found)))
     out.print(_table(("where the hits went", "of prompt tokens"), _losses(found)))
+    apart = _apart(found)
+    if apart:
+        console.say(f"  {apart}", out)
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
     show_assumed(opened.assumptions, out)
@@ -92,6 +95,17 @@ def _losses(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
     for name, said in LOSSES.items():
         if getattr(losses, name) or name == "first_sight":
             yield said, f"{100 * losses.share(name):.2f} %"
+
+
+def _apart(trace: TraceStatistics) -> str:
+    """Return why first sight is another figure than the floor, where the table shows two; empty where it shows one."""
+    first_sight, floor = (f"{100 * share:.2f} %" for share in (trace.losses.share("first_sight"), trace.floor))
+    if not trace.reported_requests or first_sight == floor:
+        return ""
+    return (
+        f"First sight, {first_sight}, is not the floor, {floor}. The floor counts full blocks in one cache that begins empty. "
+        f"First sight takes as seen what the log reports as cached, of {trace.reported_requests:,} requests."
+    )
 
 
 def _kept(trace: TraceStatistics) -> Iterator[tuple[str, str]]:

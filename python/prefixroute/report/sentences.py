@@ -66,8 +66,8 @@ def _shorter_than_a_block(found: Evidence) -> str:
 
 def _large_blocks(found: Evidence) -> str:
     return (
-        f"A block has {found['block_size']:,} tokens: that is the smallest prefix that a cache reuses. Shorter heads in common "
-        "save nothing."
+        f"The smallest useful prefix is one block of {found['block_size']:,} tokens. Prompts that share less gain nothing, "
+        "whatever the routing."
     )
 
 
