@@ -297,6 +297,7 @@ class PrefixIndex:
             What was done, with counts of blocks and events, and why events were refused.
 
         Raises:
+            ConfigError: the sequence is no number from 0 to 2**64 - 1; nothing was applied.
             EventError: the bytes are no batch of events; nothing was applied.
             UnknownReplicaError: no replica has that name.
         """

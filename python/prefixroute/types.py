@@ -9,7 +9,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.limits import PROVISIONAL_S
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_instance, check_int
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""
@@ -65,15 +65,21 @@ class Replica:
     reuse_reports: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a weight or a capacity that no replica can have; accept any collection of models."""
+        """Refuse what no replica can have; accept any collection of models."""
         check_float("weight", self.weight, 0, above=True)
         if self.capacity_tokens is not None:
             check_int("capacity_tokens", self.capacity_tokens, 1)
+        for name in ("events", "reuse_reports"):
+            check_instance(name, getattr(self, name), bool)
         if self.models is None:
             return
         if isinstance(self.models, str) or not isinstance(self.models, Iterable):
             raise ConfigError(f"models must be a collection of names, got {self.models!r}")
-        object.__setattr__(self, "models", frozenset(self.models))
+        models = tuple(self.models)
+        for model in models:
+            if not isinstance(model, str):
+                raise ConfigError(f"models must be a collection of names, got one that holds {model!r}")
+        object.__setattr__(self, "models", frozenset(models))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def check_float(
         above: ``low`` itself is too little.
         endless: infinity will do.
     """
-    real = isinstance(value, Real)
+    real = isinstance(value, Real) and not _overflows(value)
     if not real or isinstance(value, bool) or (value == inf and not endless):
         raise ConfigError(f"{name} must be a {'' if endless else 'finite '}number, got {value!r}")
     if not low <= value <= high or (above and value == low):
@@ -48,6 +48,15 @@ def check_instance(name: str, value: Any, kind: type) -> None:
     """Raise ConfigError unless ``value`` is of a class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def _overflows(value: Real) -> bool:
+    """Return whether a number is finite and still too large to calculate with: an int of more than 1,024 bits."""
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
 
 
 def _range(low: float, high: float, *, above: bool = False) -> str:

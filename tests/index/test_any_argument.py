@@ -48,10 +48,10 @@ anything = st.one_of(
 INDEX_CALLS = [
     "add_replica", "remove_replica", "clear", "set_capacity", "match", "match_many", "match_hashes", "hash_and_match",
     "match_media", "insert", "insert_many", "retract", "touch", "pin", "unpin", "apply_stored", "apply_removed",
-    "apply_cleared", "expire", "from_bytes",
+    "apply_cleared", "apply", "expire", "from_bytes",
 ]  # fmt: skip
 KEYWORDS = st.dictionaries(
-    st.sampled_from(["namespace", "out", "now", "token_ids", "parent", "medium", "capacity_tokens"]),
+    st.sampled_from(["namespace", "out", "now", "token_ids", "parent", "medium", "capacity_tokens", "sequence"]),
     anything,
     max_size=3,
 )

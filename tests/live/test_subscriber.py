@@ -352,8 +352,8 @@ def test_a_feed_is_discovered_from_server_info() -> None:
     assert KvFeed.of_server_info(SERVER_INFO, host="::1").endpoint == "tcp://[::1]:5557"
 
 
-@pytest.mark.parametrize("answer", [{}, {"kv_events": None}, {"kv_events": {"topic": ""}}])
-def test_a_server_without_events_is_refused(answer: dict[str, Any]) -> None:
+@pytest.mark.parametrize("answer", [{}, {"kv_events": None}, {"kv_events": {"topic": ""}}, [], None, 5])
+def test_a_server_without_events_is_refused(answer: Any) -> None:
     with pytest.raises(ConfigError, match="no KV events"):
         KvFeed.of_server_info(answer, host="h")
 
@@ -375,6 +375,22 @@ def test_ranks_shift_ports(address: str, rank: int, expected: str) -> None:
 def test_wrong_addresses_are_refused(wrong: tuple[str, int]) -> None:
     with pytest.raises(ConfigError):
         KvFeed(wrong[0], rank=wrong[1])
+
+
+@pytest.mark.parametrize("field", ["endpoint_port_base", "replay_endpoint_port_base", "block_size", "dp_size"])
+def test_what_a_server_says_of_its_feed_is_checked(field: str) -> None:
+    for wrong in ("x", [1], -1, 1.5, {"a": 1}):
+        block = SERVER_INFO["kv_events"] | {field: wrong}  # type: ignore[operator]
+        with pytest.raises(ConfigError):
+            KvFeed.of_server_info({"kv_events": block}, host="h", rank=1)
+
+
+@pytest.mark.parametrize("field", ["topic", "load_topic", "rank", "ranks", "bind", "block_size", "capacity_tokens"])
+def test_a_field_of_a_feed_of_the_wrong_type_is_refused(field: str) -> None:
+    wrongs: list[Any] = [-1, 1.5, [], b"q", float("nan")]
+    for wrong in wrongs:
+        with pytest.raises(ConfigError, match=field):
+            KvFeed("tcp://h:5557", **{field: wrong})
 
 
 def test_no_server_info_is_an_error_of_ours() -> None:

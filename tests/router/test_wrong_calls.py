@@ -168,7 +168,9 @@ def test_a_capacity_is_a_count_of_tokens(make_router: Make, capacity: Any) -> No
             make_router(["a"], capacity_tokens=each)
 
 
-WRONG = [None, "x", -1, 1.5, float("nan"), float("inf"), True, [], {}, object(), 1 << 70, b"q", "\ud800", 1j]
+WRONG: list[Any] = [
+    None, "x", -1, 1.5, float("nan"), float("inf"), True, [], {}, object(), 1 << 70, 10**400, [[]], [5], b"q", "\ud800", 1j
+]  # fmt: skip
 OPTIONS = (
     "policy", "block_size", "capacity_tokens", "prompt_kind", "seed", "hash_seed", "clock", "load", "recent_window", "index", "ttl_s",
     "max_bytes", "tier_credits", "caps", "timing", "session_capacity", "render", "tokenizer", "cost", "record", "timer",
@@ -211,7 +213,7 @@ def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argumen
 @pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(LoadReport, 0.0)])
 def test_values_of_any_type_are_taken_or_refused_by_an_error_of_ours(kind: Any) -> None:
     cls = kind.func if isinstance(kind, partial) else kind
-    passed_through = {"incarnation", "address", "rank", "events", "reuse_reports", "at"}
+    passed_through = {"incarnation", "address", "rank", "at"}
     for field in set(cls.__dataclass_fields__) - passed_through:
         refused = [is_refused(lambda: kind(**{field: wrong})) for wrong in WRONG]  # noqa: B023
         assert refused[1], f"{field} = 'x'"
@@ -227,3 +229,52 @@ def test_a_report_that_is_no_count_ends_the_request_and_teaches_nothing(name: st
     stats = router.stats()
     assert not ticket.open
     assert (stats["counts"]["finished"], stats["reported_requests"], stats["tokens_per_estimate"]) == (1, 0, 1.0)
+
+
+NAMED = (
+    "replica",
+    "drain",
+    "suspend",
+    "resume",
+    "remove_replica",
+    "add_replica",
+    "clear",
+    "update_load",
+    "apply_cleared",
+)
+
+
+@pytest.mark.parametrize("call", [*NAMED, "sync", "forget", "alias", "bind", "explain", "shadow", "commit", "take"])
+def test_a_name_of_any_type_is_known_or_refused_by_an_error_of_ours(call: str) -> None:
+    router = Router(["a", "b"])
+    ticket = router.route(TOKENS, session="s")
+    calls: dict[str, Callable[[Any], object]] = {
+        "alias": lambda wrong: (router.alias("s", wrong), router.alias(wrong, "s")),
+        "bind": ticket.alias,
+        "shadow": lambda wrong: router.shadow("random", name=wrong),
+        "take": lambda wrong: router.commit(router.choose(TOKENS), wrong).abort(),
+    }
+    for wrong in WRONG:
+        if wrong is not None:
+            is_refused(lambda: calls.get(call, getattr(router, call, None))(wrong))  # type: ignore[misc]  # noqa: B023
+    assert is_refused(lambda: calls.get(call, getattr(router, call, None))([[]]))  # type: ignore[misc]
+    ticket.finish()
+    assert loads(router) == (0, 0, 0)
+
+
+def test_a_span_that_no_float_can_hold_is_refused() -> None:
+    router = Router(["a"])
+    with pytest.raises(ConfigError, match="for_s"):
+        router.suspend("a", for_s=10**400)
+    for field in ("session_idle_s", "slow_start_s", "provisional_s", "window_s"):
+        with pytest.raises(ConfigError, match=field):
+            Timing(**{field: 10**400})
+    assert router.choose(TOKENS).replica == "a"
+
+
+@pytest.mark.parametrize("sequence", [-1, 1 << 64, 1.0, "1"])
+def test_a_batch_number_that_is_none_applies_nothing(sequence: Any) -> None:
+    router = Router(["a"])
+    with pytest.raises(ConfigError, match="sequence must be"):
+        router.apply("a", b"\x93\xcb\0\0\0\0\0\0\0\0\x90\xc0", sequence=sequence)
+    assert router.index.feed_stats("a").batches == 0

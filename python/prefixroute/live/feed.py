@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_instance, check_int
 
 DEFAULT_PORT = 5557
 """vLLM's default port for KV events."""
@@ -51,9 +51,16 @@ class KvFeed:
     ranks: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse addresses that cannot be shifted to the rank."""
+        """Refuse what no engine publishes, and addresses that cannot be shifted to the rank."""
         check_int("rank", self.rank, 0)
         check_int("ranks", self.ranks, 1)
+        check_instance("topic", self.topic, str)
+        check_instance("load_topic", self.load_topic, str)
+        check_instance("bind", self.bind, bool)
+        if self.block_size is not None:
+            check_int("block_size", self.block_size, 1)
+        if self.capacity_tokens is not None:
+            check_int("capacity_tokens", self.capacity_tokens, 1)
         for address in (self.endpoint, self.replay, self.load):
             if address is not None:
                 shifted(address, self.rank)
@@ -101,7 +108,7 @@ class KvFeed:
         Raises:
             ConfigError: the answer has no usable ``kv_events`` block.
         """
-        block = answer.get("kv_events")
+        block = answer.get("kv_events") if isinstance(answer, Mapping) else None
         if not isinstance(block, Mapping) or block.get("endpoint_port_base") is None:
             raise ConfigError(f"{host} publishes no KV events: its server_info has kv_events={block!r}")
         told = str(block.get("endpoint_host") or "")
@@ -122,7 +129,7 @@ class KvFeed:
             load_topic=str(block.get("load_topic") or "load"),
             block_size=block.get("block_size"),
             capacity_tokens=capacity if isinstance(capacity, int) and capacity > 0 else None,
-            ranks=int(block.get("dp_size") or 1),
+            ranks=block.get("dp_size") or 1,
         )
 
 

@@ -22,12 +22,13 @@ from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
 from prefixroute.telemetry.records import Sink, to_record, write_record
 from prefixroute.types import Namespace, Replica, new_tuple
-from prefixroute.validation import check_callable, check_float
+from prefixroute.validation import check_callable, check_float, check_instance
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
     from prefixroute.policies import Answer, Policy, View
     from prefixroute.routing import RouterOptions
+    from prefixroute.routing.ledger import Attempt
     from prefixroute.telemetry import Regret
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ class Router:
         Raises:
             UnknownReplicaError: the replica has left the fleet.
         """
+        check_instance("decision", decision, Decision)
         now = self._time(now)
         with self._lock:
             return self._guarded.commit(decision, replica, now)
@@ -214,6 +216,8 @@ class Router:
         Returns:
             Whether the session was bound.
         """
+        check_instance("session", session, str)
+        check_instance("alias", alias, str)
         now, bindings = self._time(now), self._state.bindings
         with self._lock:
             bound = bindings.get(session, now)
@@ -223,6 +227,7 @@ class Router:
 
     def forget(self, session: str) -> bool:
         """Drop a session's binding; return whether there was one."""
+        check_instance("session", session, str)
         with self._lock:
             return self._state.bindings.forget(session)
 
@@ -550,10 +555,14 @@ class Router:
         with self._lock:
             if isinstance(request, Decision):
                 return explain_decision(self._state, request, now)
-            attempt = request.attempt if isinstance(request, Ticket) else self._state.ledger.known(request)
+            attempt = request.attempt if isinstance(request, Ticket) else self._known(request)
             if attempt is None:
                 raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
             return explain_attempt(self._state, attempt, now)
+
+    def _known(self, key: str) -> Attempt | None:
+        check_instance("request", key, str)
+        return self._state.ledger.known(key)
 
     def shadow(
         self, policy: str | Policy | Callable[[View], Answer], *, name: str | None = None, index: Belief | None = None
@@ -570,6 +579,8 @@ class Router:
         Returns:
             Its router, to be looked at only.
         """
+        if name is not None:
+            check_instance("name", name, str)
         now = self._time(None)
         with self._lock:
             return Router.of(self._shadows.add(policy, name, index, now))

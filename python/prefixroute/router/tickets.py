@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from prefixroute.errors import ConfigError
 from prefixroute.routing import steps
 from prefixroute.telemetry.shadows import Shadows
+from prefixroute.validation import check_instance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
@@ -345,6 +346,7 @@ class Guarded:
 
     def alias(self, attempt: Attempt, session: str, now: float | None) -> None:
         """Bind another session key to the replica of an attempt."""
+        check_instance("session", session, str)
         now = self.time(now)
         with self.lock:
             if attempt.alive:

@@ -39,7 +39,13 @@ def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
         raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
     if names is not None and not isinstance(names, Iterable):
         raise ConfigError(f"{what} must be a collection of replica names, got {names!r}")
-    return None if names is None else tuple(names)
+    if names is None:
+        return None
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(f"{what} must be a collection of replica names, got one that holds {name!r}")
+    return names
 
 
 class Decision:

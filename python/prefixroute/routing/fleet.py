@@ -74,7 +74,10 @@ class Fleet:
 
     def __getitem__(self, name: str) -> Member:
         """Return a member; raise :class:`UnknownReplicaError` naming those known."""
-        member = self.members.get(name)
+        try:
+            member = self.members.get(name)
+        except TypeError:  # no name at all: it cannot be hashed
+            member = None
         if member is None:
             known = ", ".join(sorted(self.members)[:8]) or "none"
             raise UnknownReplicaError(f"no replica {name!r}; known: {known}")

@@ -24,10 +24,10 @@ Replicas = Mapping[str, Replica | None] | Iterable[str]
 
 def add(state: RouterState, name: str, replica: Replica | None, now: float | None) -> None:
     """Add an empty replica. With ``now`` it starts slowly if there are others."""
-    if name in state.fleet.members:
-        raise ConfigError(f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets")
     replica = replica or Replica()
     check(state, name, replica)
+    if name in state.fleet.members:
+        raise ConfigError(f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets")
     step = state.begin()
     state.width = len(state.fleet.by_slot) + 1  # a match that comes in between may see one slot more
     try:
@@ -185,8 +185,7 @@ def hear(state: RouterState, name: str, event: Mapping[str, Any]) -> None:
 
 def check(state: RouterState, name: Any, replica: Any) -> None:
     """Raise :class:`ConfigError` for a name, a description or a capacity that no replica can have."""
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
+    _check_name(name)
     if not _fits(name):
         raise ConfigError(
             f"a replica name must have at most {MAX_NAME_BYTES} bytes of valid Unicode, got {name[:80]!r}"
@@ -223,10 +222,16 @@ def named(replicas: Replicas) -> Mapping[str, Replica | None]:
         return replicas
     known: dict[str, Replica | None] = {}
     for name in replicas:
+        _check_name(name)
         if name in known:
             raise ConfigError(f"replicas must have a name each, got {name!r} twice")
         known[name] = None
     return known
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
 
 
 def _fits(name: str) -> bool:

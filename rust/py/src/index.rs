@@ -479,6 +479,7 @@ impl PrefixIndex {
     ///     What was done, with counts of blocks and events, and why events were refused.
     ///
     /// Raises:
+    ///     ConfigError: the sequence is no number from 0 to 2**64 - 1; nothing was applied.
     ///     EventError: the bytes are no batch of events; nothing was applied.
     ///     UnknownReplicaError: no replica has that name.
     #[pyo3(signature = (name, payload, *, sequence=None, namespace=None, now=0.0))]
@@ -487,7 +488,7 @@ impl PrefixIndex {
         py: Python<'_>,
         name: Text<'_>,
         payload: &[u8],
-        sequence: Option<u64>,
+        #[pyo3(from_py_with = sizes::sequence)] sequence: Option<u64>,
         namespace: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Applied> {

@@ -41,6 +41,11 @@ pub fn capacity_tokens(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     optional(object, "capacity in tokens")
 }
 
+/// The number of a batch of events.
+pub fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    optional(object, "sequence")
+}
+
 /// Bytes that an index may reserve.
 pub fn max_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     optional(object, "max_bytes")
