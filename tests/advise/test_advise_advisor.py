@@ -122,8 +122,11 @@ def test_another_routers_rule_that_is_plainly_better_is_named_and_not_taken() ->
 
 def test_documents_are_followed_and_a_small_cache_is_named() -> None:
     advice = advise(partial(documents, requests=1_500), ask(scenario=Scenario(replicas=8), seeds=1))
-    assert advice.policy == "cache-aware"
-    assert advice.comparison.row("document").skew > 1.5
+    comparison = advice.comparison
+    assert advice.policy == "document"  # needs no index, and is within the noise of cache-aware and of a tenth
+    assert comparison.gap("document", "cache-aware", "usd_per_million_requests_busiest").low < 0
+    assert "cache-aware" not in {one.policy for one in advice.choice.rejected}  # recomputes more, costs less
+    assert comparison.row("document").skew > 1.5
     assert advice.steps[-1].kind == "shared-prefixes"
     assert kinds(advice)["capacity"] == "warning"
 
@@ -232,8 +235,8 @@ def test_a_date_near_the_start_comes_before_any_routing() -> None:
 
 
 def test_a_trace_too_small_to_tell_gets_the_simplest_policy() -> None:
-    advice = advise(chat(1, requests=4), ask(scenario=Scenario(replicas=4), seeds=1), cost=ARTICLE)
-    assert advice.policy in {"round-robin", "session"}  # equal here: neither keeps anything but bindings
+    advice = advise(chat(1, requests=12), ask(scenario=Scenario(replicas=4), seeds=1), cost=ARTICLE)
+    assert advice.policy == "round-robin"
     assert advice.comparison.winner is None
     assert kinds(advice)["noise"] == "note"
 

@@ -184,11 +184,11 @@ def choose(
 def beats(comparison: Comparison, policy: str, other: str) -> tuple[str, ...]:
     """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing.
 
-    Worse is beyond the noise, or by more than :data:`NOISY` by the point estimate: a wide interval excuses nothing.
+    Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate: a wide interval excuses nothing.
     """
     gaps = {metric: comparison.gap(policy, other, metric) for metric in JUDGED}
     figures = {metric: getattr(comparison.row(other), metric) for metric in JUDGED}
-    if any(gap.low > 0 or gap.value > NOISY * figures[metric] for metric, gap in gaps.items()):
+    if any(gap.low > 0 or gap.value > MATERIAL * figures[metric] for metric, gap in gaps.items()):
         return ()
     least = {metric: MATERIAL * figure for metric, figure in figures.items()}
     return tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
