@@ -1109,8 +1109,8 @@ class ReplicaStore:
         """Requests that were larger than the cache, as they came or as they grew."""
 
 def duplicated_tokens(stores: Sequence[ReplicaStore]) -> int:
-    """Return the tokens on the GPUs of these replicas that another of them holds as well: what all hold beyond one
-    copy."""
+    """Return the tokens on the GPUs of these replicas, all of one block size, that another of them holds as well: what
+    all hold beyond one copy."""
 
 @final
 class Cluster:

@@ -12,7 +12,7 @@ from prefixroute.draws import draw
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.keyed import TWO_CHOICES
-from prefixroute.policies.view import View, is_candidate, least, less_loaded_of_two, one_of
+from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 
 SPILLS = ("least", "candidate", "mean", "spread", "never")
 
@@ -121,9 +121,11 @@ class CacheAware(Policy):
     def _home(view: View) -> int:
         """Return the position among the candidates of the replica that the session is bound to; -1 = none."""
         binding, slots = view.binding, view.slots
-        if binding is None or binding < 0 or not is_candidate(binding, slots):
+        if binding is None or binding < 0:
             return -1
-        return binding if slots[-1] == len(slots) - 1 else slots.index(binding)
+        if binding < len(slots) and slots[binding] == binding:  # they ascend: nothing is missing before it
+            return binding
+        return slots.index(binding) if binding in slots else -1
 
     def _is_match(self, view: View, best: int, count: int) -> bool:
         """Return whether a longest match of ``best`` tokens at ``count`` replicas is one to follow."""
@@ -131,8 +133,8 @@ class CacheAware(Policy):
             return False
         if not self.adaptive:
             return best >= self.min_match_tokens
-        shared, replicas = view.shared or 0.0, len(view.slots)
-        if count < round(shared * replicas):
+        shared, replicas = view.shared, len(view.slots)
+        if shared and count < round(shared * replicas):
             return False
         if best >= self.min_match_tokens:
             return True

@@ -18,6 +18,7 @@ from prefixroute.types import new_tuple
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Blocks
+    from prefixroute.policies.view import Readers
     from prefixroute.routing.book import Counts, LoadBook
     from prefixroute.routing.fleet import Process, Snapshot
     from prefixroute.routing.state import RouterState
@@ -142,14 +143,21 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
     loads = state.load(state.book, now, fleet.slots)
     if not fleet.even:
         loads = state.fleet.scaled(loads, now)
-    signals: Any = NOT_GATHERED
+    signals = NOT_GATHERED
     readers = state.readers if decision.branch is None else state.branch_readers
     if readers:
-        source, signals = Source(state, decision, now), list(NOT_GATHERED)
-        for place, read in readers:
-            signals[place] = read(source)
-    fixed = (slots, fleet.names, fleet.hashes, fleet.weights, state.decision_id, state.seed)
-    return new_tuple(View, (*fixed, tokens, hits, loads, binding, info, *signals))  # type: ignore[no-any-return]
+        signals = _gathered(readers, Source(state, decision, now))
+    number, seed, names = state.decision_id, state.seed, fleet.names
+    own = (slots, names, fleet.hashes, fleet.weights, number, seed, tokens, hits, loads, binding, info)
+    return new_tuple(View, own + signals)  # type: ignore[no-any-return]
+
+
+def _gathered(readers: Readers, source: Source) -> tuple[Any, ...]:
+    """Return the signals of a view in the order of their fields: those that the policy names, and ``None`` for the others."""
+    signals: list[Any] = list(NOT_GATHERED)
+    for place, read in readers:
+        signals[place] = read(source)
+    return tuple(signals)
 
 
 def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decision: Decision) -> tuple[list[int], int]:

@@ -70,9 +70,8 @@ class Heads:
         is_first = bool(view.request.session) and view.binding is None
         if branch is not None:
             branches = self._branches
-            seen = branches[branch] = branches.get(branch, 0) + 1
-            branches.move_to_end(branch)
-            while len(branches) > REMEMBERED:
+            seen = branches[branch] = branches.pop(branch, 0) + 1  # the latest is the last
+            if seen == 1 and len(branches) > REMEMBERED:
                 branches.popitem(last=False)
             if seen < 2 and not is_first:  # noqa: PLR2004  # a conversation that goes on
                 return

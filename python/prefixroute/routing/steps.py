@@ -96,10 +96,11 @@ def book_again(state: RouterState, attempt: Attempt, now: float, earlier: Attemp
 def _end_booking(state: RouterState, attempt: Attempt, now: float) -> None:
     """Count a decision that is booked, and end the step."""
     decisions, key = state.counters.decisions, (state.policy_name, attempt.decision.reason, attempt.name)
-    if key in decisions:
-        decisions[key] += 1
-    else:
+    count = decisions.get(key)
+    if count is None:
         state.counters.count_new(*key)
+    else:
+        decisions[key] = count + 1
     if state.spends:
         state.book.spend(attempt.slot, state.config.cost.prefill_seconds(attempt.queued, attempt.hit), now)
     if state.step is attempt:

@@ -180,9 +180,10 @@ class TimedRun:
         booked.append(number)
         tickets[number] = ticket
         session = self.log.session_number(request, number)
-        _, prompt, context, prompt_tokens, output_tokens = request[:5]
-        lengths = prompt_tokens, output_tokens
-        self._cluster.submit(replica.number, number, session, prompt, context, *lengths, request.arrival_s, now)
+        arrival, prompt, context, prompt_tokens, output_tokens = request[:5]
+        self._cluster.submit(
+            replica.number, number, session, prompt, context, prompt_tokens, output_tokens, arrival, now
+        )
 
     def _start(self, name: str) -> None:
         store = self.fleet.stores[name]

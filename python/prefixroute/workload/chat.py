@@ -93,8 +93,13 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     picks = _picks(stream(seed, "chat.slots"), shape.slots, count)
     times = arrivals.times(stream(seed, "chat.arrivals"))
     system = chain(chain_key(seed, "chat.system"), 0, shape.system_tokens // block_size)
+    answer, shared = shape.answer_tokens, shape.system_tokens
     prompts = [shape.prompt_tokens(turn) for turn in range(shape.turns)]
-    answer = shape.answer_tokens
+    caches = [cached_tokens(prompt, answer) for prompt in prompts]
+    turns = [
+        (prompt // block_size, prompt, cached // block_size, cached)
+        for prompt, cached in zip(prompts, caches, strict=True)
+    ]
     whole = prompts[-1] + answer
     finished = _Slot("", BlockHashes(system, token_count=len(system) * block_size, block_size=block_size), shape.turns)
     slots = [finished] * shape.slots
@@ -106,15 +111,12 @@ def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             text = BlockHashes(np.concatenate([system, own]), token_count=whole, block_size=block_size)
             slot = slots[pick] = _Slot(f"chat-{seed}-{opened}", text, 0)
             opened += 1
-        prompt = prompts[slot.turn]
-        cached = cached_tokens(prompt, answer)
+        blocks, prompt, cached_blocks, cached = turns[slot.turn]
         slot.turn += 1
-        entry = new_tuple(Entry, (slot.name, prompt + answer, shape.system_tokens))
-        head = slot.text.head
-        heads = head(prompt // block_size, prompt), head(cached // block_size, cached)
-        yield new_tuple(
-            Request, (time, *heads, prompt, answer, slot.name, None, None, None, entry, None, EMPTY_ATTRS, None)
-        )
+        name, head = slot.name, slot.text.head
+        heads = head(blocks, prompt), head(cached_blocks, cached)
+        entry = new_tuple(Entry, (name, prompt + answer, shared))
+        yield new_tuple(Request, (time, *heads, prompt, answer, name, None, None, None, entry, None, EMPTY_ATTRS, None))
 
 
 def _picks(rng: np.random.Generator, slots: int, count: int) -> Iterator[int]:

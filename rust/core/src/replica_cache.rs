@@ -13,11 +13,11 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use entries::EntryCache;
 use runs::{NO_RUN, RunId, Runs, Walk};
+use rustc_hash::FxHashMap;
 
 use crate::ids::BlockHash;
 
@@ -136,7 +136,7 @@ pub struct ReplicaCache {
     runs: Runs,
     block_size: usize,
     capacity: usize,
-    running: HashMap<RequestId, Running>,
+    running: FxHashMap<RequestId, Running>,
     started: u64,
     unfinished: usize,
     /// Blocks of outputs under way, which [`Self::reserve`] counts.
@@ -154,7 +154,7 @@ impl ReplicaCache {
             runs: Runs::default(),
             block_size,
             capacity: capacity_tokens.map_or(usize::MAX, |tokens| tokens / block_size),
-            running: HashMap::new(),
+            running: FxHashMap::default(),
             started: 0,
             unfinished: 0,
             reserved: 0,

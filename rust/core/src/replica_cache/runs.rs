@@ -1,6 +1,6 @@
 //! A trie of runs with one list of idle runs, oldest first. Knows blocks and pins, no requests and no capacity.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::ids::BlockHash;
 
@@ -40,7 +40,7 @@ pub(super) struct Runs {
     slab: Vec<Run>,
     free: Vec<RunId>,
     /// (run above, first block) -> run.
-    heads: HashMap<(RunId, BlockHash), RunId>,
+    heads: FxHashMap<(RunId, BlockHash), RunId>,
     oldest: RunId,
     youngest: RunId,
     blocks: usize,
@@ -52,7 +52,7 @@ impl Default for Runs {
         Self {
             slab: Vec::new(),
             free: Vec::new(),
-            heads: HashMap::new(),
+            heads: FxHashMap::default(),
             oldest: NO_RUN,
             youngest: NO_RUN,
             blocks: 0,
@@ -273,7 +273,7 @@ impl Runs {
             (older, id) = (id, run.younger);
         }
         assert_eq!(self.youngest, older);
-        let mut children = HashMap::new();
+        let mut children = FxHashMap::default();
         let (mut blocks, mut pinned) = (0, 0);
         for (&(parent, first), &id) in &self.heads {
             let run = self.run(id);

@@ -1,6 +1,5 @@
 //! `ReplicaStore`: what one simulated replica holds.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prefixroute_core::hash::check_block_size;
@@ -26,15 +25,19 @@ impl ReplicaStore {
     }
 }
 
-/// Tokens on the GPUs of these replicas that another of them holds as well: what all hold beyond one copy.
+/// Tokens on the GPUs of these replicas, all of one block size, that another of them holds as well: what all hold beyond
+/// one copy.
 #[pyfunction]
 pub fn duplicated_tokens(stores: Vec<Bound<'_, ReplicaStore>>) -> usize {
-    let mut seen = HashSet::new();
-    let again = |store: &Bound<'_, ReplicaStore>| {
-        let fresh = |block| usize::from(!seen.insert(block));
-        store.get().lock().cache().all_blocks().map(fresh).sum::<usize>() * store.get().block_size
-    };
-    stores.iter().map(again).sum()
+    let block_size = stores.first().map_or(0, |store| store.get().block_size);
+    let mut blocks = Vec::new();
+    for store in &stores {
+        blocks.extend(store.get().lock().cache().all_blocks());
+    }
+    let held = blocks.len();
+    blocks.sort_unstable();
+    blocks.dedup();
+    (held - blocks.len()) * block_size
 }
 
 #[pymethods]
