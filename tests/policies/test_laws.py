@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from prefixroute.errors import NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import POLICIES, Policy, PrefixHash, View, as_policy, describe, presets
 from prefixroute.policies.base import resolve
 from prefixroute.router import Router
@@ -23,6 +24,7 @@ KEYED = {"session", "rendezvous", "document", "bounded", "prefix-hash"}
 
 
 def make(name: str | Policy | Callable[[View], Any], replicas: int = 5, **options: Any) -> Router:
+    options.setdefault("hash_key", FIXED_HASH_KEY)  # that of the prompts
     return Router([f"r{i}" for i in range(replicas)], policy=name, clock=lambda: 0.0, **options)
 
 

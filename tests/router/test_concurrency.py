@@ -17,6 +17,7 @@ import pytest
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.hashing import hash_blocks
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.router import Router
 from prefixroute.types import Replica
 
@@ -98,7 +99,7 @@ def changes(router: Router, stop: threading.Event) -> None:
 @pytest.mark.usefixtures("eager_switches")
 @pytest.mark.parametrize("policy", ["cache-aware", "session", "min-ttft", "llmd-approx"])
 def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
-    router = Router([f"r{i}" for i in range(6)], policy=policy, seed=1)
+    router = Router([f"r{i}" for i in range(6)], policy=policy, seed=1, hash_key=FIXED_HASH_KEY)
     router.shadow("cache-aware")
     stop = threading.Event()
 
@@ -115,7 +116,7 @@ def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
 
 
 def test_tasks_that_are_cancelled_anywhere() -> None:
-    router = Router([f"r{i}" for i in range(4)])
+    router = Router([f"r{i}" for i in range(4)], hash_key=FIXED_HASH_KEY)
     chance = random.Random(5)  # noqa: S311
 
     async def upstream() -> object:

@@ -9,6 +9,7 @@ import pytest
 from fake_belief import FakeBelief, FakeInsertion
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import TokensError
+from prefixroute.hashing import hash_blocks
 from prefixroute.policies import View
 from prefixroute.router import Router
 
@@ -157,3 +158,15 @@ def test_a_late_shadow_is_compared_over_its_own_time(make_router: Make) -> None:
 
 def test_without_shadows_there_is_no_regret(make_router: Make) -> None:
     assert make_router(2).regret() == {}
+
+
+@pytest.mark.parametrize("hash_key", [None, 7])
+@pytest.mark.parametrize("policy", ["cache-aware", "llmd-approx"])
+def test_a_prompt_that_comes_hashed_is_matched_in_every_shadow(policy: str, hash_key: int | None) -> None:
+    router = Router(["a", "b"], hash_key=hash_key)
+    router.shadow(policy, name="other")
+    hashed = hash_blocks(prompt(0, 0), router.config.block_size, hash_key=router.hash_key)
+    for _ in range(3):
+        router.route(hashed).finish()
+    regret = router.regret()["other"]
+    assert (regret.requests, regret.failures) == (3, 0)

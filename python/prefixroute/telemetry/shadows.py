@@ -186,10 +186,11 @@ class Shadows:
     ) -> RouterState:
         """Let a policy follow from now on, beside a belief-only copy of the live router; return its state."""
         live = self._live
-        state = RouterState(replace(live.given, policy=policy), index)
+        key = live.belief.hash_key  # a prompt may come hashed, and is matched in every state
+        state = RouterState(replace(live.given, policy=policy, hash_key=key), index)
         copy = self._fresh_copy()
         if copy is None:
-            copy = Shadow(RouterState(replace(live.config, policy=Follow())), None)
+            copy = Shadow(RouterState(replace(live.config, policy=Follow(), hash_key=key)), None)
             self.copies.append(copy)
         self.all[name or state.config.policy_name] = Shadow(state, copy)
         self._mirror(now)
