@@ -6,20 +6,25 @@ the body of a ``with`` and the release of the lock; the test gives that lock bac
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import prefixroute
 from prefixroute.errors import PrefixRouteError
 from prefixroute.router import Router, Ticket
 from prefixroute.types import Replica, Timing
 
+PACKAGE = str(Path(prefixroute.__file__).parent) + os.sep
+"""Nothing else is traced: the interpreter may crash if its own or the test's lines raise while an object is freed."""
 A, B = (np.arange(4_000, dtype=np.uint32) + 100_000 * number for number in (1, 2))
 NAMES = ["r0", "r1", "r2"]
 
@@ -93,7 +98,7 @@ def at_line(number: int, act: Callable[[], None]) -> Callable[[FrameType, str, A
                 act()
         return local
 
-    return lambda frame, _, __: local if "prefixroute" in frame.f_code.co_filename else None
+    return lambda frame, _, __: local if frame.f_code.co_filename.startswith(PACKAGE) else None
 
 
 def lines(call: Callable[[], object]) -> int:
@@ -108,7 +113,7 @@ def lines(call: Callable[[], object]) -> int:
         count += event == "line"
         return local
 
-    sys.settrace(lambda frame, _, __: local if "prefixroute" in frame.f_code.co_filename else None)
+    sys.settrace(lambda frame, _, __: local if frame.f_code.co_filename.startswith(PACKAGE) else None)
     try:
         call()
     finally:
