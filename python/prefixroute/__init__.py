@@ -6,6 +6,7 @@ import logging
 import warnings
 
 from prefixroute._core import DEBUG_BUILD, __version__
+from prefixroute.bodies import prompt_of, session_of
 from prefixroute.errors import (
     ConfigError,
     EventError,
@@ -48,6 +49,8 @@ __all__ = [
     "cache_key",
     "fan_out",
     "hash_blocks",
+    "prompt_of",
+    "session_of",
 ]
 
 # The host decides what is logged; without its handlers nothing is.

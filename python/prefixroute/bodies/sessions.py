@@ -1,0 +1,66 @@
+"""The conversation that a request belongs to, as known clients name it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+
+class _Field(NamedTuple):
+    path: tuple[str, ...]
+    within: re.Pattern[str] | None
+
+
+def session_of(headers: Mapping[str, str] | None = None, body: Any = None) -> str | None:
+    """Return the key of the conversation that a request belongs to, or ``None`` where nothing names one.
+
+    Which headers and fields name one is data, ``sessions.toml`` of this package. Headers count before the body. What is
+    found is the client's word: it may say where a request goes, never what it is allowed to see.
+
+    >>> session_of({"X-Session-Id": "chat-17"})
+    'chat-17'
+
+    Args:
+        headers: of the request, by name; upper and lower case are equal.
+        body: its parsed JSON.
+    """
+    names, fields = _known()
+    if headers:
+        given = {name.lower(): value for name, value in headers.items()}
+        for name in names:
+            value = given.get(name, "").strip()
+            if value:
+                return value
+    if isinstance(body, Mapping):
+        for field in fields:
+            value = _at(body, field)
+            if value:
+                return value
+    return None
+
+
+def _at(body: Mapping[str, Any], field: _Field) -> str:
+    found: Any = body
+    for name in field.path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if not isinstance(found, str):
+        return ""
+    if field.within is None:
+        return found.strip()
+    matched = field.within.search(found)
+    return "" if matched is None else matched[1]
+
+
+@cache
+def _known() -> tuple[tuple[str, ...], tuple[_Field, ...]]:
+    """Return the names of headers, and the fields of bodies."""
+    table = tomllib.loads(files(__package__).joinpath("sessions.toml").read_text())
+    fields = [
+        _Field(tuple(one["path"].split(".")), re.compile(one["within"]) if "within" in one else None)
+        for one in table["body"]
+    ]
+    return tuple(one["name"] for one in table["header"]), tuple(fields)

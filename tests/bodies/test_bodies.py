@@ -1,0 +1,141 @@
+"""What is read out of requests' bodies: the prompt and its kind, and the conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prefixroute.bodies import prompt_of, session_of
+from prefixroute.errors import TokensError
+from prefixroute.messages import CanonicalForm
+
+UUID = "0b8c9f0e-1f2a-4c3d-9e8f-001122334455"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+CHAT = {
+    "model": "m",
+    "stream": True,
+    "messages": [
+        {"role": "system", "content": "Answer briefly."},
+        {"role": "user", "content": "Rain in Paris?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "rain", "arguments": '{"city": "Paris"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "no"},
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": [{"type": "text", "text": "And Rome?"}]},
+    ],
+    "tools": [{"type": "function", "function": {"name": "rain", "description": "Tell.", "parameters": SCHEMA}}],
+}
+ANTHROPIC = {
+    "model": "claude",
+    "max_tokens": 100,
+    "system": [{"type": "text", "text": "Answer briefly.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": "Rain in Paris?"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "rain", "input": {"city": "Paris"}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+        {"role": "user", "content": "And Rome?"},
+    ],
+    "tools": [{"name": "rain", "description": "Tell.", "input_schema": SCHEMA}],
+}
+RESPONSES = {
+    "model": "m",
+    "instructions": "Answer briefly.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Rain in Paris?"}]},
+        {"type": "function_call", "call_id": "c1", "name": "rain", "arguments": '{"city":"Paris"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "no"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "No."}]},
+        {"type": "message", "role": "user", "content": "And Rome?"},
+    ],
+    "tools": [{"type": "function", "name": "rain", "description": "Tell.", "parameters": SCHEMA}],
+}
+FORMS = {"/v1/chat/completions": CHAT, "/v1/messages": ANTHROPIC, "/v1/responses": RESPONSES}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("path", FORMS)
+def test_one_conversation_is_one_prompt_in_all_forms(path: str, *, named: bool) -> None:
+    form = CanonicalForm()
+    prompt, kind = prompt_of(FORMS[path], path + "?beta=true" if named else None)
+    assert kind == "messages"
+    assert form(prompt) == form(prompt_of(CHAT)[0])
+
+
+def test_the_callers_list_may_grow() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    prompt, _ = prompt_of({"messages": messages})
+    messages.append({"role": "assistant", "content": "hello"})
+    assert prompt == {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "prompt", "kind"),
+    [
+        ({"prompt": "Once upon"}, "/v1/completions", "Once upon", "text"),
+        ({"prompt": ["Once", "Twice"]}, None, "Once", "text"),
+        ({"prompt": [1, 2, 3]}, None, [1, 2, 3], "tokens"),
+        ({"prompt": [[1, 2], [3]]}, None, [1, 2], "tokens"),
+        ({"text": "Once"}, "/generate", "Once", "text"),
+        ({"input_ids": [[7, 8]]}, "/generate", [7, 8], "tokens"),
+        ({"token_ids": [7, 8]}, "/inference/v1/generate", [7, 8], "tokens"),
+        ({"input": "hi", "text": {"format": {}}}, None, {"input": "hi"}, "messages"),
+        ({"input": "hi"}, "/v1/responses", {"input": "hi"}, "messages"),
+        ({"messages": ["m"], "functions": ["f"]}, None, {"messages": ["m"], "tools": ["f"]}, "messages"),
+        ({"messages": ["m"], "prompt": "p"}, "/v1/completions", "p", "text"),
+        ({"messages": ["m"]}, "/v1/messages/count_tokens", {"messages": ["m"]}, "messages"),
+    ],
+)
+def test_prompts_and_their_kinds(body: dict[str, Any], path: str | None, prompt: Any, kind: str) -> None:
+    assert prompt_of(body, path) == (prompt, kind)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (["m"], None),
+        (None, None),
+        ({}, None),
+        ({"model": "m"}, "/v1/models"),
+        ({"messages": []}, None),
+        ({"messages": {"role": "user"}}, None),
+        ({"messages": ["m"]}, "/v1/completions"),
+        ({"prompt": []}, None),
+        ({"prompt": 7}, None),
+        ({"prompt": [1.5]}, None),
+    ],
+)
+def test_a_body_without_a_prompt_is_refused(body: Any, path: str | None) -> None:
+    with pytest.raises(TokensError):
+        prompt_of(body, path)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "session"),
+    [
+        ({"X-Session-Id": "a", "session-id": "b"}, {"prompt_cache_key": "c"}, "a"),
+        ({"X-Claude-Code-Session-Id": "b"}, None, "b"),
+        ({"session-id": " b "}, {}, "b"),
+        ({"X-Session-Id": "  "}, {"prompt_cache_key": "c"}, "c"),
+        ({"authorization": "Bearer s"}, {"user": "u", "previous_response_id": "r"}, None),
+        (None, {"conversation": {"id": "c"}}, "c"),
+        (None, {"conversation": "c"}, "c"),
+        (None, {"metadata": {"session_id": "m"}}, "m"),
+        (None, {"metadata": {"user_id": f"user_abc_account__session_{UUID}"}}, UUID),
+        (None, {"metadata": {"user_id": f'{{"device_id":"d","session_id":"{UUID}"}}'}}, UUID),
+        (None, {"metadata": {"user_id": "alice"}}, None),
+        (None, {"metadata": "m", "prompt_cache_key": 7}, None),
+        (None, None, None),
+    ],
+)
+def test_sessions_as_clients_name_them(headers: Any, body: Any, session: str | None) -> None:
+    assert session_of(headers, body) == session
