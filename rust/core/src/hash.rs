@@ -7,7 +7,9 @@
 //!
 //! The values are a wire format: `tests/golden/hash_v1.json` holds golden vectors that the Rust and Python tests share.
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use std::borrow::Cow;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Error, MAX_BLOCK_SIZE, Result};
 use crate::ids::{BlockHash, ContentHash};
@@ -78,24 +80,21 @@ pub fn content_hash(tokens: &[u32]) -> u64 {
 /// The same under any key: who does not know it cannot choose tokens whose hash is that of others.
 #[inline]
 pub fn content_hash_keyed(tokens: &[u32], key: u64) -> u64 {
-    match tokens.len() {
-        0..=PLAIN => content_in::<{ 4 * PLAIN }>(tokens, key),
-        17..=64 => content_in::<256>(tokens, key),
-        65..=1024 => content_in::<4096>(tokens, key),
-        _ => content_in_parts(tokens, key),
-    }
+    let bytes = as_le_bytes(tokens);
+    // The compiler works out what it can of a seed that it knows.
+    if key == CONTENT_SEED { xxh3_64_with_seed(&bytes, CONTENT_SEED) } else { xxh3_64_with_seed(&bytes, key) }
 }
 
-/// Content hash of a block that is too long for the stack: 1,024 tokens at a time.
-fn content_in_parts(tokens: &[u32], key: u64) -> u64 {
-    let mut hasher = Xxh3::with_seed(key);
-    let mut bytes = [0_u8; 4096];
-    for part in tokens.chunks(bytes.len() / 4) {
-        let bytes = &mut bytes[..4 * part.len()];
-        write_le(part, bytes);
-        hasher.update(bytes);
+/// Tokens as little-endian bytes: the memory itself wherever that is the machine's order. A copy on the stack costs more
+/// than the hash, and twice that where it happens to lie across cache lines.
+#[inline]
+fn as_le_bytes(tokens: &[u32]) -> Cow<'_, [u8]> {
+    if cfg!(target_endian = "little") {
+        // SAFETY: any four bytes of a u32 are bytes, and the slice's memory is as long as this.
+        Cow::Borrowed(unsafe { std::slice::from_raw_parts(tokens.as_ptr().cast(), size_of_val(tokens)) })
+    } else {
+        Cow::Owned(tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
     }
-    hasher.digest()
 }
 
 /// Content hash of one block of tokens with extra keys, given by their offset inside the block.
@@ -210,7 +209,7 @@ impl<'a> TokenChain<'a> {
             let (now, later) = self.tokens.split_at(blocks * PLAIN);
             self.tokens = later;
             for (block, out) in now.chunks_exact(PLAIN).zip(out) {
-                self.hash = mix(self.hash, content_in::<{ 4 * PLAIN }>(block, self.key));
+                self.hash = mix(self.hash, content_hash_keyed(block, self.key));
                 *out = BlockHash(self.hash);
             }
             return blocks;
@@ -251,7 +250,7 @@ impl<'a> TokenChain<'a> {
 #[inline(always)]
 fn append_plain(tokens: &[u32], mut hash: u64, key: u64, out: &mut Vec<BlockHash>) -> u64 {
     out.extend(tokens.chunks_exact(PLAIN).map(|block| {
-        hash = mix(hash, content_in::<{ 4 * PLAIN }>(block, key));
+        hash = mix(hash, content_hash_keyed(block, key));
         BlockHash(hash)
     }));
     hash
@@ -261,21 +260,4 @@ fn append_tagged(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
     bytes.push(tag);
     bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
     bytes.extend_from_slice(part);
-}
-
-/// Content hash of a block whose bytes fit so many; where the length is known at compile time nothing else is left of it.
-#[inline]
-fn content_in<const BYTES: usize>(tokens: &[u32], key: u64) -> u64 {
-    let mut bytes = [0_u8; BYTES];
-    let bytes = &mut bytes[..4 * tokens.len()];
-    write_le(tokens, bytes);
-    // The compiler works out what it can of a seed that it knows.
-    if key == CONTENT_SEED { xxh3_64_with_seed(bytes, CONTENT_SEED) } else { xxh3_64_with_seed(bytes, key) }
-}
-
-#[inline]
-fn write_le(tokens: &[u32], bytes: &mut [u8]) {
-    for (to, token) in bytes.chunks_exact_mut(4).zip(tokens) {
-        to.copy_from_slice(&token.to_le_bytes());
-    }
 }

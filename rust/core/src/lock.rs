@@ -1,7 +1,7 @@
 //! A readers-writer lock whose readers do not meet: each core's readers have a word of their own, a writer takes them all.
 //!
 //! Lookups take tens of nanoseconds, and one word that two cores both write costs more than that each time it moves. The
-//! only `unsafe` of the crate is here: that a value behind several locks is as safe as behind one.
+//! `unsafe` here says that a value behind several locks is as safe as behind one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
