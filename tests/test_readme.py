@@ -95,6 +95,16 @@ def test_the_relay_streams_retries_before_the_first_chunk_and_reports(page: str)
     assert router.stats()["unreported_requests"] == 0
 
 
+def test_a_gateway_reads_prompt_session_and_usage() -> None:
+    namespace = run_blocks("docs/embedding.md")
+    usage = {"prompt_tokens": 600, "prompt_tokens_details": {"cached_tokens": 0}}
+    namespace["post"] = lambda replica, _body, headers: {"replica": replica, "usage": usage, "sent": headers}
+    body = {"messages": [{"role": "user", "content": "hello " * 400}], "prompt_cache_key": "chat-17"}
+    first, second = (namespace["forward"]("/v1/chat/completions", {}, body) for _ in range(2))
+    assert first["replica"] == second["replica"]
+    assert namespace["gateway"].stats()["unreported_requests"] == 0
+
+
 def test_the_fastapi_service_streams_and_retries_before_the_first_chunk() -> None:
     namespace = run_blocks("docs/howto-fastapi.md")
     asked: list[str] = []

@@ -57,7 +57,8 @@ def test_late_and_duplicate_calls_are_counted_and_do_nothing(make_router: Make) 
     ticket.finish()
     ticket.abort()
     ticket.first_token()
-    router.finish("k")
+    router.finish("k")  # of a known key: silent
+    router.finish("never")
     router.first_token("never")
     router.abort("never")
     counts = router.stats()["counts"]

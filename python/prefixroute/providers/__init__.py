@@ -13,7 +13,7 @@ from prefixroute.providers.keys import cache_key, prefix_key, shard_of, shards_f
 from prefixroute.providers.parallel import fan_out
 from prefixroute.providers.prewarm import PreWarmer, cheapest_lifetime, keep_alive_usd, renewals_worth
 from prefixroute.providers.tables import find_model, find_provider, providers, read_provider
-from prefixroute.providers.usage import Diagnosis, Usage, diagnosis_of
+from prefixroute.providers.usage import Diagnosis, Usage, diagnosis_of, reported_tokens
 
 __all__ = [
     "Account",
@@ -37,6 +37,7 @@ __all__ = [
     "providers",
     "read_provider",
     "renewals_worth",
+    "reported_tokens",
     "shard_of",
     "shards_for",
 ]

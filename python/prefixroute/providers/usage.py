@@ -16,6 +16,14 @@ from prefixroute.providers.catalog import BATCH, STANDARD, Model
 _AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
 """Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
 _DEPTH = 4
+_READS = (
+    "cache_read_input_tokens",
+    "prompt_cache_hit_tokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
+    "cacheReadInputTokens",
+)
+"""Fields of cached tokens that are not among the details of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +78,7 @@ class Usage:
         Raises:
             ConfigError: it is of no known form, or a count is impossible.
         """
-        fields = _usage_fields(found)
-        for key, read in _FORMS.items():
-            if fields.get(key) is not None:
-                return read(fields)
-        raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {sorted(map(str, fields))}")
+        return _read(_usage_fields(found))
 
     def usd(self, model: Model, lifetime: str | None = None) -> float:
         """Return the dollars of the request by the prices of a model.
@@ -94,6 +98,25 @@ class Usage:
                 ("output", self.output_tokens),
             )
         )
+
+
+def reported_tokens(found: Any) -> tuple[int | None, int]:
+    """Return the cached prompt tokens and all prompt tokens that a usage object or a response reports.
+
+    ``None`` = it says nothing of cached tokens, which is not zero: vLLM leaves them out unless told to count them
+    (``--enable-prompt-tokens-details``).
+
+    Args:
+        found: as for :meth:`Usage.of`.
+
+    Raises:
+        ConfigError: it is of no known form, or a count is impossible.
+    """
+    fields = _usage_fields(found)
+    usage = _read(fields)
+    details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
+    said = details.get("cached_tokens") is not None or any(fields.get(name) is not None for name in _READS)
+    return usage.read_tokens if said else None, usage.prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +166,13 @@ def _usage_fields(found: Any) -> Mapping[str, Any]:
             break
         fields = _mapping(inner)
     return fields
+
+
+def _read(fields: Mapping[str, Any]) -> Usage:
+    for key, read in _FORMS.items():
+        if fields.get(key) is not None:
+            return read(fields)
+    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {sorted(map(str, fields))}")
 
 
 def _tiers(model: Model) -> set[str]:

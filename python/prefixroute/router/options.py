@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from prefixroute.errors import ConfigError
 from prefixroute.policies import RequestInfo
 from prefixroute.routing.decision import NO_LIMITS, Limits, limits_of
+from prefixroute.routing.prompts import check_kind
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
 from prefixroute.validation import check_float, check_instance
 
@@ -22,6 +23,10 @@ class RequestOptions(TypedDict, total=False):
         namespace: what else must be equal for blocks to be shared.
         candidates: names of the only replicas that may take it.
         exclude: names of replicas that may not.
+        unknown_candidates: ``ignore`` = a candidate that the fleet does not have (yet, or any more) is left out, as a host
+            wants that lists candidates while discovery is at work; the default ``raise`` is an error.
+        prompt_kind: kind of this prompt, if it is another than the router's, see :class:`~prefixroute.router.RouterConfig`.
+            Token ids and text never match, unless the router has a tokenizer.
         affinity: ``hard`` = a bound session goes to its replica or nowhere; the default is ``soft``.
         priority: the request's rank, for policies that look at it.
         slo_ttft_s: wanted time to the first token in seconds, for policies that look at it.
@@ -34,6 +39,8 @@ class RequestOptions(TypedDict, total=False):
     namespace: Namespace | None
     candidates: Iterable[str] | None
     exclude: Iterable[str] | None
+    unknown_candidates: str
+    prompt_kind: str | None
     affinity: str
     priority: int
     slo_ttft_s: float | None
@@ -41,9 +48,9 @@ class RequestOptions(TypedDict, total=False):
     attrs: Mapping[str, object]
 
 
-Asked = tuple[RequestInfo, Limits]
-"""What the caller said about a request, and what the caller allows."""
-PLAIN: Asked = (RequestInfo(), NO_LIMITS)
+Asked = tuple[RequestInfo, Limits, str | None]
+"""What the caller said about a request, what the caller allows, and the prompt's kind if that is not the router's."""
+PLAIN: Asked = (RequestInfo(), NO_LIMITS, None)
 """A request without keywords."""
 
 
@@ -54,6 +61,8 @@ def asked(  # one for each keyword of RequestOptions
     namespace: Namespace | None = None,
     candidates: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
+    unknown_candidates: str = "raise",
+    prompt_kind: str | None = None,
     affinity: str = "soft",
     priority: int = 0,
     slo_ttft_s: float | None = None,
@@ -63,13 +72,21 @@ def asked(  # one for each keyword of RequestOptions
     """Return a request's keywords as decisions read them; raise :class:`ConfigError` for what is not allowed."""
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
-    if key is not None and not isinstance(key, str):
-        raise ConfigError(f"a request's key must be a string, got {key!r}")
+    if key is not None:
+        check_key(key)
+    if prompt_kind is not None:
+        check_kind(prompt_kind)
     info = new_tuple(RequestInfo, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
     limits = NO_LIMITS
-    if candidates is not None or exclude is not None or affinity != "soft":
-        limits = limits_of(candidates, exclude, affinity)
-    return info, limits
+    if candidates is not None or exclude is not None or affinity != "soft" or unknown_candidates != "raise":
+        limits = limits_of(candidates, exclude, affinity, unknown_candidates)
+    return info, limits, prompt_kind
+
+
+def check_key(key: Any) -> None:
+    """Raise :class:`ConfigError` unless a request's key is a string."""
+    if not isinstance(key, str):
+        raise ConfigError(f"a request's key must be a string, got {key!r}")
 
 
 def _check(slo_ttft_s: Any, attrs: Any) -> None:

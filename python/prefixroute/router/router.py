@@ -7,16 +7,17 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
-from prefixroute.router.options import PLAIN, RequestOptions, asked
+from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
 from prefixroute.router.tickets import Guarded, Ticket
 from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, steps
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.routing.ledger import NONE_TRIED
+from prefixroute.routing.prompts import check_kind
 from prefixroute.telemetry import status
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
@@ -48,6 +49,8 @@ class Router:
         index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`.
         record: a text file that gets one JSON object per decision, or a function of that object.
         timer: measures what a decision takes, for metrics only; ``None`` = not measured.
+        on_expired: hears of each request that is given up after ``Timing.ticket_s`` without progress, by its ended ticket:
+            a host whose hooks miss an end learns of it here. Called from the call that notices it, so it must not block.
         options: the fields of :class:`~prefixroute.router.RouterConfig`, which has their defaults: ``policy``,
             ``block_size``, ``capacity_tokens``, ``prompt_kind``, ``seed``, ``load``, ``caps``, ``timing`` and others.
 
@@ -62,6 +65,7 @@ class Router:
         index: Belief | None = None,
         record: Sink | None = None,
         timer: Callable[[], float] | None = time.perf_counter,
+        on_expired: Callable[[Ticket], object] | None = None,
         **options: Unpack[RouterOptions],
     ) -> None:
         if timer is not None:
@@ -69,6 +73,10 @@ class Router:
         if record is not None and not callable(record) and not hasattr(record, "write"):
             raise ConfigError(f"record must be a function or a text file, got {record!r}")
         self._open(RouterState(RouterConfig.of(options), index), record, timer)
+        if on_expired is not None:
+            check_callable("on_expired", on_expired)
+            guarded = self._guarded
+            self._state.on_expired = lambda attempt: on_expired(Ticket(guarded, attempt))
         for name, replica in membership.named(replicas).items():
             membership.add(self._state, name, replica, None)
 
@@ -95,8 +103,8 @@ class Router:
             prompt: token ids, text or messages (by ``prompt_kind``), or ``BlockHashes``.
             now: time on the router's clock, in seconds.
             options: what else is known of the request, see :class:`~prefixroute.router.options.RequestOptions`:
-                ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``affinity``, ``priority``,
-                ``slo_ttft_s``, ``max_tokens``, ``attrs``.
+                ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``unknown_candidates``, ``prompt_kind``,
+                ``affinity``, ``priority``, ``slo_ttft_s``, ``max_tokens``, ``attrs``.
 
         Raises:
             NoReplicaError: no replica may take it.
@@ -104,23 +112,31 @@ class Router:
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits = asked(**options) if options else PLAIN
+        info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED)))
+            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind)))
 
-    def commit(self, decision: Decision, replica: str | None = None, *, now: float | None = None) -> Ticket:
+    def commit(
+        self, decision: Decision, replica: str | None = None, *, key: str | None = None, now: float | None = None
+    ) -> Ticket:
         """Book a decision: its load, its predicted blocks, its session's binding.
+
+        What is booked under a key replaces what is in flight under it: a host may decide again as often as it likes.
 
         Args:
             decision: from :meth:`choose`.
             replica: the replica that the host really took, if not the first of ``decision.ranked``.
+            key: the caller's name for the request, if it was not known in :meth:`choose`, or is another by now.
             now: time on the router's clock, in seconds.
 
         Raises:
             UnknownReplicaError: the replica has left the fleet.
         """
         check_instance("decision", decision, Decision)
+        if key is not None:
+            check_key(key)
+            decision = decision.keyed(key)
         now = self._time(now)
         with self._lock:
             return self._guarded.commit(decision, replica, now)
@@ -139,10 +155,10 @@ class Router:
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits = asked(**options) if options else PLAIN
+        info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED)))
+            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind)))
             return self._guarded.commit(decision, None, now)
 
     def _choose(self, query: Query) -> Decision:
@@ -163,14 +179,19 @@ class Router:
         if self._record is not None:
             write_record(self._record, record)
 
-    async def hash(self, prompt: Any, *, namespace: Namespace | None = None) -> BlockHashes:
+    async def hash(
+        self, prompt: Any, *, namespace: Namespace | None = None, prompt_kind: str | None = None
+    ) -> BlockHashes:
         """Hash a prompt off the event loop, e.g. when tokenizing takes milliseconds; :meth:`route` takes the result.
 
         Args:
             prompt: as for :meth:`choose`.
             namespace: what else must be equal for blocks to be shared.
+            prompt_kind: the prompt's kind, if it is another than the router's.
         """
-        prepare, size = self._state.prompts.prepare, self._state.config.block_size
+        if prompt_kind is not None:
+            check_kind(prompt_kind)
+        prepare, size = self._state.prompts.of(prompt_kind).prepare, self._state.config.block_size
         hash_key = self.hash_key
         return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace, hash_key))
 
@@ -187,6 +208,7 @@ class Router:
         key: str,
         *,
         output: Any = None,
+        usage: Any = None,
         reported_hit_tokens: int | None = None,
         reported_prompt_tokens: int | None = None,
         now: float | None = None,
@@ -194,7 +216,7 @@ class Router:
         """End the request with this key normally, see :meth:`Ticket.finish`."""
         attempt = self._guarded.find(key, "finish")
         if attempt is not None:
-            self._guarded.finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
+            self._guarded.finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
 
     def abort(self, key: str, *, now: float | None = None) -> None:
         """Give the request with this key up, see :meth:`Ticket.abort`."""
@@ -329,19 +351,45 @@ class Router:
         """
         self._change(membership.new_epoch)
 
-    def sync(self, replicas: membership.Replicas, *, now: float | None = None) -> None:
+    @overload
+    def sync(self, replicas: membership.Replicas, *, now: float | None = None) -> None: ...
+
+    @overload
+    def sync(
+        self,
+        replicas: Iterable[T],
+        *,
+        name_of: Callable[[T], str],
+        replica_of: Callable[[T], Replica | None] | None = None,
+        now: float | None = None,
+    ) -> None: ...
+
+    def sync(
+        self,
+        replicas: Any,
+        *,
+        name_of: Callable[[Any], str] | None = None,
+        replica_of: Callable[[Any], Replica | None] | None = None,
+        now: float | None = None,
+    ) -> None:
         """Make the fleet equal to ``replicas``: add, remove, change. Doing it twice changes nothing more.
 
         A replica whose ``incarnation`` has changed came back empty: belief, load and slow start begin anew. ``None``
         leaves what is known of a replica as it is.
 
         Args:
-            replicas: names, or a mapping of names to what is known of each.
+            replicas: names, or a mapping of names to what is known of each; or the host's own objects, with ``name_of``.
+            name_of: returns the name of a host's object.
+            replica_of: returns what is known of it.
             now: time on the router's clock, in seconds.
 
         Raises:
             ConfigError: a name or setting is not allowed; nothing has changed then.
         """
+        if name_of is not None:
+            replicas = membership.described(replicas, name_of, replica_of)
+        elif replica_of is not None:
+            raise ConfigError("replica_of needs name_of: only a host's own objects are described by it")
         now, wanted = self._time(now), membership.named(replicas)
         before = self.replicas
         self._change(lambda state: membership.sync(state, wanted, now))

@@ -7,6 +7,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from prefixroute.errors import ConfigError
+from prefixroute.providers import reported_tokens
 from prefixroute.routing import steps
 from prefixroute.telemetry.shadows import Shadows
 from prefixroute.validation import check_instance
@@ -94,6 +95,7 @@ class Ticket:
         self,
         *,
         output: Any = None,
+        usage: Any = None,
         reported_hit_tokens: int | None = None,
         reported_prompt_tokens: int | None = None,
         now: float | None = None,
@@ -104,15 +106,17 @@ class Ticket:
             output: all generated token ids (or text, or message, by the router's prompt kind). Its blocks are then
                 believed to be held as well, without the last token, which no engine has cached. Or a ``BlockHashes`` of
                 prompt and output as they are held, without the last token.
+            usage: the answer's usage, or the answer around it, as a dict or an SDK's object, of OpenAI, Anthropic and the
+                others that :meth:`~prefixroute.providers.Usage.of` knows: the two counts below are read from it.
             reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
             reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.
 
         Raises:
-            ConfigError: a reported count is no count; it is then not learned from.
+            ConfigError: a reported count is no count, or the usage has no known form; it is then not learned from.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
-        self._guarded.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now)
+        self._guarded.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
 
     def abort(self, *, now: float | None = None) -> None:
         """Give the request up: load goes back; before the first token its predicted blocks go back too.
@@ -261,18 +265,14 @@ class Guarded:
         with self.lock:
             steps.first_token(self.state, attempt, now)
 
-    def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None) -> None:
+    def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None, usage: Any = None) -> None:
         """End an attempt normally, even if this raises; see :meth:`Ticket.finish`."""
         now = self.time(now)
-        if output is None and reported == steps.NOTHING_REPORTED and not attempt.followers:  # the hot path
-            with self.lock:
+        if output is None and usage is None and reported == steps.NOTHING_REPORTED and not attempt.followers:
+            with self.lock:  # the hot path
                 steps.finish(self.state, attempt, None, now, reported)
             return
-        wrong = None
-        if reported[0] is not None or reported[1] is not None:
-            wrong = steps.wrong_report(*reported)
-            if wrong is not None:
-                reported = steps.NOTHING_REPORTED
+        reported, wrong = _checked(reported, usage)
         try:
             self._end(attempt, output, reported, now)
         except Exception:
@@ -286,7 +286,8 @@ class Guarded:
         context = None
         if output is not None and attempt.open:
             decision = attempt.decision
-            context = self.state.prompts.context(decision.prompt, output, decision.blocks.token_count)
+            prompts = self.state.prompts.of(decision.prompt_kind)
+            context = prompts.context(decision.prompt, output, decision.blocks.token_count)
         followers = attempt.followers
         with self.lock:
             if steps.finish(self.state, attempt, context, now, reported):
@@ -351,3 +352,18 @@ class Guarded:
         with self.lock:
             if attempt.alive:
                 self.state.bindings.bind(session, attempt.slot, attempt.generation, now)
+
+
+def _checked(reported: Reported, usage: Any) -> tuple[Reported, ConfigError | None]:
+    """Return what an engine reports, and what is wrong with it: then nothing is reported."""
+    if usage is None and reported == steps.NOTHING_REPORTED:
+        return reported, None
+    hit, length = reported
+    try:
+        if usage is not None:
+            read = reported_tokens(usage)
+            hit, length = read[0] if hit is None else hit, read[1] if length is None else length
+    except ConfigError as error:
+        return steps.NOTHING_REPORTED, error
+    wrong = steps.wrong_report(hit, length)
+    return ((hit, length), None) if wrong is None else (steps.NOTHING_REPORTED, wrong)

@@ -36,7 +36,8 @@ class RouterConfig:
             replaces ``block_size``, ``capacity_tokens`` and ``ttl_s`` by its own; the router's ``notes`` say so.
         block_size: tokens in a block, 1 to 65,536: the engines' own.
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
-        prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``.
+        prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``, unless the call
+            names its kind.
         seed: fixes every random draw.
         hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone. Routers
             that should agree use the same value. With few sessions hashing may spread them unevenly by chance; another

@@ -17,7 +17,7 @@ from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import new_tuple
 
 if TYPE_CHECKING:
-    from prefixroute.belief import Belief, Blocks
+    from prefixroute.belief import Belief
     from prefixroute.policies.view import Readers
     from prefixroute.routing.book import Counts, LoadBook
     from prefixroute.routing.fleet import Process, Snapshot
@@ -34,6 +34,7 @@ class Query(NamedTuple):
         now: time on the router's clock in seconds.
         limits: what the caller allows.
         tried: processes that have been tried.
+        kind: of the prompt; ``None`` = the router's.
     """
 
     prompt: Any
@@ -41,6 +42,7 @@ class Query(NamedTuple):
     now: float
     limits: Limits = NO_LIMITS
     tried: frozenset[Process] = NONE_TRIED
+    kind: str | None = None
 
 
 class Source:
@@ -116,7 +118,6 @@ def decide(state: RouterState, query: Query) -> Decision:
     else:
         decision.slot, decision.reason = resolve(choice, view, policy.name)
     decision.view, decision.rule = view, policy
-    decision.prompt = state.prompts.keep(query.prompt) if state.keeps else query.prompt
     if len(view.slots) != len(view.hits):
         decision.best_hit_tokens = max(view.of_candidates(view.hits))
     decision.limits, decision.fleet_version = query.limits, fleet.version
@@ -125,10 +126,10 @@ def decide(state: RouterState, query: Query) -> Decision:
 
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> View:
     """Return what the policy sees; note in the decision what the view does not have."""
-    prompt, info, now, limits, tried = query
+    prompt, info, now, limits, tried, decision.prompt_kind = query
     slots = fleet.slots
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
-        slots = state.fleet.candidates(info.namespace, limits.candidates, limits.exclude, tried)
+        slots = state.fleet.candidates(info.namespace, limits, tried)
     allowed = slots
     if state.capped:
         slots = admitted(state.config.caps, state.book, slots, now)
@@ -162,30 +163,33 @@ def _gathered(readers: Readers, source: Source) -> tuple[Any, ...]:
 
 def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decision: Decision) -> tuple[list[int], int]:
     """Hash a prompt and match it; return the leading tokens that count, by slot, and the prompt's length in tokens."""
-    scratch, width = state.scratch, state.width
+    scratch, width, prompts = state.scratch, state.width, state.prompts
+    if decision.prompt_kind is not None:
+        prompts = prompts.of(decision.prompt_kind)
+    decision.prompt = prompts.keep(prompt) if prompts.keeps else prompt
     out = scratch.pop() if scratch else np.zeros(width, np.uint32)
     if len(out) != width:
         out = np.zeros(width, np.uint32)
-    decision.blocks = blocks = state.belief.hash_and_match(state.prompts.prepare(prompt), out, namespace)
+    decision.blocks = blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
     size, length = state.block_size, blocks.token_count
     limit = (length - 1) // size * size if length else 0
     hits, most = capped_hits(out, limit)
     scratch.append(out)
     decision.branch = int(blocks.array[most // size - 1]) if 0 < most < limit else None
-    if state.adjusts or state.calibration.distrusted:
-        hits, most, length = _adjusted(state, blocks, hits, length, limit)
+    if state.adjusts or state.calibration.distrusted or prompts.estimates:
+        hits, most, length = _adjusted(state, decision, hits, length, limit)
     decision.best_hit_tokens = most
     return hits, length
 
 
 def _adjusted(
-    state: RouterState, blocks: Blocks, hits: list[int], length: int, limit: int
+    state: RouterState, decision: Decision, hits: list[int], length: int, limit: int
 ) -> tuple[list[int], int, int]:
     """Return hits, largest hit and length with what tiers are worth, without distrusted replicas, in the engine's tokens."""
     if state.credits is not None:
-        credited = state.belief.match_media(blocks) @ np.asarray(state.credits)
+        credited = state.belief.match_media(decision.blocks) @ np.asarray(state.credits)
         hits = np.minimum(credited, limit).astype(np.int64).tolist()
-    distrusted, scale = state.calibration.distrusted, state.prompts.scale
+    distrusted, scale = state.calibration.distrusted, state.prompts.of(decision.prompt_kind).scale
     if distrusted:
         hits = [0 if slot in distrusted else hit for slot, hit in enumerate(hits)]
     if scale != 1.0:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
+from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
     from prefixroute.belief import Blocks
@@ -15,23 +17,36 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """What the caller allows: the only candidates, exclusions, and whether a bound session goes to its replica or nowhere."""
+    """What the caller allows.
+
+    Attributes:
+        candidates: the only candidates; ``None`` = every replica.
+        exclude: replicas that may not take the request.
+        hard: a bound session goes to its replica or nowhere.
+        ignores_unknown: candidates that the fleet does not have are left out; else they are an error.
+    """
 
     candidates: tuple[str, ...] | None = None
     exclude: tuple[str, ...] | None = None
     hard: bool = False
+    ignores_unknown: bool = False
 
 
 NO_LIMITS = Limits()
 
 
-def limits_of(candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str) -> Limits:
-    """Return the caller's limits, kept for a retry; refuse a bare string and an unknown affinity."""
-    if candidates is None and exclude is None and affinity == "soft":
-        return NO_LIMITS
+def limits_of(
+    candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str, unknown_candidates: str
+) -> Limits:
+    """Return the caller's limits, kept for a retry; refuse a bare string, and words that are not known."""
     if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
         raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
-    return Limits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard")
+    if unknown_candidates not in ("raise", "ignore"):
+        raise ConfigError(f"unknown_candidates must be 'raise' or 'ignore', got {unknown_candidates!r}")
+    if candidates is None and exclude is None and affinity == "soft":
+        return NO_LIMITS
+    ignores = unknown_candidates == "ignore"
+    return Limits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard", ignores)
 
 
 def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -60,6 +75,7 @@ class Decision:
         best_hit_tokens: the most that any candidate is believed to hold of the prompt.
         rule: the policy that decided.
         prompt: the prompt as the caller gave it.
+        prompt_kind: its kind, if that is another than the router's; else ``None``.
         blocks: the prompt, hashed.
         branch: hash of the last block that some replica holds, if the prompt goes on behind it; else ``None``.
         limits: what the caller allowed.
@@ -75,6 +91,7 @@ class Decision:
         "fleet_version",
         "limits",
         "prompt",
+        "prompt_kind",
         "reason",
         "rule",
         "slot",
@@ -87,6 +104,7 @@ class Decision:
     best_hit_tokens: int
     rule: Policy
     prompt: Any
+    prompt_kind: str | None
     blocks: Blocks
     branch: int | None
     limits: Limits
@@ -121,13 +139,28 @@ class Decision:
     @property
     def ranked(self) -> list[str]:
         """All candidates, best first: each next one is what the policy picks once those before it are gone."""
-        view, slot, names = self.view, self.slot, []
-        while True:
-            names.append(view.names[slot] or "")
-            if len(view.slots) == 1:
-                return names
+        return self.ranked_top(len(self.view.slots))
+
+    def ranked_top(self, count: int) -> list[str]:
+        """Return the first of :attr:`ranked`, without ranking the others.
+
+        Args:
+            count: how many names at most, 1 or more. Each behind the first costs one more decision of the policy.
+        """
+        check_int("count", count, 1)
+        view, slot = self.view, self.slot
+        names = [view.names[slot] or ""]
+        while len(names) < count and len(view.slots) > 1:
             view = view.without(slot)
             slot = resolve(self.rule.decide(view), view, self.rule.name)[0]
+            names.append(view.names[slot] or "")
+        return names
+
+    def keyed(self, key: str) -> Decision:
+        """Return the same decision for a request that the caller calls ``key``."""
+        named = copy(self)
+        named.view = self.view._replace(request=self.view.request._replace(key=key))
+        return named
 
     @property
     def scores(self) -> dict[str, float] | None:

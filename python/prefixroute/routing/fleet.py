@@ -9,8 +9,9 @@ from prefixroute.policies.keyed import name_hash
 from prefixroute.types import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
+    from prefixroute.routing.decision import Limits
     from prefixroute.types import Namespace
 
 ACTIVE, DRAINING, SUSPENDED = "active", "draining", "suspended"
@@ -179,19 +180,22 @@ class Fleet:
         )
 
     def candidates(
-        self,
-        namespace: Namespace | None,
-        candidates: Iterable[str] | None,
-        exclude: Collection[str] | None,
-        tried: Collection[Process] = (),
+        self, namespace: Namespace | None, limits: Limits, tried: Collection[Process] = ()
     ) -> tuple[int, ...]:
-        """Return the slots that may take a request; raise :class:`NoReplicaError` if there is none."""
+        """Return the slots that may take a request.
+
+        Raises:
+            NoReplicaError: there is none.
+            UnknownReplicaError: a candidate is not of the fleet, and the limits do not ignore it.
+        """
         slots = self.now.slots
-        if candidates is not None:
-            wanted = {self[name].slot for name in candidates}
+        if limits.candidates is not None:
+            known = self.members
+            names = [name for name in limits.candidates if name in known or not limits.ignores_unknown]
+            wanted = {self[name].slot for name in names}
             slots = tuple(slot for slot in slots if slot in wanted)
-        if exclude or tried:
-            unwanted = {self.members[name].slot for name in exclude or () if name in self.members}
+        if limits.exclude or tried:
+            unwanted = {self.members[name].slot for name in limits.exclude or () if name in self.members}
             unwanted |= {member.slot for member, generation in tried if member.generation == generation}
             slots = tuple(slot for slot in slots if slot not in unwanted)
         if self.now.limited and namespace is not None:

@@ -222,9 +222,12 @@ class Ledger:
         return "drained" if member is not None and member.state == DRAINING else "moved"
 
     def find(self, key: str, what: str) -> Attempt | None:
-        """Return the open attempt with this key; count a call that comes too late or for an unknown key."""
+        """Return the open attempt with this key; count a call for a key that is not among the latest ones either.
+
+        A call for a request that has ended lately is silent: hosts end by key in several places, to be sure.
+        """
         attempt = self.keys.get(short(key))
-        if attempt is None:
+        if attempt is None and short(key) not in self.ended:
             self.counts[f"{what}_unknown"] += 1
         return attempt
 
@@ -331,8 +334,9 @@ class Ledger:
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)
 
-    def sweep(self, now: float) -> None:
-        """Refund dropped tickets and attempts without progress."""
+    def sweep(self, now: float) -> list[Attempt]:
+        """Refund dropped tickets and attempts without progress; return the latter."""
+        expired: list[Attempt] = []
         for ident in list(self.dropped):  # one leaves the queue once it is refunded, lest an exception lose it
             attempt = self.attempts.get(ident)
             if attempt is not None:
@@ -341,6 +345,8 @@ class Ledger:
         while self.attempts:
             attempt = next(iter(self.attempts.values()))
             if now - attempt.progress <= self.ticket_s:
-                return
+                break
             self.abort(attempt, "expired")
             self.attempts.pop(attempt.ident, None)
+            expired.append(attempt)
+        return expired

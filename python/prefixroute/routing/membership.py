@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
 from prefixroute.routing.fleet import MEDIA, SUSPENDED
 from prefixroute.types import LoadReport, Replica
+from prefixroute.validation import check_callable, check_instance
 
 if TYPE_CHECKING:
     from prefixroute.routing.fleet import Member
@@ -227,6 +228,19 @@ def named(replicas: Replicas) -> Mapping[str, Replica | None]:
             raise ConfigError(f"replicas must have a name each, got {name!r} twice")
         known[name] = None
     return known
+
+
+def described(
+    hosts: Any, name_of: Callable[[Any], str], replica_of: Callable[[Any], Replica | None] | None
+) -> dict[str, Replica | None]:
+    """Return a host's objects as replicas by name, each with what is known of it."""
+    check_callable("name_of", name_of)
+    check_instance("replicas", hosts, Iterable)
+    if replica_of is not None:
+        check_callable("replica_of", replica_of)
+    hosts = list(hosts)
+    names = named(name_of(host) for host in hosts)
+    return {name: None if replica_of is None else replica_of(host) for name, host in zip(names, hosts, strict=True)}
 
 
 def _check_name(name: Any) -> None:

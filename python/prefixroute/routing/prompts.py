@@ -23,10 +23,38 @@ PLAUSIBLE = (1.5, 8.0)
 """Bytes of text for one token, least and most: a report outside is of another count, e.g. of uncached tokens alone."""
 
 
+class TextLength:
+    """How many tokens a text has, learned from the lengths that engines report.
+
+    Attributes:
+        scale: tokens for one estimated token of :data:`~prefixroute.limits.BYTES_PER_TOKEN` bytes; 1 until enough is known.
+        implausible: reported lengths that were not learned from, since no text has so few or so many bytes a token.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self.scale, self.implausible = 1.0, 0
+        self._bytes = self._tokens = 0
+
+    def learn(self, estimated_tokens: int, reported_tokens: int) -> None:
+        """Learn from a prompt's reported length how many bytes a token has, unless that is not :data:`PLAUSIBLE`."""
+        if estimated_tokens <= 0 or reported_tokens <= 0:
+            return
+        text_bytes, (least, most) = BYTES_PER_TOKEN * estimated_tokens, PLAUSIBLE
+        if not least * reported_tokens <= text_bytes <= most * reported_tokens:
+            self.implausible += 1
+            return
+        self._bytes += text_bytes
+        self._tokens += reported_tokens
+        if self._tokens >= _FEW_TOKENS:
+            self.scale = BYTES_PER_TOKEN * self._tokens / self._bytes
+
+
 class Prompts:
     """Checks prompts of one kind, brings them into the form to be hashed, and joins them with outputs.
 
-    A ``BlockHashes`` is accepted by every kind; if its blocks are finer than the belief's, it is coarsened.
+    A ``BlockHashes`` is accepted by every kind; if its blocks are finer than the belief's, it is coarsened. Text and
+    messages of one router share the tokenizer and what is learned of lengths.
 
     Args:
         kind: ``tokens``, ``text`` or ``messages``.
@@ -48,25 +76,34 @@ class Prompts:
         """Take options that :func:`check_prompts` has checked."""
         self.kind, self.block_size = kind, block_size
         self._render = render if render is not None or kind != "messages" else CanonicalForm()
-        self._encode = encoder(tokenizer)
-        self._bytes = self._tokens = 0
-        self.scale = 1.0
-        """Tokens for one estimated token: 1 for token ids, and until enough lengths of texts were reported."""
-        self.implausible = 0
-        """Reported lengths that were not learned from, since no text has so few or so many bytes a token."""
+        self._tokenizer, self._encode = tokenizer, encoder(tokenizer)
+        self.length = TextLength()
+        self.keeps = kind == "messages"
+        """Whether prompts are lists that callers append to."""
+        self.estimates = kind != "tokens" and self._encode is None
+        """Whether the length of a prompt in tokens is estimated from its bytes."""
+        self._kinds = {kind: self}
+
+    def of(self, kind: str | None) -> Prompts:
+        """Return what prepares prompts of another kind for the same router; ``None`` = its own kind."""
+        if kind is None or kind == self.kind:
+            return self
+        other = self._kinds.get(kind)
+        if other is None:
+            other = Prompts(kind, self.block_size, tokenizer=self._tokenizer)
+            other.length, other._kinds = self.length, self._kinds
+            self._kinds[kind] = other
+        return other
+
+    @property
+    def scale(self) -> float:
+        """Tokens for one estimated token."""
+        return self.length.scale if self.estimates else 1.0
 
     def calibrate(self, estimated_tokens: int, reported_tokens: int) -> None:
-        """Learn from a prompt's reported length how many bytes a token has, unless that is not :data:`PLAUSIBLE`."""
-        if self.kind == "tokens" or self._encode is not None or estimated_tokens <= 0 or reported_tokens <= 0:
-            return
-        text_bytes, (least, most) = BYTES_PER_TOKEN * estimated_tokens, PLAUSIBLE
-        if not least * reported_tokens <= text_bytes <= most * reported_tokens:
-            self.implausible += 1
-            return
-        self._bytes += text_bytes
-        self._tokens += reported_tokens
-        if self._tokens >= _FEW_TOKENS:
-            self.scale = BYTES_PER_TOKEN * self._tokens / self._bytes
+        """Learn from a prompt's reported length how many bytes a token has."""
+        if self.estimates:
+            self.length.learn(estimated_tokens, reported_tokens)
 
     def prepare(self, prompt: Any) -> Any:
         """Return what the index hashes; raise :class:`TokensError` if the prompt is of another kind."""
@@ -87,7 +124,7 @@ class Prompts:
 
     def keep(self, prompt: Any) -> Any:
         """Return what :meth:`context` will need of a prompt: a copy of a list of messages, which callers append to."""
-        return list(prompt) if self.kind == "messages" and isinstance(prompt, list) else prompt
+        return list(prompt) if self.keeps and isinstance(prompt, list) else prompt
 
     def _text(self, prompt: Any) -> str | bytes:
         if self.kind == "text":
@@ -172,10 +209,15 @@ def _ids(tokens: Any) -> NDArray[Any]:
     return ids.astype(np.int64) if ids.dtype.kind in "iu" or not ids.size else ids.astype(object)
 
 
-def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
-    """Raise :class:`ConfigError` for a kind of prompt that does not exist, or for what cannot prepare prompts of it."""
+def check_kind(kind: Any) -> None:
+    """Raise :class:`ConfigError` for a kind of prompt that does not exist."""
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
+
+
+def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
+    """Raise :class:`ConfigError` for a kind of prompt that does not exist, or for what cannot prepare prompts of it."""
+    check_kind(kind)
     if kind == "tokens" and (render is not None or tokenizer is not None):
         raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
     if render is not None:
@@ -203,4 +245,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["KINDS", "Prompts", "check_prompts", "encoder"]
+__all__ = ["KINDS", "Prompts", "TextLength", "check_kind", "check_prompts", "encoder"]

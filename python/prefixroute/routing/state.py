@@ -25,10 +25,13 @@ from prefixroute.routing.sessions import Bindings
 from prefixroute.types import Caps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from prefixroute.routing.config import RouterConfig
+    from prefixroute.routing.ledger import Attempt
 
 _LOG = logging.getLogger("prefixroute")
 SWEEP_S = 1.0
@@ -53,8 +56,7 @@ class RouterState:
         branch_readers: the same for a prompt that goes on behind a match.
         load: the load signal.
         capped: whether there are admission caps.
-        adjusts: whether hits may count other than in full: tiers have credits, or tokens are estimated.
-        keeps: whether prompts are lists that callers append to.
+        adjusts: whether hits may count other than in full, since tiers have credits.
         decision_id: number of the next decision.
         epoch: counts changes of the weights.
         width: slots that the belief may write; at least those of the fleet.
@@ -63,6 +65,7 @@ class RouterState:
         learns_heads: whether the policy knows common heads.
         warned: whether a head that herds has been warned of.
         step: what is being changed; ``None`` = nothing.
+        on_expired: hears of each attempt that is given up since nothing more was heard of it.
     """
 
     def __init__(self, config: RouterConfig, index: Belief | None = None) -> None:
@@ -93,12 +96,12 @@ class RouterState:
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
-        self.adjusts = self.credits is not None or config.prompt_kind != "tokens"
-        self.keeps = config.prompt_kind == "messages"
+        self.adjusts = self.credits is not None
         self.decision_id = self.epoch = self.width = 0
         self.scratch: list[NDArray[np.uint32]] = []
         self.sweep_at = float("-inf")
         self.step: Any = None
+        self.on_expired: Callable[[Attempt], object] | None = None
         self.warned = False
 
     @property
@@ -134,7 +137,7 @@ class RouterState:
     def sweep(self, now: float) -> None:
         """Refund what was dropped or has expired; once a second, forget idle sessions and blocks past their lifetime."""
         step = self.begin()
-        self.ledger.sweep(now)
+        expired = self.ledger.sweep(now)
         if now >= self.sweep_at:
             self.bindings.sweep(now)
             self.belief.expire(now)
@@ -146,6 +149,16 @@ class RouterState:
                 _LOG.warning("%s", herding)
             self.sweep_at = min([now + SWEEP_S, *(end for end in ends if end is not None)])
         self.end(step)
+        if expired and self.on_expired is not None:
+            self._tell_expired(expired, self.on_expired)
+
+    @staticmethod
+    def _tell_expired(expired: list[Attempt], on_expired: Callable[[Attempt], object]) -> None:
+        for attempt in expired:
+            try:
+                on_expired(attempt)
+            except Exception:  # noqa: BLE001  # the request that noticed it goes on, whatever the host's function does
+                _LOG.exception("on_expired failed for a request at %r", attempt.name)
 
     def begin(self) -> object:
         """Begin a step; :meth:`end` takes what this returns."""

@@ -161,7 +161,7 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     if member.generation == attempt.generation:
         state.calibration.learn(attempt.slot, attempt.name, attempt.hit, reported[0])
     if reported[1] is not None:
-        state.prompts.calibrate(decision.blocks.token_count, reported[1])
+        state.prompts.of(decision.prompt_kind).calibrate(decision.blocks.token_count, reported[1])
     return True
 
 
@@ -186,7 +186,9 @@ def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
     """
     earlier = attempt.decision
     tried: frozenset[Process] = attempt.tried | {attempt.process}
-    decision = choose(state, Query(earlier.blocks, earlier.view.request, now, earlier.limits, tried))
+    decision = choose(
+        state, Query(earlier.blocks, earlier.view.request, now, earlier.limits, tried, earlier.prompt_kind)
+    )
     decision.prompt = earlier.prompt
     return decision
 

@@ -81,7 +81,8 @@ class Followed:
             context = None
             if output is not None:
                 decision = attempt.decision
-                context = state.prompts.context(decision.prompt, output, decision.blocks.token_count)
+                prompts = state.prompts.of(decision.prompt_kind)
+                context = prompts.context(decision.prompt, output, decision.blocks.token_count)
             steps.finish(state, attempt, context, now, steps.NOTHING_REPORTED)
         except Exception:  # noqa: BLE001  # whatever fails in a shadow, the live request goes on
             _LOG.debug("shadow %r failed", attempt.decision.policy, exc_info=True)
@@ -116,7 +117,7 @@ class Shadow:
         state, info = self.state, decision.view.request
         self.last = None
         try:
-            query = Query(decision.prompt, info._replace(key=None), now, limits)
+            query = Query(decision.prompt, info._replace(key=None), now, limits, kind=decision.prompt_kind)
             attempt = steps.draft(state, steps.choose(state, query), None, now)
             followed = Followed(state, attempt)
             steps.book(state, attempt, now)

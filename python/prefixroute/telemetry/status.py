@@ -36,7 +36,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "reported_hit_tokens": sum(record.reported for record in records) if calibration.records else None,
         "reported_requests": sum(record.requests for record in records),
         "unreported_requests": calibration.unreported,
-        "implausible_prompt_tokens": state.prompts.implausible,
+        "implausible_prompt_tokens": state.prompts.length.implausible,
         "tokens_per_estimate": state.prompts.scale,
         "sessions": len(bindings),
         "session_moves": dict(bindings.moves),
