@@ -6,19 +6,16 @@ stands for anything, since the manager computes with ids of blocks and never tou
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import zipfile
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+from accuracy.wheels import unpacked
+
 VERSION = "0.33.0"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "prefixroute" / "accuracy"
 REAL = ("vllm.v1.core", "vllm.v1.request", "vllm.v1.kv_cache")
 """Modules of vLLM that are really run, with those below them."""
 PACKAGES = ("vllm", "vllm.v1", "vllm.utils", "vllm.distributed")
@@ -105,34 +102,9 @@ def _is_missing(name: str) -> bool:
     return root != "vllm" and root not in sys.stdlib_module_names and (parent is None or isinstance(parent, _Replaced))
 
 
-def wheel() -> Path:
-    """Return the folder of vLLM's unpacked wheel (336 MB); download it if it is not there."""
-    folder = CACHE / f"vllm-{VERSION}"
-    if not (folder / "vllm").is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--dest",
-            str(CACHE),
-            f"vllm=={VERSION}",
-        ]
-        subprocess.run(pip, check=True)
-        (packed,) = CACHE.glob(f"vllm-{VERSION}-*.whl")
-        with zipfile.ZipFile(packed) as archive:
-            archive.extractall(
-                folder, [one for one in archive.namelist() if one.startswith("vllm/") and one.endswith(".py")]
-            )
-    return folder
-
-
 def load() -> SimpleNamespace:
     """Import what is needed of vLLM; return its classes by name."""
-    folder = wheel()
+    folder = unpacked("vllm", VERSION, suffix=".py")
     for package in PACKAGES:
         module = _Replaced(package)
         module.__path__ = [str(folder / package.replace(".", "/"))]

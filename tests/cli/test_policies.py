@@ -24,7 +24,7 @@ def test_the_json_carries_lines_parameters_and_differences(prefixroute: Prefixro
     assert set(listed) == {*POLICIES, *presets()}
     assert listed["cache-aware"]["parameters"]["min_match_tokens"] == "1024"
     assert all(each["line"] for each in listed.values())
-    assert all(bool(each["differs"]) == (name in presets()) for name, each in listed.items())
+    assert all(bool(each["differs"]) == bool(each["checked"]) == (name in presets()) for name, each in listed.items())
 
 
 @pytest.mark.parametrize("name", ["cache-aware", "session", "sglang-balanced"])

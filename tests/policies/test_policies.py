@@ -110,6 +110,12 @@ def test_draws_are_uniform_and_apart() -> None:
         (CacheAware(spill="never"), [1_000, 0], [2_048, 0], {0}),
         (CacheAware(spill="mean", spill_gap=5), [12, 0, 0], [2_048, 0, 0], {1, 2}),
         (CacheAware(spill="mean", spill_gap=5), [12, 9, 9], [2_048, 0, 0], {0}),
+        (CacheAware(spill="swing", spill_ratio=1.5), [10, 0, 4, 4], [2_048, 0, 0, 0], {1}),  # mean 4.5, swing 5
+        (CacheAware(spill="swing", spill_ratio=1.5), [9, 1, 4, 4], [2_048, 0, 0, 0], {0}),
+        (CacheAware(spill="swing", spill_ratio=1.5), [22, 8, 13, 13], [2_048, 0, 0, 0], {0}),  # mean 14, swing 8
+        (CacheAware(spill="swing", spill_ratio=1.5), [23, 8, 12, 13], [2_048, 0, 0, 0], {1}),
+        (CacheAware(spill="swing", spill_ratio=1.5, spill_gap=2), [9, 4, 5, 6], [2_048, 0, 0, 0], {0}),
+        (CacheAware(spill="swing", spill_ratio=1.0, spill_gap=2), [9, 4, 5, 6], [2_048, 0, 0, 0], {1}),
         (CacheAware(spill="candidate", spill_gap=4), [6, 0, 5], [2_048, 0, 0], {1}),
         (CacheAware(spill="spread", spill_ratio=1, shorter=True), [9, 0, 1], [2_048, 0, 1_024], {2}),
         (CacheAware(spill="spread", spill_ratio=1), [9, 0, 1], [2_048, 0, 1_024], {1}),
@@ -455,8 +461,17 @@ def test_presets_are_dated_and_say_how_they_differ(name: str) -> None:
     assert preset.date >= "2026"
     assert preset.source
     assert len(preset.differs) > 40
-    assert describe(name).differs.startswith(preset.differs)
+    assert describe(name).differs == preset.differs
     assert describe(name).parameters
+
+
+def test_it_is_said_of_every_preset_whether_the_original_was_run_beside_it() -> None:
+    run = {"dynamo", "sglang-router-0.3", "smg-2026-08", "smg-2026-10"}
+    assert {name for name, preset in presets().items() if preset.checked} == run
+    for name in presets():
+        first = "Checked against the original: " if name in run else "Not checked: "
+        assert describe(name).checked.startswith(first)
+    assert not any(describe(name).checked for name in POLICIES)
 
 
 def test_presets_are_those_promised() -> None:
@@ -465,7 +480,9 @@ def test_presets_are_those_promised() -> None:
             "sglang-balanced",
             "sglang-prefer",
             "sglang-session",
+            "sglang-router-0.3",
             "smg-2026-08",
+            "smg-2026-10",
             "production-stack-session",
             "production-stack-prefix",
             "aibrix",

@@ -9,6 +9,8 @@ import pytest
 
 from accuracy import page, queues
 from accuracy.comparison import Comparison, recorded
+from accuracy.decisions import ROUTERS
+from prefixroute.policies import presets
 
 STUDIES = {name: [one for one in recorded() if one.study == name] for name in page.STUDIES}
 
@@ -26,6 +28,14 @@ def test_every_study_is_recorded_and_the_page_is_written_from_it() -> None:
 def test_hits_are_those_of_vllms_manager() -> None:
     assert len(STUDIES["hits"]) >= 16
     assert [one.quantity for one in STUDIES["hits"] if one.ours != one.independent] == []
+
+
+def test_decisions_are_those_of_the_routers_that_presets_reproduce() -> None:
+    rows = STUDIES["decisions"]
+    assert {one.quantity.split(",")[0].removeprefix("preset ") for one in rows} == set(ROUTERS)
+    assert len(rows) == 3 * len(ROUTERS)
+    assert [one.quantity for one in rows if one.ours] == []
+    assert all(presets()[name].checked.startswith(f"decisions of {original}") for name, original in ROUTERS.items())
 
 
 def test_queues_are_lindleys() -> None:

@@ -41,6 +41,7 @@ def _show(policy: Description) -> None:
     out.print(f"\nValues: {_values(policy)}", markup=False)
     if policy.differs:
         out.print(f"\nHow it differs from the original: {policy.differs}", markup=False)
+        out.print(f"\n{policy.checked}", markup=False)
 
 
 def _list(title: str, policies: list[Description]) -> None:
@@ -48,7 +49,7 @@ def _list(title: str, policies: list[Description]) -> None:
     for head in (title, "what it does", "parameters"):
         table.add_column(head, no_wrap=head == title)
     for policy in policies:
-        line = f"{policy.line}\nDiffers: {policy.differs}" if policy.differs else policy.line
+        line = f"{policy.line}\nDiffers: {policy.differs}\n{policy.checked}" if policy.differs else policy.line
         table.add_row(policy.name, line, _values(policy))
     console.stdout().print(table)
 

@@ -94,7 +94,7 @@ def _unknown(name: str) -> ConfigError:
     return ConfigError(f"no policy {name!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
 
 
-NOT_CHECKED = "It follows the original's text and code, and was not run beside it."
+NOT_CHECKED = "Not checked: it follows the original's text and code, and was not run beside it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ class Description:
         line: what it does, in a line.
         parameters: parameter -> value, as text.
         about: each parameter in words, for a policy; where the values come from, for a preset.
-        differs: how a preset differs from its original, and whether it was compared with it; empty for a policy.
+        differs: how a preset differs from its original; empty for a policy.
+        checked: what of a preset was compared with the original itself, or that nothing was; empty for a policy.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Description:
     parameters: dict[str, str]
     about: str
     differs: str = ""
+    checked: str = ""
 
 
 def describe(name: str) -> Description:
@@ -129,7 +131,7 @@ def describe(name: str) -> Description:
     parameters |= {f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None}
     line = f"{preset.policy.name} with the settings of {preset.source} ({preset.date})"
     checked = f"Checked against the original: {preset.checked}" if preset.checked else NOT_CHECKED
-    return Description(name, line, parameters, preset.source, f"{preset.differs} {checked}")
+    return Description(name, line, parameters, preset.source, preset.differs, checked)
 
 
 def _parameters(policy: Policy) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from typing import ClassVar
 
 from prefixroute.columns import highest, lowest, nth
@@ -14,7 +14,9 @@ from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 
-SPILLS = ("least", "candidate", "mean", "spread", "never")
+SPILLS = ("least", "candidate", "mean", "swing", "spread", "never")
+LEAST_SWING = 4.0
+"""Requests that loads differ by at least without meaning anything, whatever their mean (SMG 1.13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ class CacheAware(Policy):
         min_match_tokens: a shorter match may be a common head (SGLang's router: 1,024).
         min_match_ratio: nor is one of at most this share of the prompt (SMG's ``cache_threshold``; 0 = unused).
         spill: what the holder is compared with. ``least``: the least loaded of all. ``candidate``: a power-of-two pick
-            among the others. ``mean``: the fleet's mean. ``spread``: the mean plus ``spill_ratio`` standard
-            deviations. ``never``: nothing (a hot prefix then takes its holder down).
+            among the others. ``mean``: the fleet's mean. ``swing``: the mean, with a gap of at most two standard deviations
+            of a count with that mean, rounded up, or 4 if that is more. ``spread``: the mean plus ``spill_ratio`` standard deviations.
+            ``never``: nothing (a hot prefix then takes its holder down).
         spill_ratio: multiple of the other load.
         spill_gap: difference to the other load, in units of the router's load signal.
         shorter: before leaving, try holders of shorter matches, longest first (AIBrix).
@@ -151,8 +154,10 @@ class CacheAware(Policy):
     def _limit(self, loads: Sequence[float]) -> float:
         """Return the load up to which a holder is kept in a fleet with these loads."""
         count, total = len(loads), sum(loads)
-        if self.spill == "mean":
-            return self._bound(total / count)
+        if self.spill != "spread":
+            mean = total / count
+            swing = inf if self.spill == "mean" else max(LEAST_SWING, ceil(2.0 * sqrt(mean)))
+            return max(self.spill_ratio * mean, mean + min(self.spill_gap, swing))
         squares = sum([load * load for load in loads])
         spread = sqrt(max(0.0, count * squares - total * total))  # count standard deviations; exact for whole loads
         return (total + self.spill_ratio * spread) / count
