@@ -42,6 +42,7 @@ def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, 
             ttft_p99_s=one["ttft_mean_s"],
             usd_per_million_requests_busiest=one[METRIC],
             queue_mean_s=0.0 if timed else None,
+            preemptions=one.get("preemptions"),
         )
         for name, one in figures.items()
     )
@@ -80,6 +81,23 @@ def test_the_simplest_is_taken_that_costs_no_more_than_it_may(
     costs: dict[str, float], noise: float, in_use: str | None, taken: str
 ) -> None:
     assert choose(compared(by_cost(costs), noise), objective="cost", in_use=in_use).policy == taken
+
+
+def test_a_policy_that_preempts_more_than_is_borne_is_not_taken_if_another_does_not() -> None:
+    def figures(*preemptions: float) -> dict[str, dict[str, float]]:
+        known = by_cost({"round-robin": 10.0, "session": 10.0, "cache-aware": 20.0})
+        return {
+            name: {**one, "preemptions": count} for (name, one), count in zip(known.items(), preemptions, strict=True)
+        }
+
+    found = choose(compared(figures(51, 60, 50), timed=True))  # of 1,000 requests
+    assert found.policy == "cache-aware"
+    assert {one.policy: one.why for one in found.rejected} == {"round-robin": "preempts", "session": "preempts"}
+    assert choose(compared(figures(51, 60, 50), timed=True), most_preempted=0.1).policy == "round-robin"
+    everywhere = compared(figures(200, 200, 200), timed=True)
+    assert choose(everywhere).policy == "round-robin"
+    (finding,) = (one for one in measured(everywhere.rows[0], Scenario()) if one.kind == "preemptions")
+    assert finding.evidence["preempted"] == 0.2
 
 
 def test_a_policy_that_is_far_slower_than_what_is_in_use_is_not_taken() -> None:

@@ -27,8 +27,8 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     advice = advise(BUSY, Question(policies=(), seeds=1, current="random"))
     need = advice.need
     assert need is not None
-    log = simulate(BUSY, Scenario(policy="random", engine=EngineModel(COST), seed=1)).log
-    assert need.now.seconds == tuple(slo.measured(log) for slo in need.asked)
+    run = simulate(BUSY, Scenario(policy="random", engine=EngineModel(COST), seed=1))
+    assert need.now.seconds == tuple(slo.measured(run) for slo in need.asked)
     assert [(slo.time, slo.seconds) for slo in need.slos] == [
         (time, SLOWER[time] * seconds) for time, seconds in zip(SLOWER, need.now.seconds, strict=True)
     ]

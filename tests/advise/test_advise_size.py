@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prefixroute.advise.behind import replicas_behind
-from prefixroute.advise.size import NO_HEADROOM, Headroom, Sizing, Slo, size
+from prefixroute.advise.size import NO_HEADROOM, FleetSize, Headroom, Sizing, Slo, size
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario, simulate
@@ -53,6 +53,7 @@ def test_headroom_lets_a_replica_fail_and_a_peak_come(sizing: Sizing) -> None:
         (fleet,) = size(WORKLOAD, SLO, ["session"], scenario=BASE, headroom=headroom, cost=COST, most=64).fleets
         assert fleet.least == least
         assert fleet.replicas == max(fleet.at_peak or 0, least + headroom.spare)
+        assert fleet.seconds_one_less == (p95("session", (fleet.replicas or 0) - 1),)
         assert fleet.decided_by == ("failure" if least + headroom.spare >= (fleet.at_peak or 0) else "peak")
     with pytest.raises(ConfigError, match="headroom's utilization must be above 0 and at most 1"):
         Headroom(1.5)
@@ -83,14 +84,39 @@ def test_one_replica_that_falls_behind_is_overload_too() -> None:
 
 
 def test_every_kind_of_time_can_be_promised() -> None:
-    log = simulate(WORKLOAD, replace(BASE, policy="session", seed=1), cost=COST).log
+    run = simulate(WORKLOAD, replace(BASE, policy="session", seed=1), cost=COST)
+    log = run.log
     first, finish, arrival = (log.column(name) for name in ("first_token", "finish", "arrival"))
     output = log.column("output")
-    assert Slo(90, 1.0, "e2e").measured(log) == np.percentile(finish - arrival, 90)
-    assert Slo(90, 1.0, "tpot").measured(log) == np.percentile((finish - first) / (output - 1), 90)
+    assert Slo(90, 1.0, "e2e").measured(run) == np.percentile(finish - arrival, 90)
+    assert Slo(90, 1.0, "tpot").measured(run) == np.percentile((finish - first) / (output - 1), 90)
+    assert Slo(90, 1.0, "itl").measured(run) == run.gaps.percentile(90) > Slo(50, 1.0, "itl").measured(run) > 0
     tight = size(WORKLOAD, Slo.parse_all("ttft_p95=400ms,tpot_p95=1ms"), ["session"], scenario=BASE, most=8).fleets[0]
     assert tight.replicas is None
     assert tight.seconds[0] < 0.4 < 400 * tight.seconds[1]
+
+
+def test_a_fleet_that_preempts_more_than_it_may_is_too_small() -> None:
+    """Long answers beside little memory: fewer replicas keep up, and compute prompts again and again."""
+    long = replace(
+        WORKLOAD,
+        source=lambda: (one._replace(output_tokens=4_000) for one in WORKLOAD.head(300).scaled(0.1).requests()),
+    )
+    scenario = replace(BASE, capacity_tokens=60_000)
+
+    def sized(most: float | None) -> FleetSize:
+        (fleet,) = size(
+            long, (), ["session"], scenario=scenario, headroom=Headroom(1.0, 0, most), cost=COST, most=32
+        ).fleets
+        return fleet
+
+    loose, strict = sized(None), sized(0.02)
+    assert loose.replicas is not None
+    assert strict.replicas is not None
+    assert loose.replicas < strict.replicas
+    assert strict.preempted <= 0.02 < loose.preempted
+    run = simulate(long, replace(scenario, policy="session", replicas=loose.replicas, seed=1), cost=COST)
+    assert loose.preempted == pytest.approx((run.outcome.preemptions or 0) / 300)
 
 
 def test_a_promise_nobody_can_keep_is_said_so() -> None:
@@ -106,6 +132,7 @@ def test_a_promise_nobody_can_keep_is_said_so() -> None:
         ("ttft_p95=1.5", Slo(95, 1.5)),
         ("ttft_p99.9=2s", Slo(99.9, 2)),
         ("tpot_p95=50ms", Slo(95, 0.05, "tpot")),
+        ("itl_p99=100ms", Slo(99, 0.1, "itl")),
         ("e2e_p50=20", Slo(50, 20, "e2e")),
     ],
 )
@@ -125,7 +152,7 @@ def test_an_slo_is_read_and_written(text: str, slo: Slo) -> None:
         "ttft_p0=1s",
         "ttft_p100=1s",
         "ttft_p95=0s",
-        "itl_p95=1s",
+        "itt_p95=1s",
     ],
 )
 def test_what_is_no_slo_is_refused(text: str) -> None:

@@ -221,6 +221,8 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
         )
     assert fleet.cluster.preempted == twin.preempted
     assert fleet.idle
+    gaps = [seconds for seconds, count in fleet.cluster.gaps() for _ in range(count)]
+    assert gaps == pytest.approx(sorted(gap for ask in asks for gap in ask.gaps), rel=0.004)
 
 
 class Asking(CostModel):

@@ -18,7 +18,19 @@ from prefixroute.policies import POLICIES as POLICIES_OF_THE_PACKAGE
 from prefixroute.policies import MinTtft, Policy, View, presets
 from prefixroute.policies.view import SIGNALS
 from prefixroute.router import Decision
-from prefixroute.sim import EngineModel, Events, FleetChange, Perfect, Promise, Scenario, Sweep, Tier, simulate, sweep
+from prefixroute.sim import (
+    EngineModel,
+    Events,
+    FleetChange,
+    Perfect,
+    Promise,
+    ResultRow,
+    Scenario,
+    Sweep,
+    Tier,
+    simulate,
+    sweep,
+)
 from prefixroute.sim.scenario import replica_names
 from prefixroute.sim.timed import TimedRun
 from prefixroute.workload import Poisson, Request, Workload, chat
@@ -340,7 +352,12 @@ def test_a_timed_run_measures_tokens_goodput_and_what_caches_hold_twice() -> Non
     assert outcome.tpot is not None
     assert outcome.e2e is not None
     assert outcome.tpot.mean == pytest.approx((decode / gaps).mean())
-    assert outcome.itl_mean_s == pytest.approx(decode.sum() / gaps.sum())
+    assert outcome.itl is not None
+    assert outcome.itl.mean == pytest.approx(decode.sum() / gaps.sum())
+    assert run.gaps.counts.sum() == gaps.sum()
+    assert run.gaps.seconds @ run.gaps.counts == pytest.approx(decode.sum(), rel=0.004)
+    assert 0 < outcome.itl.p50 <= outcome.itl.p90 <= outcome.itl.p99 <= run.gaps.seconds[-1]
+    assert ResultRow.over([outcome]).to_dict()["itl_p99_s"] == outcome.itl.p99
     assert outcome.e2e.mean == pytest.approx((log.column("finish") - log.column("arrival")).mean())
     assert outcome.goodput_per_s == pytest.approx(outcome.requests_per_s)
     assert simulate(busy_chat(requests=400), timed("round-robin", promise=strict)).outcome.goodput_per_s == 0.0

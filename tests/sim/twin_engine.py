@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,6 +36,12 @@ class Asked:
     handle: int | None = None
     outgrown: bool = False
     most_cached: int = 1 << 32
+    tokens: list[float] = field(default_factory=list)
+    """When each token of the answer was out."""
+
+    @property
+    def gaps(self) -> list[float]:
+        return [later - earlier for earlier, later in pairwise(self.tokens)]
 
     @property
     def decodes(self) -> bool:
@@ -86,6 +93,7 @@ class Twin:
             if ask in decoding or ask.computed == ask.target:
                 ask.first_token = ask.first_token if ask.told else now
                 ask.told += 1
+                ask.tokens.append(now)
                 if ask.told >= max(1, ask.output_tokens):
                     self.finish(ask, now)
         return now

@@ -119,7 +119,7 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     yield from findings.facts(facts.profile, facts.workload, facts.masked_profile)
     yield from findings.coincidence(compared)
     yield from findings.volatile(facts.workload, facts.profile, facts.masked_profile)
-    yield from findings.measured(compared.row(chosen), study.chosen)
+    yield from findings.measured(compared.row(chosen), study.chosen, most_preempted=how.asked.headroom.preemptions)
     yield from findings.behind(compared, chosen)
     volatile = 0.0 if facts.masked_profile is None else max(0.0, facts.profile.floor - facts.masked_profile.floor)
     yield from findings.losses(compared, chosen, unknown=_unknown(facts, study, how), volatile=volatile)

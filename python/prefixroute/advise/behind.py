@@ -1,4 +1,4 @@
-"""Whether replicas keep up: waiting that grows for as long as requests come is no answer time to promise."""
+"""Whether a fleet is large enough: each replica serves its requests as fast as they come, and memory holds what they answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ WAITED = 1 / 20
 """Share of the span of the arrivals that requests of an overloaded replica wait, in the mean."""
 SERVED = 0.95
 """Share of the rate of its arrivals that an overloaded replica serves at most."""
+MOST_PREEMPTIONS = 0.05
+"""Preemptions a request above which a fleet has too little memory for what it answers: each computes a prompt again."""
 
 
 def replicas_behind(log: RequestLog, replicas: int) -> int:

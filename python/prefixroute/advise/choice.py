@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.profile import Profile
 from prefixroute.errors import ConfigError
@@ -81,8 +82,9 @@ class Rejected:
 
     Attributes:
         policy: its name.
-        why: ``overloaded`` (requests come faster than it serves them, and not with others), ``coincidence`` (good by the order of
-            the requests alone) or ``beaten`` (another is better in ``metrics`` and worse in nothing, beyond the noise).
+        why: ``overloaded`` (requests come faster than it serves them, and not with others), ``preempts`` (more often than is borne,
+            and others do not), ``coincidence`` (good by the order of the requests alone) or ``beaten`` (another is better in
+            ``metrics`` and worse in nothing, beyond the noise).
         by: the policy that beats it.
         metrics: what that one is better in.
     """
@@ -151,6 +153,7 @@ def choose(
     keys: bool = True,
     in_use: str | None = None,
     among: Collection[str] = (),
+    most_preempted: float | None = MOST_PREEMPTIONS,
 ) -> Choice:
     """Return the simplest policy that is as good as the best by the objective, but for noise and for what is not material.
 
@@ -165,6 +168,7 @@ def choose(
         keys: the traffic has session keys, see :func:`simplicity`.
         in_use: the policy in use; None = nobody said, and :data:`IN_USE` is taken to be.
         among: the policies that may be taken besides what is in use; none given means those of :func:`simplicity`.
+        most_preempted: preemptions a request that are borne; None = not looked at.
 
     Raises:
         ConfigError: an unknown objective.
@@ -173,7 +177,7 @@ def choose(
         raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     order = simplicity(keys=keys)
     own = [row.policy for row in comparison.rows if row.policy in (among or order) or row.policy == in_use]
-    rejected = _rejected(comparison, own, in_use)
+    rejected = _rejected(comparison, own, in_use, most_preempted)
     left = [name for name in own if name not in {one.policy for one in rejected}]
     taken = {name: _taken(comparison, left, OBJECTIVES[name], order, in_use) for name in OBJECTIVES}
     policy = taken[objective]
@@ -194,12 +198,24 @@ def beats(comparison: Comparison, policy: str, other: str) -> tuple[str, ...]:
     return tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
 
 
-def _rejected(comparison: Comparison, own: Sequence[str], in_use: str | None) -> tuple[Rejected, ...]:
+def preempts(row: ResultRow, most: float | None = MOST_PREEMPTIONS) -> bool:
+    """Whether a policy's fleet preempts more often than is borne, because its memory is too small for what it answers."""
+    return most is not None and (row.preempted or 0.0) > most
+
+
+def _rejected(
+    comparison: Comparison, own: Sequence[str], in_use: str | None, most_preempted: float | None
+) -> tuple[Rejected, ...]:
     """Return what is not taken whatever the objective; never all."""
     gone: dict[str, Rejected] = {}
-    overloaded = [name for name in own if comparison.is_overloaded(name)]
-    if len(overloaded) < len(own):
-        gone |= {name: Rejected(name, "overloaded") for name in overloaded}
+    unfit = {
+        "overloaded": [name for name in own if comparison.is_overloaded(name)],
+        "preempts": [name for name in own if preempts(comparison.row(name), most_preempted)],
+    }
+    for why, names in unfit.items():
+        found = {name: Rejected(name, why) for name in names if name not in gone}
+        if len(gone | found) < len(own):
+            gone |= found
     if in_use != ROUND_ROBIN and by_coincidence(comparison) and len(gone.keys() | {ROUND_ROBIN}) < len(own):
         gone.setdefault(ROUND_ROBIN, Rejected(ROUND_ROBIN, "coincidence"))
     left = [name for name in own if name not in gone]

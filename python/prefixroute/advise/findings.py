@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from prefixroute.advise.backtest import Backtest
-from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, Choice, beats, by_coincidence, prefill_skew
+from prefixroute.advise.behind import MOST_PREEMPTIONS
+from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, Choice, beats, by_coincidence, preempts, prefill_skew
 from prefixroute.advise.compare import Comparison, Losses
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
@@ -89,11 +90,22 @@ def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
         yield Finding("session-key", "warning", {"inferred": inferred, "keyless": profile.keyless})
 
 
-def measured(row: ResultRow, scenario: Scenario) -> Iterator[Finding]:
-    """Yield what the numbers of the advised policy tell."""
+def measured(
+    row: ResultRow, scenario: Scenario, *, most_preempted: float | None = MOST_PREEMPTIONS
+) -> Iterator[Finding]:
+    """Yield what the numbers of the advised policy tell. ``most_preempted``: preemptions a request that are borne."""
+    if preempts(row, most_preempted):
+        evidence: dict[str, float | int | str | bool | None] = {
+            "policy": row.policy,
+            "preempted": row.preempted,
+            "most_preempted": most_preempted,
+            "replicas": row.replicas,
+            "capacity_tokens": scenario.capacity_tokens,
+        }
+        yield Finding("preemptions", "warning", evidence)
     beyond = row.recompute_ratio_infinite
     if beyond is not None and row.recompute_ratio - beyond > NOTABLE:
-        evidence: Evidence = {
+        evidence = {
             "capacity_tokens": scenario.capacity_tokens,
             "recompute_ratio": row.recompute_ratio,
             "recompute_ratio_infinite": beyond,

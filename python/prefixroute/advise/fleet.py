@@ -141,7 +141,7 @@ def needed(
     found = replace(sizing.fleets[0], policy=fleet.policy_name)
     alike = None
     if found.replicas is not None and found.replicas < fleet.replicas and found.least is not None:
-        alike = told(replace(before, replicas=found.least), promised).keeps(promised)
+        alike = told(replace(before, replicas=found.least), promised).keeps(promised, room.preemptions)
     spared = fleet.replicas - (found.replicas or fleet.replicas)
     return FleetNeed(
         policy=fleet.policy_name,

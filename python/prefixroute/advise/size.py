@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.advise.behind import replicas_behind
+from prefixroute.advise.behind import MOST_PREEMPTIONS, replicas_behind
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, EngineModel, Grid, RequestLog, ResultRow, Run, Scenario
+from prefixroute.sim import Cell, EngineModel, Grid, ResultRow, Run, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
@@ -26,8 +26,9 @@ PEAK_UTILIZATION = 0.8
 """Share of what a fleet can carry that its busiest hour may take."""
 SPARE_REPLICAS = 1
 """Replicas that may fail without breaking a promise."""
-TIMES = ("ttft", "tpot", "e2e")
-"""What can be promised: time to first token, per further output token, and to the last token."""
+TIMES = ("ttft", "tpot", "itl", "e2e")
+"""What can be promised: time to first token; per further token of an answer, as the mean of each answer (TPOT) or between any two
+tokens (ITL); to the last token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,16 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> Slo:
-        """Read ``ttft_p95=1.5s``, ``tpot_p99=50ms``, or ``e2e_p95=20``, which is seconds.
+        """Read ``ttft_p95=1.5s``, ``tpot_p99=50ms``, ``itl_p99=100ms``, or ``e2e_p95=20``, which is seconds.
 
         Raises:
             ConfigError: the text has another form.
         """
-        match = re.fullmatch(r"(ttft|tpot|e2e)_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s|)", text.strip())
+        match = re.fullmatch(rf"({'|'.join(TIMES)})_p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s|)", text.strip())
         if match is None:
-            raise ConfigError(f"an SLO looks like ttft_p95=1.5s, tpot_p95=50ms or e2e_p99=20s, got {text!r}")
+            raise ConfigError(
+                f"an SLO looks like ttft_p95=1.5s, tpot_p95=50ms, itl_p99=100ms or e2e_p99=20s, got {text!r}"
+            )
         time, percentile, value, unit = match.groups()
         return cls(float(percentile), float(value) / (1_000 if unit == "ms" else 1), time)
 
@@ -72,9 +75,11 @@ class Slo:
             raise ConfigError(f"an SLO promises each percentile once, got {text!r}")
         return slos
 
-    def measured(self, log: RequestLog) -> float:
+    def measured(self, run: Run) -> float:
         """Return this percentile of a timed run; 0 where there is nothing to measure. TPOT counts outputs of two tokens or more."""
-        seconds = _seconds(log, self.time)
+        if self.time == "itl":
+            return run.gaps.percentile(self.percentile)
+        seconds = _seconds(run, self.time)
         return float(np.percentile(seconds, self.percentile)) if len(seconds) else 0.0
 
     def __str__(self) -> str:
@@ -82,7 +87,8 @@ class Slo:
         return f"{self.time}_p{self.percentile:g}={self.seconds:g}s"
 
 
-def _seconds(log: RequestLog, time: str) -> np.ndarray:
+def _seconds(run: Run, time: str) -> np.ndarray:
+    log = run.log
     first, finish = log.column("first_token"), log.column("finish")
     if time == "tpot":
         output = log.column("output")
@@ -99,6 +105,8 @@ class Headroom:
         utilization: the traffic may take this share of what the fleet can carry: each replica must still keep up with arrivals 1 /
             ``utilization`` times as fast. 1 = no reserve.
         spare: so many replicas may fail: the others must keep the promises at the traffic's own rate.
+        preemptions: so many a request are borne at most, at the peak and with replicas lost: a fleet with more has too little
+            memory for what it answers. None = not looked at.
 
     Raises:
         ConfigError: a share outside of (0, 1], or a negative count.
@@ -106,14 +114,17 @@ class Headroom:
 
     utilization: float = PEAK_UTILIZATION
     spare: int = SPARE_REPLICAS
+    preemptions: float | None = MOST_PREEMPTIONS
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check each."""
+        if self.preemptions is not None:
+            check_float("headroom's preemptions", self.preemptions, 0)
         check_float("headroom's utilization", self.utilization, 0, 1, above=True)
         check_int("headroom's spare replicas", self.spare, 0)
 
 
-NO_HEADROOM = Headroom(1.0, 0)
+NO_HEADROOM = Headroom(1.0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +140,10 @@ class FleetSize:
         at_peak: replicas that keep up with arrivals as fast as the headroom demands.
         decided_by: what of the two asks for the most: ``failure`` or ``peak``; ``traffic`` without headroom.
         seconds: each promised percentile at that size (at the limit, where none does).
-        seconds_one_less: the same with one replica less than ``least``, which breaks a promise; None at one.
-        seconds_one: the same with one replica.
+        seconds_one_less: the same with one replica lost; None at one, and where no fleet was enough.
         recompute_ratio: at that size.
         busy: share of the time in which replicas have work, at that size.
+        preempted: preemptions a request, at that size.
         overloaded: at the limit requests still come faster than they are served, at one replica at least.
     """
 
@@ -145,9 +156,9 @@ class FleetSize:
     decided_by: str
     seconds: tuple[float, ...]
     seconds_one_less: tuple[float, ...] | None
-    seconds_one: tuple[float, ...]
     recompute_ratio: float
     busy: float
+    preempted: float
     overloaded: bool
 
 
@@ -180,17 +191,23 @@ class Sizing:
 
 
 class Told(NamedTuple):
-    """What a run, or the worst of several, tells about promises: percentiles in seconds, and whether all replicas keep up."""
+    """What a run, or the worst of several, tells about promises.
+
+    Percentiles in seconds, the share of prompt tokens computed again, the share of time with work, preemptions a request, and
+    whether a replica cannot keep up.
+    """
 
     seconds: tuple[float, ...]
     recompute_ratio: float
     busy: float
+    preempted: float
     is_overloaded: bool
 
-    def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether no promise is broken. One that grows with the length of the log is no promise kept."""
+    def keeps(self, slos: Sequence[Slo], most_preempted: float | None) -> bool:
+        """Whether no promise is broken, and memory suffices. One that grows with the length of the log is no promise kept."""
         kept_all = all(value <= slo.seconds for value, slo in zip(self.seconds, slos, strict=True))
-        return kept_all and not self.is_overloaded
+        remembers = most_preempted is None or self.preempted <= most_preempted
+        return kept_all and not self.is_overloaded and remembers
 
 
 def worst(runs: Sequence[Told]) -> Told:
@@ -199,6 +216,7 @@ def worst(runs: Sequence[Told]) -> Told:
         tuple(max(each) for each in zip(*(run.seconds for run in runs), strict=True)),
         max(run.recompute_ratio for run in runs),
         max(run.busy for run in runs),
+        max(run.preempted for run in runs),
         any(run.is_overloaded for run in runs),
     )
 
@@ -211,9 +229,10 @@ class Reading:
 
     def __call__(self, run: Run) -> Told:
         """Read them."""
-        seconds = tuple(slo.measured(run.log) for slo in self.slos)
-        behind = replicas_behind(run.log, len(run.names)) > 0 or ResultRow.over([run.outcome]).is_overloaded
-        return Told(seconds, run.outcome.recompute_ratio, run.outcome.busy or 0.0, behind)
+        seconds = tuple(slo.measured(run) for slo in self.slos)
+        row = ResultRow.over([run.outcome])
+        behind = replicas_behind(run.log, len(run.names)) > 0 or row.is_overloaded
+        return Told(seconds, row.recompute_ratio, row.busy or 0.0, row.preempted or 0.0, behind)
 
 
 def size(
@@ -270,7 +289,7 @@ def size(
                 grid = Grid(traffic, chosen, cost, jobs, told)
                 return worst(grid.run({count: Cell(replace(one, replicas=count), Reading(kept_there))}).runs[count])
 
-            return _Tries(one.policy_name, run, kept_there, most=most, progress=work.part(1.0))
+            return _Tries(one.policy_name, run, kept_there, room, most=most, progress=work.part(1.0))
 
         own = tries(source, promises)
         peak = own if room.utilization == 1 else tries(fast, ())
@@ -301,12 +320,14 @@ class _Tries:
         policy: str,
         run: Callable[[int, Progress | None], Told],
         slos: tuple[Slo, ...],
+        room: Headroom,
         *,
         most: int,
         progress: Progress | None,
     ) -> None:
         self.policy, self.most = policy, most
         self._run, self._slos, self._progress = run, slos, progress
+        self._most_preempted = room.preemptions
         self._told: dict[int, Told] = {}
 
     def at(self, count: int, *, left: int = 0) -> Told:
@@ -315,17 +336,20 @@ class _Tries:
             self._told[count] = self._run(count, self._reporting(count, 1 + left))
         return self._told[count]
 
+    def _keeps(self, count: int, left: int) -> bool:
+        return self.at(count, left=left).keeps(self._slos, self._most_preempted)
+
     def smallest(self, least: int = 1) -> int | None:
         """Return the smallest fleet that keeps the promises, from ``least`` on; waiting falls with replicas: bisection finds it."""
         good = least
-        while not self.at(good, left=max(0, good.bit_length() - 2)).keeps(self._slos):
+        while not self._keeps(good, left=max(0, good.bit_length() - 2)):
             if good == self.most:
                 return None
             good = min(2 * good, self.most)
         bad = max(good // 2, least - 1)
         while good - bad > 1:
             middle = (good + bad) // 2
-            if self.at(middle, left=(good - bad).bit_length() - 2).keeps(self._slos):
+            if self._keeps(middle, left=(good - bad).bit_length() - 2):
                 good = middle
             else:
                 bad = middle
@@ -356,9 +380,9 @@ def _fleet(own: _Tries, peak: _Tries, room: Headroom, cost: CostModel) -> FleetS
         at_peak=at_peak,
         decided_by="failure" if failure else "peak" if room.utilization < 1 else "traffic",
         seconds=told.seconds,
-        seconds_one_less=None if least in (None, 1) else own.at(least - 1).seconds,
-        seconds_one=own.at(1).seconds,
+        seconds_one_less=None if replicas in {None, 1} else own.at(replicas - 1).seconds,
         recompute_ratio=told.recompute_ratio,
         busy=told.busy,
+        preempted=told.preempted,
         overloaded=told.is_overloaded,
     )

@@ -92,6 +92,7 @@ def compare_on(
         keys=not facts.inferred,
         in_use=how.asked.named,
         among=_own(scenarios),
+        most_preempted=how.asked.headroom.preemptions,
     )
     return Study(tuple(scenarios), compared, choice)
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size
+from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.size import MOST_REPLICAS, PEAK_UTILIZATION, SPARE_REPLICAS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
@@ -52,6 +53,7 @@ def advise_command(  # noqa: PLR0917
     slo: options.Slos = None,
     spare: options.Spare = SPARE_REPLICAS,
     peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
+    preemptions: options.Preemptions = MOST_PREEMPTIONS,
     lifetimes: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +88,7 @@ def advise_command(  # noqa: PLR0917
         policies=None if policies is None else arguments.policies(policies, workload),
         objective=objective,
         slos=() if slo is None else Slo.parse_all(slo),
-        headroom=Headroom(peak_utilization, spare),
+        headroom=Headroom(peak_utilization, spare, preemptions),
         lifetimes=() if lifetimes is None else arguments.times(lifetimes, what="--lifetimes"),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
         seeds=range(seed, seed + seeds),
@@ -163,6 +165,7 @@ def size_command(  # noqa: PLR0917
     policies: options.Policies = None,
     spare: options.Spare = SPARE_REPLICAS,
     peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
+    preemptions: options.Preemptions = MOST_PREEMPTIONS,
     seeds: options.Seeds = 1,
     seed: options.Seed = 1,
     most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = MOST_REPLICAS,
@@ -187,7 +190,7 @@ def size_command(  # noqa: PLR0917
             promises,
             chosen,
             scenario=scenario,
-            headroom=Headroom(peak_utilization, spare),
+            headroom=Headroom(peak_utilization, spare, preemptions),
             seeds=range(seed, seed + seeds),
             most=most,
             cost=hardware.cost,

@@ -307,7 +307,8 @@ Slos = Annotated[
     typer.Option(
         "--slo",
         metavar="TIME_pNN=SECONDS,...",
-        help="Promises: ttft_p95=1.5s, tpot_p95=50ms (per further token), e2e_p99=20s (to the last token).",
+        help="Promises: ttft_p95=1.5s, tpot_p95=50ms (per further token, of an answer), itl_p99=100ms (between any two tokens), "
+        "e2e_p99=20s (to the last token).",
     ),
 ]
 Spare = Annotated[
@@ -318,6 +319,14 @@ PeakUtilization = Annotated[
     typer.Option(
         metavar="SHARE",
         help="Share of what the fleet can carry that the traffic may take: it keeps up with arrivals 1/SHARE times as fast.",
+    ),
+]
+Preemptions = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        min=0.0,
+        help="Preemptions a request that are borne: with more, the fleet has too little memory for its answers.",
     ),
 ]
 PngFile = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write a picture.", rich_help_panel=OUTPUT)]

@@ -127,6 +127,14 @@ def _behind(found: Evidence) -> str:
     )
 
 
+def _preemptions(found: Evidence) -> str:
+    return (
+        f"{found['replicas']} replicas of {found['capacity_tokens']:,} tokens preempt {percent(found['preempted'])} of the requests with "
+        f"{found['policy']}, counted each time, and compute their prompts again: answers need more memory. "
+        f"`--preemptions` says how many are borne, {percent(found['most_preempted'])} here."
+    )
+
+
 def _losses(found: Evidence) -> str:
     parts = (
         ("first_sight", "new to every replica"),
@@ -149,6 +157,8 @@ def _not_kept(found: Evidence) -> str:
             f"{found['policy']}, which is in use, cannot keep up: requests come faster than it serves them, so its times are no "
             "promise."
         )
+    if found["why"] == "preempts":
+        return f"{found['policy']}, which is in use, preempts more requests than are borne, for want of memory; others do not."
     better = " and ".join(SHORT[metric] for metric in found["metrics"].split(","))
     return f"{found['policy']}, which is in use, is worse than {found['by']} in {better}, and better in nothing, beyond the noise."
 
@@ -309,6 +319,7 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "not-kept": _not_kept,
     "objectives": _objectives,
     "overload": _overload,
+    "preemptions": _preemptions,
     "session-key": _session_key,
     "several-models": _several_models,
     "several-routers": _several_routers,

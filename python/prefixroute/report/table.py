@@ -112,6 +112,8 @@ SIMULATED: tuple[Column[ResultRow], ...] = (
     Column("p99 ms", _milliseconds("ttft_p99_s"), SECONDS),
     Column("TPOT mean ms", _milliseconds("tpot_mean_s"), SECONDS),
     Column("TPOT p99 ms", _milliseconds("tpot_p99_s"), SECONDS),
+    Column("ITL mean ms", _milliseconds("itl_mean_s"), SECONDS),
+    Column("ITL p99 ms", _milliseconds("itl_p99_s"), SECONDS),
     Column("queue mean ms", _milliseconds("queue_mean_s"), SECONDS),
     Column("busy %", lambda row: f"{100 * row['busy']:.1f}", SECONDS),
     Column("requests / s", lambda row: f"{row['requests_per_s']:,.2f}", SECONDS),
@@ -125,6 +127,8 @@ OPTIONAL = {
     "$ busiest": "usd_per_million_requests_busiest",
     "TPOT mean ms": "tpot_mean_s",
     "TPOT p99 ms": "tpot_p99_s",
+    "ITL mean ms": "itl_mean_s",
+    "ITL p99 ms": "itl_p99_s",
     "goodput / s": "goodput_per_s",
     "preempted": "preemptions",
     "duplicated GB": "kv_duplicated_gb",
@@ -182,6 +186,10 @@ def times(found: Comparison) -> Table:
         unit = units[field]
         columns.append(Column(f"{name}, {unit.name}", value(field, unit), SECONDS))
         columns.append(Column(f"{name} difference", apart(field, unit), SECONDS))
+    if any(row.preempted for row in found.rows):
+        columns.append(
+            Column("preempted %", lambda policy: f"{100 * (found.row(policy).preempted or 0.0):.1f}", SECONDS)
+        )
     title = f"time to first token, and how much more than {found.reference}"
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
 
@@ -247,10 +255,11 @@ def sizes(found: Sizing, most: int) -> Table:
         unit = unit_of(fleet.seconds[at] for fleet in found.fleets)
         name = f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}"
         columns.append(Column(name, _promised(at, unit), SECONDS))
-        columns.append(Column(f"{slo.time.upper()} with one less", _one_less_time(at, unit), SECONDS))
+        columns.append(Column(f"{slo.time.upper()} with one lost", _one_less_time(at, unit), SECONDS))
     columns += [
         Column("recomputed %", lambda fleet: f"{100 * fleet.recompute_ratio:.1f}", SHARES),
         Column("busy %", lambda fleet: f"{100 * fleet.busy:.0f}", SECONDS),
+        Column("preempted %", lambda fleet: f"{100 * fleet.preempted:.1f}", SECONDS),
     ]
     promised = " and ".join(map(str, found.slos)) or "replicas that keep up"
     title = f"{found.workload}: the smallest fleet with {promised}, {reserve(found)}"

@@ -112,6 +112,35 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenGaps:
+    """Gaps between two tokens of an answer (inter-token latency), over all tokens of a timed run: seconds, and how many.
+
+    ``seconds`` ascend, and are known to within 0.4 %; one that spans a preemption is as long as the reader waited.
+    """
+
+    seconds: Floats = field(repr=False)
+    counts: Integers = field(repr=False)
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[float, int]]) -> TokenGaps:
+        """Return those that a :class:`~prefixroute.sim.engine.Cluster` counted."""
+        seconds, counts = zip(*pairs, strict=True) if pairs else ((), ())
+        return cls(np.array(seconds, np.float64), np.array(counts, np.int64))
+
+    def percentile(self, percent: float) -> float:
+        """Return the seconds that this share of the gaps, in per cent, do not exceed; zero without gaps."""
+        if not len(self.counts):
+            return 0.0
+        below = np.cumsum(self.counts)
+        return float(self.seconds[np.searchsorted(below, percent / 100 * below[-1])])
+
+    def timings(self, mean: float) -> Timings:
+        """Return them beside a mean that is known exactly."""
+        p50, p90, p99 = map(self.percentile, PERCENTILES)
+        return Timings(mean, p50, p90, p99)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadCurve:
     """Load of a fleet over a run, in equal parts of it: of its least loaded replica, the mean, and its most loaded.
 
@@ -143,7 +172,7 @@ class Outcome:
     The rest is None where it was not measured; an untimed run has no clock. ``queue_mean_s``: seconds before prefill starts;
     ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work; ``arrivals_per_s`` over
     the span of the arrivals. ``tpot``: seconds per output token after the first, of each request that has two or more;
-    ``itl_mean_s``: the mean gap between two tokens, over tokens; ``e2e``: seconds from arrival to the last token.
+    ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``: seconds from arrival to the last token.
     ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that kept the
     scenario's promise; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
     pictures, is there where it was asked for.
@@ -164,7 +193,7 @@ class Outcome:
     busy: float | None = None
     arrivals_per_s: float | None = None
     tpot: Timings | None = None
-    itl_mean_s: float | None = None
+    itl: Timings | None = None
     e2e: Timings | None = None
     preemptions: int | None = None
     goodput_per_s: float | None = None
@@ -218,6 +247,9 @@ class ResultRow:
     tpot_p90_s: float | None = None
     tpot_p99_s: float | None = None
     itl_mean_s: float | None = None
+    itl_p50_s: float | None = None
+    itl_p90_s: float | None = None
+    itl_p99_s: float | None = None
     e2e_mean_s: float | None = None
     e2e_p50_s: float | None = None
     e2e_p90_s: float | None = None
@@ -256,10 +288,16 @@ class ResultRow:
             recompute_ratio_infinite=infinite,
             **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _MEASURED},
             **_times("tpot", [run.tpot for run in runs]),
+            **_times("itl", [run.itl for run in runs]),
             **_times("e2e", [run.e2e for run in runs]),
             ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),
             load=runs[0].load,
         )
+
+    @property
+    def preempted(self) -> float | None:
+        """Preemptions a request; None untimed."""
+        return None if self.preemptions is None else self.preemptions / max(1, self.requests)
 
     @property
     def is_overloaded(self) -> bool:
@@ -280,8 +318,7 @@ class ResultRow:
 
 
 _MEASURED = (
-    "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "itl_mean_s", "preemptions", "goodput_per_s",
-    "kv_duplicated_gb",
+    "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "preemptions", "goodput_per_s", "kv_duplicated_gb",
 )  # fmt: skip
 
 

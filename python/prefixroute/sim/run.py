@@ -13,7 +13,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, presets
 from prefixroute.sim.fleet import Fleet
 from prefixroute.sim.garbage import collected_rarely
-from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings
+from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
 from prefixroute.sim.replica import duplicated_tokens
 from prefixroute.sim.scenario import Promise, Scenario
 from prefixroute.sim.stores import BlockStore
@@ -35,6 +35,7 @@ class Run:
         log: a line per request; its ``replica`` column indexes ``names``.
         names: every replica that lived during the run.
         retried: requests that a replica's death sent elsewhere (timed).
+        gaps: between tokens of answers; none untimed.
     """
 
     scenario: Scenario
@@ -42,6 +43,7 @@ class Run:
     log: RequestLog = field(repr=False, compare=False)
     names: tuple[str, ...]
     retried: int = 0
+    gaps: TokenGaps = field(default_factory=lambda: TokenGaps.of(()), repr=False, compare=False)
 
     def load(self, buckets: int = 60) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what each replica had to do over the run, in ``buckets`` equal parts of it.
@@ -113,7 +115,7 @@ def simulate(
     with collected_rarely():
         timed.run(workload.requests(), progress)
     outcome = _outcome(scenario, timed.log, timed.fleet, cost, timed)
-    return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried)
+    return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried, timed.gaps)
 
 
 def _priced(scenario: Scenario, cost: CostModel) -> Scenario:
@@ -171,7 +173,7 @@ def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> 
     measured: dict[str, Any] = {
         "ttft": Timings.of(ttft),
         "tpot": Timings.of(tpot[gaps > 0]),
-        "itl_mean_s": float(decode.sum() / max(1, gaps[gaps > 0].sum())),
+        "itl": timed.gaps.timings(float(decode.sum() / max(1, gaps[gaps > 0].sum()))),
         "e2e": Timings.of(e2e),
         "queue_mean_s": float((start - arrival).mean()),
         "requests_per_s": count / span if span else 0.0,

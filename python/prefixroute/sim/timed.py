@@ -14,7 +14,7 @@ from prefixroute.router import Ticket
 from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
 from prefixroute.sim.fleet import Fleet, Progress
 from prefixroute.sim.front import Front
-from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.metrics import RequestLog, TokenGaps
 from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.untimed import PROGRESS_EVERY
@@ -112,6 +112,11 @@ class TimedRun:
     def preemptions(self) -> int:
         """How many times a request was preempted because answers had filled the memory of its replica."""
         return self._cluster.preempted
+
+    @property
+    def gaps(self) -> TokenGaps:
+        """Gaps between tokens of answers."""
+        return TokenGaps.of(self._cluster.gaps())
 
     def _change_until(self, until: float) -> None:
         """Let the fleet change up to second ``until``, and what comes before each change happen."""

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::clock::EventQueue;
 use super::engine::{Ended, Engine, Failure, Limits, Prices, Wake};
+use super::gaps::Gaps;
 use super::request::{Request, Served};
 use super::store::Store;
 use crate::replica_cache::CacheEvent;
@@ -55,13 +56,14 @@ pub struct Cluster<P> {
     outcomes: Vec<Outcome>,
     /// Of replicas that have died.
     preempted: u64,
+    gaps: Gaps,
 }
 
 impl<P: Prices> Cluster<P> {
     /// No replicas. Those that come build their steps within the same limits, at the same prices.
     pub fn new(limits: Limits, prices: P) -> Self {
         let (replicas, outcomes) = (Vec::new(), Vec::new());
-        Self { clock: EventQueue::default(), replicas, prices, limits, outcomes, preempted: 0 }
+        Self { clock: EventQueue::default(), replicas, prices, limits, outcomes, preempted: 0, gaps: Gaps::default() }
     }
 
     /// Add an idle replica over a store; its number.
@@ -85,6 +87,15 @@ impl<P: Prices> Cluster<P> {
         self.preempted + self.replicas.iter().flatten().map(Engine::preempted).sum::<u64>()
     }
 
+    /// Gaps between tokens of answers, by replicas that live and that have died.
+    pub fn gaps(&self) -> Gaps {
+        let mut gaps = self.gaps.clone();
+        for engine in self.replicas.iter().flatten() {
+            gaps.extend(engine.gaps());
+        }
+        gaps
+    }
+
     /// Give a request to a replica at second `now`, to which the cluster has been advanced.
     pub fn submit(&mut self, replica: usize, request: Request, now: f64) -> Result<(), Failure<P::Error>> {
         let Some(engine) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return Ok(()) };
@@ -102,6 +113,7 @@ impl<P: Prices> Cluster<P> {
         let Some(mut engine) = self.replicas.get_mut(replica).and_then(Option::take) else { return (Vec::new(), 0.0) };
         let requests = engine.stop(now);
         self.preempted += engine.preempted();
+        self.gaps.extend(engine.gaps());
         (requests, engine.busy_s())
     }
 

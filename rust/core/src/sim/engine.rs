@@ -12,6 +12,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::NotInOrder;
+use super::gaps::Gaps;
 use super::growth::Growth;
 use super::request::{Job, Request, Served};
 use super::store::Store;
@@ -29,6 +30,8 @@ pub struct Limits {
     pub max_running: usize,
     /// Seconds that admitting a request adds to a step.
     pub overhead_s: f64,
+    /// Requests with a smaller number only warm the caches: their tokens are in no gap that is counted.
+    pub warmup: u64,
 }
 
 /// Prompt tokens computed in one step, and the tokens of that prompt before them.
@@ -111,6 +114,9 @@ pub struct Engine {
     steps: u64,
     step_s: f64,
     busy_s: f64,
+    /// Decoding requests whose gaps are counted, and these.
+    counted: u64,
+    gaps: Gaps,
 }
 
 impl Engine {
@@ -136,6 +142,8 @@ impl Engine {
             steps: 0,
             step_s: 0.0,
             busy_s: 0.0,
+            counted: 0,
+            gaps: Gaps::default(),
         }
     }
 
@@ -157,6 +165,11 @@ impl Engine {
     /// How many times a request was preempted.
     pub fn preempted(&self) -> u64 {
         self.preempted
+    }
+
+    /// Gaps between tokens of answers so far.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
     }
 
     /// What the replica holds.
@@ -192,7 +205,7 @@ impl Engine {
         }
         jobs.sort_unstable_by_key(|job| job.order);
         jobs.extend(self.queue.drain(..));
-        (self.context, self.reserved, self.steps) = (0, 0, 0);
+        (self.context, self.reserved, self.steps, self.counted) = (0, 0, 0, 0);
         self.growth = Growth::new(self.block_size);
         self.version += 1;
         jobs.into_iter().map(|job| *job.request).collect()
@@ -378,11 +391,13 @@ impl Engine {
             self.store().preempt(running, Sequence { blocks: &blocks, tokens })?;
         }
         job.restart(Some(self.token));
+        job.stopped = self.began;
         Ok(job)
     }
 
     /// Take a decoding request out of the sums, and give back what its answer had reserved.
     fn leave(&mut self, job: &Job) {
+        self.counted -= u64::from(self.counts(job));
         self.context -= i128::from(job.prompt_tokens) - i128::from(job.joined);
         match job.outgrown {
             Some(blocks) => self.growth.unfix(blocks),
@@ -401,12 +416,18 @@ impl Engine {
         self.busy_s += now - self.began;
         let mut ended = Ended::default();
         if !self.decoding.is_empty() {
+            self.gaps.add(self.step_s, self.steps * self.counted);
             self.token += self.steps;
             self.reserve_until(self.token);
             self.pop_finished(&mut ended)?;
         }
         self.pass_to_decode(&mut ended, now)?;
         Ok(Some(ended))
+    }
+
+    /// Whether the gaps of a request are counted.
+    fn counts(&self, job: &Job) -> bool {
+        job.request.number >= self.limits.warmup
     }
 
     /// Take out the requests whose last token is out.
@@ -427,7 +448,9 @@ impl Engine {
         }
         let rest = self.prefilling.split_off(done);
         for mut job in std::mem::replace(&mut self.prefilling, rest) {
-            if !job.has_answered() {
+            if job.has_answered() {
+                self.gaps.add(now - job.stopped, u64::from(self.counts(&job)));
+            } else {
                 job.served.first_token = now;
                 ended.first_tokens.push(job.served);
             }
@@ -438,6 +461,7 @@ impl Engine {
             self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
             self.joined += 1;
             (job.joined, job.rank) = (self.token, self.joined);
+            self.counted += u64::from(self.counts(&job));
             if job.running.is_some() {
                 self.growth.add(job.prompt_tokens, job.joined);
             }

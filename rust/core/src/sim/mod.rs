@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod engine;
+mod gaps;
 mod growth;
 mod prices;
 mod request;
@@ -11,6 +12,7 @@ mod store;
 pub use clock::{EventQueue, NotInOrder};
 pub use cluster::{BATCH, Cluster, Outcome};
 pub use engine::{Chunk, Ended, Engine, Failure, Limits, MAX_TOKENS, Prices, Wake};
+pub use gaps::Gaps;
 pub use prices::{Attention, BadTable, Experts, Formula, Grid, Matmul, Roofline, StepPrices, Table};
 pub use request::{Request, Served};
 pub use store::{Admitted, Store, Tier};

@@ -64,6 +64,8 @@ pub(super) struct Job {
     pub served: Served,
     /// Its order among those that have begun to decode.
     pub rank: u64,
+    /// Second of its latest token when it was preempted.
+    pub stopped: f64,
 }
 
 impl Job {
@@ -81,6 +83,7 @@ impl Job {
             outgrown: None,
             served: Served { number, hit_tokens: 0, started: f64::NAN, first_token: f64::NAN },
             rank: 0,
+            stopped: f64::NAN,
         }
     }
 

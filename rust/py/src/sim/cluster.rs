@@ -65,6 +65,7 @@ impl Cluster {
             chunk_tokens: chunk_tokens.extract().unwrap_or(u64::MAX),
             max_running: max_running.extract().unwrap_or(usize::MAX),
             overhead_s,
+            warmup,
         };
         let prices = match prices.cast::<StepPrices>() {
             Ok(numbers) => Prices::Numbers(Box::new(numbers.get().prices.clone())),
@@ -153,6 +154,10 @@ impl Cluster {
     #[getter]
     fn preempted(&self) -> u64 {
         self.replicas.preempted()
+    }
+
+    fn gaps(&self) -> Vec<(f64, u64)> {
+        self.replicas.gaps().iter().collect()
     }
 
     fn take_log<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
