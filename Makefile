@@ -8,6 +8,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+HOSTS := .venv-hosts
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP := $(BIN)/python -m pip
@@ -19,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
 export PYO3_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: help demo test test-rust test-python golden bench accuracy lint lint-rust lint-python docs develop clean
+.PHONY: help demo test test-rust test-python hosts golden bench accuracy lint lint-rust lint-python docs develop clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,9 @@ test-rust: $(VENV)/.created
 
 test-python: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS)
+
+hosts: $(HOSTS)/.installed ## adapters beside the hosts really running (minutes): Ray Serve, LiteLLM, verl, SkyPilot
+	PYTHONPATH=python timeout 300 $(HOSTS)/bin/python -m pytest tests/hosts -W default --no-header -q
 
 golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 	$(BIN)/python -m pytest -m golden --golden-seeds 20
@@ -70,7 +74,7 @@ docs: $(VENV)/.docs ## build the documentation, warnings are errors
 develop: $(VENV)/.test $(VENV)/.lint $(VENV)/.docs ## everything a contributor needs, in .venv
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) target docs/_build report.html report.png .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(HOSTS) target docs/_build report.html report.png .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find python -name '*.so' -delete
 
 $(VENV)/.created:
@@ -92,6 +96,12 @@ $(VENV)/.test: $(VENV)/.built pyproject.toml
 
 $(VENV)/.bench: $(VENV)/.test pyproject.toml
 	$(PIP) install --group bench
+	@touch $@
+
+$(HOSTS)/.installed: $(VENV)/.built pyproject.toml
+	$(BIN)/python -m venv $(HOSTS)
+	$(HOSTS)/bin/python -m pip install --upgrade 'pip>=25.1'
+	$(HOSTS)/bin/python -m pip install --group hosts
 	@touch $@
 
 $(VENV)/.accuracy: $(VENV)/.built pyproject.toml

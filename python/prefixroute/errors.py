@@ -57,3 +57,7 @@ class OverloadedError(PrefixRouteError, RuntimeError):
         """Store the message and the suggested wait in seconds."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class HostError(PrefixRouteError, ImportError):
+    """A host is not installed, or of a version that its adapter was not tested with."""

@@ -286,6 +286,10 @@ class Router:
         """Return the number of replicas."""
         return len(self._state.fleet.members)
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether the fleet has a replica of that name."""
+        return name in self._state.fleet.members
+
     def __bool__(self) -> bool:
         """Return true: a router without replicas is a router still."""
         return True

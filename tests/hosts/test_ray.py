@@ -1,0 +1,228 @@
+"""Ray Serve really running: what it routes, and that nothing is left of calls that fail, are cancelled or are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="needs ray[serve], see `make hosts`")
+serve = pytest.importorskip("ray.serve", reason="needs ray[serve], see `make hosts`")
+
+from ray.serve.config import RequestRouterConfig  # noqa: E402
+
+from prefixroute.hosts.ray import PrefixRouter, body_in  # noqa: E402
+from prefixroute.router import Router  # noqa: E402
+
+ROUTER = "prefixroute.hosts.ray:PrefixRouter"
+
+
+class Engine:
+    """Answers with its own name after a while, or fails, as it is told."""
+
+    def __init__(self) -> None:
+        self.name = serve.get_replica_context().replica_id.unique_id
+
+    async def __call__(self, body: dict[str, Any]) -> str:
+        await asyncio.sleep(body.get("sleep", 0.0))
+        if body.get("fail"):
+            raise ValueError("as it was told")
+        return str(self.name)
+
+    async def stream(self, body: dict[str, Any]) -> Any:
+        for _ in range(body.get("chunks", 3)):
+            await asyncio.sleep(body.get("sleep", 0.0))
+            yield self.name
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        return {"waiting": 0, "running": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # replicas cannot import a test
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    serve.shutdown()
+    ray.shutdown()
+
+
+@pytest.fixture
+def deploy(cluster: None) -> Iterator[Callable[..., tuple[Any, Router]]]:
+    """Return a function that deploys engines, and returns their handle and the Router of this process."""
+    names: list[str] = []
+
+    def run(max_ongoing: int = 100, replicas: int = 4, **options: Any) -> tuple[Any, Router]:
+        name = f"app-{len(names)}-{random.randrange(10**9)}"  # noqa: S311
+        names.append(name)
+        config = RequestRouterConfig(request_router_class=ROUTER, request_router_kwargs={"seed": 1, **options})
+        engines = serve.deployment(
+            num_replicas=replicas,
+            max_ongoing_requests=max_ongoing,
+            ray_actor_options={"num_cpus": 0.1},
+            request_router_config=config,
+        )(Engine)
+        handle = serve.run(engines.bind(), name=name, route_prefix=None)
+        handle.remote({"messages": [{"role": "user", "content": "warm"}]}).result()
+        host = handle._router._asyncio_router.request_router
+        assert isinstance(host, PrefixRouter)
+        settle(host.router)
+        return handle, host.router
+
+    yield run
+    for name in names:
+        serve.delete(name)
+
+
+def chat(session: int, turn: int = 0, **more: Any) -> dict[str, Any]:
+    turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
+    return {"messages": turns, **more}
+
+
+def in_flight(router: Router) -> int:
+    return sum(replica["in_flight"] for replica in router.stats()["replicas"].values())
+
+
+def settle(router: Router) -> None:
+    """Wait until no request is in flight: ends are told a moment after the caller has its answer."""
+    until = time.monotonic() + 20.0
+    while in_flight(router) and time.monotonic() < until:
+        time.sleep(0.02)
+    stats = router.stats()
+    assert in_flight(router) == 0
+    assert all(r["uncached_tokens"] == r["decode_tokens"] == 0 for r in stats["replicas"].values())
+    counts = stats["counts"]
+    ends = sum(counts.get(name, 0) for name in ("finished", "aborted", "dropped"))
+    assert counts["committed"] == ends
+    assert not counts.get("expired")
+
+
+def test_conversations_stay_where_their_prefix_is(deploy: Any) -> None:
+    handle, router = deploy()
+
+    async def talk(session: int) -> set[str]:
+        where = set()
+        for turn in range(5):
+            await asyncio.sleep(0.01 + session / 200)  # calls of one moment do not see each other
+            where.add(await handle.options(session_id=f"s{session}").remote(chat(session, turn)))
+        return where
+
+    async def everybody() -> list[set[str]]:
+        return await asyncio.gather(*[talk(session) for session in range(20)])
+
+    where = asyncio.run(everybody())
+    settle(router)
+    assert sum(len(replicas) == 1 for replicas in where) >= 18
+    assert set().union(*where) == set(router.replicas)
+    assert router.stats()["counts"]["committed"] == 101
+
+
+def test_back_off_books_each_call_once(deploy: Any) -> None:
+    handle, router = deploy(max_ongoing=1, replicas=2)
+
+    async def crowd() -> None:
+        await asyncio.gather(*[handle.remote(chat(call % 7, sleep=0.01)) for call in range(60)])
+
+    asyncio.run(crowd())
+    settle(router)
+    assert router.stats()["counts"]["committed"] == 61
+
+
+def test_nothing_is_left_of_a_thousand_calls_that_end_badly(deploy: Any) -> None:
+    handle, router = deploy(max_ongoing=8)
+    rng = random.Random(7)  # noqa: S311
+
+    async def failed(call: int) -> None:
+        with pytest.raises(ray.exceptions.RayTaskError):
+            await handle.remote(chat(call % 50, fail=True, sleep=rng.random() / 50))
+
+    async def cancelled(call: int) -> None:
+        response = handle.remote(chat(call % 50, sleep=0.05))
+        await asyncio.sleep(rng.random() / 20)
+        response.cancel()
+        with suppress(asyncio.CancelledError, serve.exceptions.RequestCancelledError):
+            await response  # or it was quicker
+
+    async def dropped(call: int) -> None:
+        stream = handle.options(stream=True).stream.remote(chat(call % 50, chunks=50, sleep=0.002))
+        async for _ in stream:
+            break
+        stream.cancel()
+
+    async def streamed(call: int) -> None:
+        async for _ in handle.options(stream=True).stream.remote(chat(call % 50)):
+            pass
+
+    async def answered(call: int) -> None:
+        await handle.remote(chat(call % 50))
+
+    kinds: list[Callable[[int], Awaitable[None]]] = [failed, cancelled, dropped, streamed, answered]
+
+    async def everything() -> None:
+        limit = asyncio.Semaphore(64)
+
+        async def one(call: int) -> None:
+            async with limit:
+                await kinds[call % len(kinds)](call)
+
+        await asyncio.gather(*[one(call) for call in range(1_000)])
+
+    asyncio.run(everything())
+    settle(router)
+    counts = router.stats()["counts"]
+    assert counts["finished"] >= 400
+    assert counts["committed"] <= 1_001
+
+
+def test_a_dead_replica_is_forgotten(deploy: Any) -> None:
+    handle, router = deploy(replicas=3)
+    first = handle.options(session_id="a").remote(chat(0)).result()
+    settle(router)
+    victim = next(replica for replica in _replicas(handle) if replica.replica_id.unique_id == first)
+    ray.kill(victim._actor_handle)
+    second = handle.options(session_id="a").remote(chat(0, 1)).result()
+    assert second != first
+    settle(router)
+
+
+def test_what_replicas_report_arrives(deploy: Any) -> None:
+    _, router = deploy(replicas=1)
+    until = time.monotonic() + 20.0
+    while router.stats()["replicas"][router.replicas[0]]["report_age_s"] is None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert router.stats()["replicas"][router.replicas[0]]["report_age_s"] is not None
+
+
+def _replicas(handle: Any) -> list[Any]:
+    return list(handle._router._asyncio_router.request_router.curr_replicas.values())
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "field"),
+    [
+        ([{"messages": MESSAGES}], {}, "messages"),
+        ([SimpleNamespace(messages=MESSAGES, prompt=None)], {}, "messages"),
+        ([SimpleNamespace(prompt="hi")], {}, "prompt"),
+        ([MESSAGES], {}, "messages"),
+        (["hi"], {}, "prompt"),
+        ([], {"messages": MESSAGES}, "messages"),
+        ([7, None], {"request": {"input": "hi"}}, "input"),
+        ([[1, 2, 3]], {}, "prompt"),
+    ],
+)
+def test_the_request_is_found_among_the_arguments(args: list[Any], kwargs: dict[str, Any], field: str) -> None:
+    assert body_in(args, kwargs)[field]
+
+
+def test_a_call_without_a_prompt_has_none() -> None:
+    assert body_in([7, object(), {"a": 1}], {"b": 2.0}) == {}
