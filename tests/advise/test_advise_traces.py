@@ -11,7 +11,7 @@ import pytest
 
 import prefixroute
 from prefixroute.advise import Advice, Question, advise
-from prefixroute.advise.choice import JUDGED, OBJECTIVES, beats, choose
+from prefixroute.advise.choice import JUDGED, METRIC, OBJECTIVES, TTFT, beats, choose, why_not
 from prefixroute.advise.sample import METRICS, Gaps
 from prefixroute.report import answer
 from prefixroute.report.answer import headline
@@ -79,6 +79,17 @@ def assert_not_contradicted(advice: Advice) -> None:
     """No policy that may be advised is plainly better in the table than the one that is."""
     assert advice.choice is not None
     gone = {one.policy for one in advice.choice.rejected}
-    for row in advice.comparison.rows:
+    found, chosen = advice.comparison, advice.policy
+    for row in found.rows:
         if row.policy not in gone:
-            assert not beats(advice.comparison, row.policy, advice.policy)
+            assert not beats(found, row.policy, chosen)
+        recompute = found.gap(row.policy, chosen, "recompute_ratio")
+        why = why_not(found, advice.choice, row.policy)
+        contradicted = {
+            "noise": recompute.high < 0,
+            "costlier": found.gap(row.policy, chosen, METRIC).low <= 0,
+            "later": found.gap(row.policy, chosen, TTFT).low <= 0,
+            "overloaded": not found.is_overloaded(row.policy),
+            "weighed": recompute.high >= 0,
+        }
+        assert not contradicted.get(why, False), (row.policy, why)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import write
 
-from prefixroute.advise import advise
+from prefixroute.advise import advise, profile
+from prefixroute.advise.affected import affected
 from prefixroute.workload import Workload, convert, floor, read_trace
 from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, LONGEST, Changes, Mask
 
@@ -181,6 +182,57 @@ def test_the_advisor_says_the_same_of_a_log_and_of_its_private_trace(tmp_path: P
         assert float(first.evidence["floor_if_fixed"] or 1) < 0.05
     plain = advise(trace_of(tmp_path, lambda _: "")).findings
     assert not [finding for finding in plain if finding.kind == "volatile-head"]
+
+
+def groups_of(path: Path) -> Workload:
+    """Three applications in one log, a hundred prompts each: no changing text, a time, and an id."""
+    rows = []
+    for number in range(300):
+        head = (
+            "You are the billing assistant. " * 60,
+            f"Now: 2026-11-29T10:{number % 60:02}:{number * 7 % 60:02}Z. You are the travel assistant. {'Be brief. ' * 120}",
+            f"Request {number * 7_919:08x}. You are the coding agent. {'Write tests. ' * 120}",
+        )[number % 3]
+        messages = [{"role": "system", "content": head}, {"role": "user", "content": f"question {number * 31}. " * 20}]
+        keys = {
+            "session_id": f"s{number}",
+            "model": "abc"[number % 3],
+            "tenant": f"t{number % 5}",
+            "user": f"u{number % 7}",
+        }
+        rows.append({"timestamp": number, "messages": messages, **keys})
+    return read_trace(write(path / "groups.jsonl", rows))
+
+
+def test_it_is_said_which_prompts_have_it_of_a_log_and_of_its_private_trace(tmp_path: Path) -> None:
+    trace = groups_of(tmp_path)
+    convert(trace, tmp_path / "private.jsonl", bytes(16))
+    private = read_trace(tmp_path / "private.jsonl")
+    own, other = affected(trace), affected(private)
+    assert [(one.model, one.prompts, one.share_of_group, one.first_request) for one in own] == [
+        ("b", 100, 1.0, 2),
+        ("c", 100, 1.0, 3),
+    ]
+    assert [one.session for one in own] == ["s1", "s2"]
+    assert all(one.tenant is None and one.head_tokens > 250 and one.share_of_affected == 0.5 for one in own)
+    assert [(one.model, one.prompts, one.head_tokens) for one in other] == [
+        (one.model, one.prompts, one.head_tokens) for one in own
+    ]
+    assert {one.head for one in own}.isdisjoint(one.head for one in other)
+    first = next(one for one in advise(private).findings if one.kind == "volatile-head")
+    assert (first.evidence["model"], first.evidence["prompts"], first.evidence["groups"]) == ("b", 100, 2)
+    assert affected(trace_of(tmp_path, lambda _: "")) == ()
+
+
+def test_the_hottest_tenant_and_user_are_named_in_a_private_trace_too(tmp_path: Path) -> None:
+    trace = groups_of(tmp_path)
+    convert(trace, tmp_path / "private.jsonl", bytes(16))
+    for one in (trace, read_trace(tmp_path / "private.jsonl")):
+        found = {hot.kind: hot for hot in profile(one).hottest}
+        assert {"tenant", "user"} <= found.keys()
+        assert found["tenant"].requests == pytest.approx(0.2)
+        assert found["user"].requests == pytest.approx(1 / 7, abs=0.01)
+    assert found["user"].name not in {f"u{number}" for number in range(7)}
 
 
 heads = st.lists(st.text(st.sampled_from("ab 1.\x1e"), max_size=400), min_size=2, max_size=9)

@@ -118,7 +118,7 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     policy = chosen if study.chosen.replicas > 1 else NO_ROUTER
     yield from findings.facts(facts.profile, facts.workload, facts.masked_profile)
     yield from findings.coincidence(compared)
-    yield from findings.volatile(facts.workload, facts.profile, facts.masked_profile)
+    yield from findings.volatile(facts)
     yield from findings.measured(compared.row(chosen), study.chosen, most_preempted=how.asked.headroom.preemptions)
     yield from findings.behind(compared, chosen)
     volatile = 0.0 if facts.masked_profile is None else max(0.0, facts.profile.floor - facts.masked_profile.floor)
@@ -255,7 +255,7 @@ def _behind_an_api(facts: Facts, fleet: Scenario, how: How) -> Advice:
     )
     found = [
         *findings.facts(facts.profile, facts.workload, facts.masked_profile),
-        *findings.volatile(facts.workload, facts.profile, facts.masked_profile),
+        *findings.volatile(facts),
     ]
     return _advice(facts, study, found, how, lifetimes=lifetimes)
 

@@ -203,6 +203,24 @@ def preempts(row: ResultRow, most: float | None = MOST_PREEMPTIONS) -> bool:
     return most is not None and (row.preempted or 0.0) > most
 
 
+def why_not(comparison: Comparison, choice: Choice, policy: str) -> str:
+    """Return why a policy that recomputes less than the chosen one is not taken, as the table of the comparison has it.
+
+    Returns:
+        Why it was rejected (see :class:`Rejected`); else ``noise`` (it does not recompute less beyond the noise), ``costlier`` or
+        ``later`` (it costs more at its busiest replica or answers later, beyond the noise), or ``weighed`` (what the objective
+        weighs is no better).
+    """
+    rejected = {one.policy: one.why for one in choice.rejected}
+    if policy in rejected:
+        return rejected[policy]
+    if comparison.gap(policy, choice.policy, "recompute_ratio").high >= 0:
+        return "noise"
+    if comparison.gap(policy, choice.policy, METRIC).low > 0:
+        return "costlier"
+    return "later" if comparison.gap(policy, choice.policy, TTFT).low > 0 else "weighed"
+
+
 def _rejected(
     comparison: Comparison, own: Sequence[str], in_use: str | None, most_preempted: float | None
 ) -> tuple[Rejected, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prefixroute.advise.affected import Affected, affected
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import Question
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
@@ -20,6 +21,7 @@ class Facts:
         profile: what it shares, and with whom.
         masked: the source with a constant in place of a date or id near the start of its prompts, where the text shows one.
         masked_profile: the profile of that.
+        affected: the groups of prompts that have that date or id.
         inferred: sessions were inferred, because requests carry no key.
     """
 
@@ -28,6 +30,7 @@ class Facts:
     profile: Profile
     masked: Source | None
     masked_profile: Profile | None
+    affected: tuple[Affected, ...]
     inferred: bool
 
 
@@ -42,5 +45,6 @@ def look(source: Source, asked: Question, jobs: int = 1) -> Facts:
         profile=profile(workload),
         masked=masked,
         masked_profile=None if masked is None else profile(open_source(masked, 1)),
+        affected=affected(workload),
         inferred=any("inferred" in note for note in workload.notes),
     )

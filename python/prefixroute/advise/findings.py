@@ -9,6 +9,7 @@ from prefixroute.advise.backtest import Backtest
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, Choice, beats, by_coincidence, preempts, prefill_skew
 from prefixroute.advise.compare import Comparison, Losses
+from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.policies import CacheAware
@@ -21,6 +22,8 @@ WAITING = 0.5
 """Share of the mean TTFT that is waiting above which a fleet has no reserve."""
 LEAST_HEAD = 4
 """Tokens that prompts must have in common to be worth a line: fewer are the name of a role."""
+LARGE_BLOCK = 256
+"""Tokens of a block from which the smallest useful prefix is worth a line: engines' blocks have 16 to 128."""
 UNEVEN = 1.25
 """Skew of prefill time from which a busiest replica is worth a line."""
 
@@ -49,7 +52,7 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
         yield Finding("several-models", "note", {"models": profile.models})
     if profile.short > NOTABLE:
         yield Finding("shorter-than-a-block", "warning", {"share": profile.short, "block_size": profile.block_size})
-    if profile.block_size > MIN_MATCH_TOKENS:
+    if profile.block_size >= LARGE_BLOCK:
         yield Finding("large-blocks", "note", {"block_size": profile.block_size})
     head, size = workload.head_tokens or 0, profile.block_size
     if LEAST_HEAD <= head < size and not profile.head_tokens:
@@ -67,9 +70,9 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
         yield Finding("hottest", "note", evidence)
 
 
-def volatile(workload: Workload, profile: Profile, masked: Profile | None) -> Iterator[Finding]:
-    """Yield what a text that changes near the start of the prompts costs, where the trace knows of one."""
-    head = workload.volatile
+def volatile(known: Facts) -> Iterator[Finding]:
+    """Yield what a text that changes near the start of prompts costs, and which prompts have it, where the trace knows of one."""
+    head, profile, masked = known.workload.volatile, known.profile, known.masked_profile
     if head is None or masked is None or profile.floor - masked.floor < NOTABLE:
         return
     evidence: Evidence = {
@@ -81,7 +84,10 @@ def volatile(workload: Workload, profile: Profile, masked: Profile | None) -> It
         "floor": profile.floor,
         "floor_if_fixed": masked.floor,
     }
-    yield Finding("volatile-head", "fix first", evidence)
+    first, others = known.affected[:1], known.affected[1:]
+    named = first[0].to_dict() if first else {}
+    yield Finding("volatile-head", "fix first", {**evidence, **named, "groups": len(known.affected)})
+    yield from (Finding("volatile-group", "note", {"what": head.kind, **group.to_dict()}) for group in others)
 
 
 def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from prefixroute.advise.heads import Head, Heads
 from prefixroute.policies import CacheAware
 from prefixroute.sim.stores import BlockStore
-from prefixroute.workload import Request, Workload
+from prefixroute.workload import USER, Request, Workload
 
 Hashes = NDArray[np.uint64]
 
@@ -55,11 +55,11 @@ class Hottest:
     """Who has the most of the prompt tokens.
 
     Attributes:
-        kind: ``tenant``, ``session`` or ``head``.
+        kind: ``tenant``, ``user``, ``session`` or ``head``.
         name: the key, as the log or the private trace has it; of a head, the hash of its last block.
         requests: share of the requests.
         tokens: share of the prompt tokens.
-        head_tokens: length of the head; 0 for a tenant or session.
+        head_tokens: length of the head; 0 for anybody.
     """
 
     kind: str
@@ -85,7 +85,7 @@ class Profile:
         span_s: seconds from the first arrival to the last.
         head_tokens: length of the longest head that at least half of the sessions begin with.
         heads: the heads, those of the most sessions first.
-        hottest: the tenant, the session and the head with the most prompt tokens, where one has a notable share.
+        hottest: the tenant, the user, the session and the head with the most prompt tokens, where one has a notable share.
         floor: recompute ratio of one unlimited cache.
         shared_head: prompt tokens hit in a head.
         shared_session: further prompt tokens hit that the request's own session had computed.
@@ -168,7 +168,7 @@ class _Tally:
         self.breaks: Counter[int] = Counter()
         self.unlike = 0
         self.lost: Counter[int] = Counter()
-        self.shares: dict[str, dict[str, list[int]]] = {"tenant": {}, "session": {}, "head": {}}
+        self.shares: dict[str, dict[str, list[int]]] = {kind: {} for kind in ("tenant", "user", "session", "head")}
 
     def add(self, request: Request) -> None:
         """Count one request."""
@@ -188,6 +188,7 @@ class _Tally:
         head = self.heads.of(blocks)
         by_head = 0 if head is None else min(hit, head.tokens)
         self._share("tenant", request.tenant, request.prompt_tokens)
+        self._share("user", request.attrs.get(USER), request.prompt_tokens)
         self._share("session", request.session, request.prompt_tokens)
         self._share("head", None if head is None else f"{head.last:016x}", request.prompt_tokens)
         self.hit += hit

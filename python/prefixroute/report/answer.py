@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.advise import NO_ROUTER, Advice, Backtest, FleetNeed, Flip, Nearest, Remedy, Saving, Sizing
-from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, ROUND_ROBIN, prefill_skew
+from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, ROUND_ROBIN, prefill_skew, why_not
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.fleet import MOST_TIMES
@@ -193,16 +193,21 @@ def because(advice: Advice) -> str:
     )
 
 
+WHY_NOT = {
+    "overloaded": "requests come faster than its busiest replica serves them",
+    "preempts": "it preempts more requests than are borne",
+    "coincidence": "only because of the order in which these requests come",
+    "beaten": "another policy is better in something and worse in nothing",
+    "noise": "the difference is within the noise",
+    "costlier": "it costs more at its busiest replica",
+    "later": "it answers later",
+    "weighed": "what the objective weighs, cost and times, is no better",
+}
+"""Why a policy that recomputes less is not taken, in words."""
+
+
 def _but(advice: Advice, policy: str) -> str:
-    """Return why a policy that recomputes less is not taken."""
-    compared, chosen = advice.comparison, advice.row.policy
-    if compared.is_overloaded(policy) and not compared.is_overloaded(chosen):
-        return "its busiest replica cannot keep up"
-    if compared.gap(policy, chosen, METRIC).low > 0:
-        return "costs more at its busiest replica"
-    if compared.gap(policy, chosen, "ttft_mean_s").low > 0:
-        return "answers later"
-    return "the difference is within the noise"
+    return WHY_NOT["noise" if advice.choice is None else why_not(advice.comparison, advice.choice, policy)]
 
 
 def margin(advice: Advice) -> str:

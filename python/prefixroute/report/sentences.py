@@ -47,6 +47,27 @@ def _volatile_head(found: Evidence) -> str:
         f"{found['tokens']:,} tokens after their start. Nothing behind it is shared, though about {found['gain']:,} tokens behind it "
         "are those of the nearest earlier prompt. With a constant in its place the floor falls from "
         f"{percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed: move it to the end. Routing cannot correct this."
+        + (f" {_who(found)}" if found["groups"] else "")
+    )
+
+
+def _volatile_group(found: Evidence) -> str:
+    return f"Another group of prompts has such {'an' if found['what'][0] in 'aeiou' else 'a'} {found['what']}. {_who(found)}"
+
+
+def _who(found: Evidence) -> str:
+    """Return which group of prompts has a text that changes, by what a log and a private trace have alike."""
+    head = (
+        f"begin alike for {found['head_tokens']:,} tokens without it (hash {found['head'][:8]})"
+        if found["head"]
+        else "have no head in common"
+    )
+    of = [f"{name} {found[name]}" for name in ("tenant", "model") if found[name] is not None]
+    session = "" if found["session"] is None else f", of session {found['session']}"
+    return (
+        f"{percent(found['share_of_affected'])} of the prompts that have it {head}: {found['prompts']:,} prompts, "
+        f"{percent(found['share_of_group'])} of those that begin so{''.join(f', {name}' for name in of)}. The first is request "
+        f"{found['first_request']:,} of the log{session}."
     )
 
 
@@ -326,6 +347,7 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "shorter-than-a-block": _shorter_than_a_block,
     "skew": _skew,
     "tradeoff": _tradeoff,
+    "volatile-group": _volatile_group,
     "volatile-head": _volatile_head,
 }
 """The sentences of each kind of finding."""

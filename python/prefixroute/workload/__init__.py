@@ -14,7 +14,7 @@ from prefixroute.workload.losses import HitLosses, LossMeter
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.source import LogFile, log_files
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import REPLICA, USER, Entry, Request
 from prefixroute.workload.spec import GENERATORS, Spec
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
 from prefixroute.workload.tenants import TenantsShape, read_shares, tenants
@@ -23,6 +23,8 @@ from prefixroute.workload.workload import Volatile, Workload
 
 __all__ = [
     "GENERATORS",
+    "REPLICA",
+    "USER",
     "AgentsShape",
     "Arrivals",
     "Bursty",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.private import MARK, VERSION
 from prefixroute.workload.readers.siphash import siphash
-from prefixroute.workload.request import REPLICA, Request
+from prefixroute.workload.request import REPLICA, USER, Request
 from prefixroute.workload.tree import PrefixTree, Stretch
 from prefixroute.workload.workload import Workload
 
@@ -123,7 +123,9 @@ class _Writer:
         self._fresh.append((row, fresh))
         if len(request.prompt) != request.prompt_tokens // size:
             row["full"] = len(request.prompt)
-        named = (("session", request.session), ("tenant", request.tenant), (REPLICA, request.attrs.get(REPLICA)))
+        named = (
+            ("session", request.session), ("tenant", request.tenant), *((name, request.attrs.get(name)) for name in (USER, REPLICA)),
+        )  # fmt: skip
         for name, value in named:
             if value is not None:
                 row[name] = self._keyed(value)

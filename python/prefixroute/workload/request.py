@@ -37,6 +37,9 @@ def cached_tokens(prompt_tokens: int, output_tokens: int) -> int:
 REPLICA: Final = "replica"
 """The attribute of a request that names the replica that served it, where a log says so. For statistics: no policy
 reads it."""
+USER: Final = "user"
+"""The attribute of a request that names its user, where a log says so and it is not the tenant. For statistics: no policy
+reads it."""
 
 
 class Masked(NamedTuple):

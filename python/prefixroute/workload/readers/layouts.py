@@ -65,6 +65,8 @@ def _used(*names: str) -> tuple[str, ...]:
     return _in(_ANSWERS, *_in(_USAGES, *names))
 
 
+_USERS = ("user_id", "userId", "user", "request_user_id", *_in(_BODIES[1:], "user"))
+
 DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
     "time": _TIMES,
     "end_time": (),
@@ -80,17 +82,8 @@ DEFAULT_PATHS: dict[str, tuple[str, ...]] = {
     ),
     "output_token_ids": _in(_ANSWERS, "output_token_ids", "completion_token_ids", "output_ids"),
     "session": _in(_HEADERS, *_SESSIONS),
-    "tenant": (
-        "tenant",
-        "tenant_id",
-        "organization",
-        "team_id",
-        "user_id",
-        "userId",
-        "user",
-        "request_user_id",
-        *_in(_BODIES[1:], "user"),
-    ),
+    "tenant": ("tenant", "tenant_id", "organization", "team_id", *_USERS),
+    "user": _USERS,
     "model": (*_in(_BODIES, "model"), "request_model", "provided_model_name"),
     "replica": ("replica", "backend", "upstream", "upstream_host", "api_base", "served_by", "instance", "pod"),
     "salt": _in(_BODIES, "cache_salt"),

@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"(?:gen_ai\.(prompt|completion)|llm\.(input_messages|out
 _FIELDS = {
     "model": ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name"),
     "session": ("gen_ai.conversation.id", "session.id"),
-    "tenant": ("user.id", "enduser.id"),
+    "user": ("user.id", "enduser.id"),
     "tools": ("gen_ai.tool.definitions",),
     "system": ("gen_ai.system_instructions",),
     "messages": ("gen_ai.input.messages",),

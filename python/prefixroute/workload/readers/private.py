@@ -9,8 +9,8 @@ request::
 ``t`` is seconds from the start, ``in`` and ``out`` are tokens. The request's chain of block hashes (prompt and
 answer) is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit
 numbers, little endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given.
-``session`` and ``tenant`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain,
-``cached`` is what the engine reported; all five may be missing.
+``session``, ``tenant`` and ``user`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain,
+``cached`` is what the engine reported; all six may be missing.
 
 Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain``
 and ``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above,
@@ -36,7 +36,7 @@ from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRe
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.volatile import Span
-from prefixroute.workload.request import REPLICA, Masked, Request, cached_tokens
+from prefixroute.workload.request import REPLICA, USER, Masked, Request, cached_tokens
 
 NAME = "private"
 VERSION = 1
@@ -153,7 +153,7 @@ def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRec
             tenant=row.text("tenant"),
             model=row.text("model"),
             reported_hit_tokens=row.integer("cached", most=tokens) if "cached" in row.fields else None,
-            attrs={REPLICA: replica} if (replica := row.text("replica")) else EMPTY_ATTRS,
+            attrs={name: told for name in (USER, REPLICA) if (told := row.text(name))} or EMPTY_ATTRS,
             masked=_masked(row, masked, chain, block_size) if has_masked else None,
         )
         chains.add(chain)

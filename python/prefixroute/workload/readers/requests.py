@@ -26,7 +26,7 @@ from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.volatile import Mask
-from prefixroute.workload.request import REPLICA, Masked, Request
+from prefixroute.workload.request import REPLICA, USER, Masked, Request
 
 LEAST_RATE: Final = 1.5
 MOST_RATE: Final = 8.0
@@ -180,9 +180,11 @@ class RequestReader:
     def _attrs(self, row: Row) -> Mapping[str, str]:
         found = ((name, self.finder.follow(name)) for name in self._named)
         attrs = {name: str(value) for name, value in found if isinstance(value, str | int | float)}
-        replica = self.text(row, "replica")
+        replica, user = self.text(row, "replica"), self.text(row, "user")
         if replica is not None:
             attrs[REPLICA] = sys.intern(replica)
+        if user is not None and user != self.text(row, "tenant"):
+            attrs[USER] = sys.intern(user)
         return attrs or EMPTY_ATTRS
 
     def _cut_text(self, row: Row, asked: Asked, reported: int | None, output: int | None) -> tuple[Cut, Masked | None]:
