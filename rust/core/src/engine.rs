@@ -1,47 +1,31 @@
-//! The state of an index: the tree, its memory, and what is known of each replica.
+//! The state of an index behind its lock. Knows slots, not names; the caller has checked that a slot is live.
+//!
+//! Each part has one subject: [`Holdings`] what is held, [`Belief`] and [`Truth`] the rules by which decisions and events
+//! change that, [`Budget`] the bound of all of it. The engine calls them in order and answers lookups.
 
-use std::collections::HashMap;
-
-use crate::arena::{Chunks, Hold, Pool};
+use crate::belief::Belief;
+use crate::budget::Budget;
 use crate::config::Config;
-use crate::error::{MAX_REPLICAS, MAX_RUNS};
-use crate::events::{Names, Orphans};
+use crate::error::MAX_RUNS;
+use crate::events::{Feed, Residence, StoreEvent, Truth};
 use crate::hash::TokenChain;
-use crate::ids::{BlockHash, Medium, Slot};
-use crate::lru::{List, Replica};
-use crate::outcome::Stats;
-use crate::radix::{RunId, Tree, Walk};
-use crate::unmatched::Unmatched;
+use crate::holders::Hold;
+use crate::holdings::Holdings;
+use crate::ids::{BlockHash, EngineHash, Medium, Slot};
+use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
+use crate::trie::{RunId, Walk};
 
-/// Blocks hashed ahead of a walk: what the processor overlaps well, and little lost when the prompt leaves the tree.
+/// Blocks hashed ahead of a walk: what the processor overlaps well, and little lost when the prompt leaves the trie.
 const HASH_AHEAD: usize = 32;
 
-/// Everything behind the lock. Knows slots, not names; the caller has checked that a slot is live.
+/// Everything behind the lock.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) config: Config,
-    pub(crate) tree: Tree,
-    pub(crate) chunks: Chunks,
-    pub(crate) pool: Pool,
-    pub(crate) replicas: Vec<Replica>,
-    pub(crate) names: Names,
-    pub(crate) orphans: Orphans,
-    /// Replicas that have sent events, as a coverage set.
-    pub(crate) fed: [u64; MAX_REPLICAS / 64],
-    /// Number of the last touch.
-    pub(crate) stamp: u64,
-    /// Latest time seen.
-    pub(crate) clock: f64,
-    /// Distinct blocks that somebody holds.
-    pub(crate) held_blocks: u64,
-    pub(crate) counters: Stats,
-    /// Events that no query has met, by replica.
-    pub(crate) unmatched: Unmatched,
-    /// Runs of the path being worked on, kept for its memory.
-    pub(crate) path: Vec<RunId>,
-    /// Replicas with sliding-window groups, which bound what is usable.
-    pub(crate) windowed: Vec<Slot>,
-    pub(crate) key: u64,
+    pub(crate) held: Holdings,
+    pub(crate) belief: Belief,
+    pub(crate) truth: Truth,
+    budget: Budget,
 }
 
 impl Engine {
@@ -49,131 +33,143 @@ impl Engine {
     pub(crate) fn new(config: Config, key: u64) -> Self {
         Engine {
             config,
-            tree: Tree::new(key),
-            chunks: Chunks::default(),
-            pool: Pool::default(),
-            replicas: Vec::new(),
-            names: Names::new(key),
-            orphans: Orphans::default(),
-            fed: [0; MAX_REPLICAS / 64],
-            stamp: 0,
-            clock: f64::NEG_INFINITY,
-            held_blocks: 0,
-            counters: Stats::default(),
-            unmatched: Unmatched::default(),
-            path: Vec::new(),
-            windowed: Vec::new(),
-            key,
+            held: Holdings::new(key),
+            belief: Belief::new(),
+            truth: Truth::new(&config),
+            budget: Budget { max_bytes: config.max_bytes },
         }
     }
 
     /// An empty replica in that slot; `capacity` overrides the index's own.
     pub(crate) fn open(&mut self, slot: Slot, capacity: Option<u64>, reuse_reports: bool) {
-        if self.replicas.len() <= slot.index() {
-            self.replicas.resize_with(slot.index() + 1, Replica::default);
-            self.tree.widen(self.replicas.len());
-        }
+        self.held.open(slot);
+        self.belief.open(slot, capacity.or(self.config.capacity_blocks));
+        self.truth.open(slot);
         self.clear(slot);
-        self.set_fed(slot, false);
-        self.replicas[slot.index()].feed = None;
-        self.windowed.retain(|&windowed| windowed != slot);
-        self.unmatched.open(slot);
-        let replica = &mut self.replicas[slot.index()];
-        replica.capacity = capacity.or(self.config.capacity_blocks);
-        replica.reuse_reports = reuse_reports;
+        self.truth.begin(slot, reuse_reports);
     }
 
     /// Forgets what a replica holds.
     pub(crate) fn clear(&mut self, slot: Slot) {
-        for list in List::ALL {
-            while let Some(run) = self.first(slot, list) {
-                self.drop_holder(run, slot);
-            }
-        }
-        self.orphans.clear(slot);
-        let replica = &mut self.replicas[slot.index()];
-        replica.own_names.clear();
-        if let Some(feed) = &mut replica.feed {
-            feed.forget();
-        }
-        if self.tree.live() == 0 {
-            self.release_memory();
+        self.truth.clear(&mut self.held, slot);
+        if self.held.trie.runs.live() == 0 {
+            self.release_scratch();
         }
     }
 
     /// Forgets what all replicas hold.
     pub(crate) fn new_epoch(&mut self) {
-        for replica in &mut self.replicas {
-            replica.forget();
+        self.held.reset();
+        self.truth.reset();
+        self.release_scratch();
+    }
+
+    fn release_scratch(&mut self) {
+        self.belief.release_scratch();
+        self.truth.release_scratch();
+    }
+
+    /// Believes a prompt's blocks at a replica; see `Index::insert`.
+    pub(crate) fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
+        self.belief.advance(now);
+        self.expire_slot(slot);
+        let apart = self.apart();
+        self.budget.make_room(&mut self.held, apart, hashes);
+        let mut done = self.belief.insert(&mut self.held, slot, hashes);
+        let over = self.enforce_budget().min(done.stored);
+        done.stored -= over;
+        done.dropped += over;
+        done
+    }
+
+    /// Touches the leading blocks held; how many blocks lead.
+    pub(crate) fn touch(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> usize {
+        self.belief.advance(now);
+        self.belief.touch(&mut self.held, slot, hashes)
+    }
+
+    /// Drops belief whose time is over in all replicas; how many blocks.
+    pub(crate) fn expire(&mut self, now: f64) -> usize {
+        self.belief.advance(now);
+        let slots = 0..self.held.holders.replicas().len();
+        slots.map(|index| self.expire_slot(Slot(index as u16))).sum()
+    }
+
+    fn expire_slot(&mut self, slot: Slot) -> usize {
+        let ttl = self.config.ttl_of(self.truth.sender(slot).fed);
+        self.belief.expire(&mut self.held, slot, ttl)
+    }
+
+    /// The replica sends events.
+    pub(crate) fn expect_events(&mut self, slot: Slot) {
+        self.truth.set_fed(slot, true);
+    }
+
+    /// A store event whose blocks are those of the index, at a residence with this tag.
+    pub(crate) fn store_blocks(&mut self, slot: Slot, event: &StoredEvent<'_>, tag: u64, now: f64) -> Stored {
+        self.storing(now, |truth, held, room| truth.store_blocks(held, slot, event, tag, room))
+    }
+
+    /// A store event of any shape.
+    pub(crate) fn store(&mut self, slot: Slot, event: &StoreEvent<'_>, contents: &[u64], now: f64) -> Stored {
+        self.storing(now, |truth, held, room| truth.store(held, slot, event, contents, room))
+    }
+
+    fn storing(&mut self, now: f64, store: impl FnOnce(&mut Truth, &mut Holdings, bool) -> Stored) -> Stored {
+        self.belief.advance(now);
+        let room = !self.budget.is_exceeded(&self.held, self.apart());
+        let done = store(&mut self.truth, &mut self.held, room);
+        self.enforce_budget();
+        done
+    }
+
+    /// A removal event of any shape.
+    pub(crate) fn remove(&mut self, slot: Slot, names: &[EngineHash], residence: Residence, group: u32) -> Removed {
+        self.truth.remove(&mut self.held, slot, names, residence, group)
+    }
+
+    /// The next batch of the replica's events may have any number.
+    pub(crate) fn begin_feed_anew(&mut self, slot: Slot) {
+        if self.truth.feed(slot).is_some() {
+            self.truth.feed_mut(slot).sequence = None;
         }
-        self.orphans = Orphans::default();
-        self.held_blocks = 0;
-        self.release_memory();
     }
 
-    /// Nobody holds anything: an empty tree costs nothing.
-    pub(crate) fn release_memory(&mut self) {
-        self.tree = Tree::new(self.key);
-        self.tree.widen(self.replicas.len());
-        self.chunks = Chunks::default();
-        self.pool = Pool::default();
-        self.names = Names::new(self.key);
-        self.path = Vec::new();
-        for replica in &mut self.replicas {
-            replica.own_names = HashMap::new();
-        }
+    /// What is known of a replica's event feed.
+    pub(crate) fn feed(&self, slot: Slot) -> Option<&Feed> {
+        self.truth.feed(slot)
     }
 
-    pub(crate) fn set_fed(&mut self, slot: Slot, fed: bool) {
-        let (word, bit) = (slot.index() / 64, slot.index() % 64);
-        self.fed[word] = self.fed[word] & !(1 << bit) | u64::from(fed) << bit;
-    }
-
-    pub(crate) fn is_fed(&self, slot: Slot) -> bool {
-        self.fed[slot.index() / 64] >> (slot.index() % 64) & 1 == 1
+    /// Keeps what is reserved within the bound; gives the blocks of the last touch that had to go for it.
+    fn enforce_budget(&mut self) -> usize {
+        let apart = self.apart();
+        self.budget.enforce(&mut self.held, apart, self.belief.stamp)
     }
 
     /// Tokens that each slot holds of a prompt's prefix; `out` is zeroed.
     #[inline]
     pub(crate) fn match_blocks(&self, hashes: &[BlockHash], out: &mut [u32]) {
         // A prompt that nobody has begins nowhere: no walk is needed to know that.
-        let Some(run) = hashes.first().and_then(|&first| self.tree.head(RunId::ROOT, first)) else { return };
+        let trie = &self.held.trie;
+        let Some(run) = hashes.first().and_then(|&first| trie.runs.head(RunId::ROOT, first)) else { return };
         let size = self.config.block_size as u32;
-        let mut walk = Walk::enter(&self.tree, &self.chunks, run);
+        let mut walk = Walk::enter(trie, run);
         walk.feed(hashes, |slot, blocks| settle(out, slot, blocks, size));
         self.end_walk(walk, out);
-        if !self.windowed.is_empty() {
-            self.bound_by_windows(hashes, out);
-        }
-    }
-
-    /// Of what replicas with sliding-window groups hold, what those groups leave usable.
-    #[cold]
-    fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
-        let size = self.config.block_size;
-        for &slot in &self.windowed {
-            let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
-            let mut blocks = *tokens as usize / size;
-            loop {
-                let usable = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min();
-                match usable {
-                    Some(usable) if usable < blocks => blocks = usable,
-                    _ => break,
-                }
-            }
-            *tokens = (*tokens).min((blocks as u32).saturating_mul(size as u32));
+        if self.truth.has_windows() {
+            self.truth.bound_by_windows(hashes, out);
         }
     }
 
     /// The same for a prompt that is hashed as the walk goes, a few blocks ahead.
     pub(crate) fn match_chain(&self, chain: &mut TokenChain<'_>, out: &mut [u32]) {
-        if !self.windowed.is_empty() {
+        if self.truth.has_windows() {
             let mut hashes = Vec::new();
             chain.append(&mut hashes);
             return self.match_blocks(&hashes, out);
         }
         let size = self.config.block_size as u32;
-        let mut walk = Walk::new(&self.tree, &self.chunks);
+        let mut walk = Walk::new(&self.held.trie);
         let mut ahead = [BlockHash(0); HASH_AHEAD];
         loop {
             let hashed = chain.fill(&mut ahead);
@@ -187,10 +183,10 @@ impl Engine {
     /// Leading tokens that each slot holds, by the best medium of each block.
     pub(crate) fn match_media(&self, hashes: &[BlockHash]) -> Vec<[u32; 3]> {
         let size = self.config.block_size as u32;
-        let mut tokens = vec![[0_u32; 3]; self.replicas.len()];
-        let mut usable = vec![0; self.replicas.len()];
+        let slots = self.held.holders.replicas().len();
+        let (mut tokens, mut usable) = (vec![[0_u32; 3]; slots], vec![0; slots]);
         self.match_blocks(hashes, &mut usable);
-        let mut walk = Walk::new(&self.tree, &self.chunks);
+        let mut walk = Walk::new(&self.held.trie);
         for (at, &block) in hashes.iter().enumerate() {
             if !walk.feed(&[block], |_, _| ()) {
                 break;
@@ -205,67 +201,57 @@ impl Engine {
     }
 
     fn best_medium(&self, run: RunId, slot: Slot) -> Medium {
-        let Some(Hold::Truth { copies }) = self.hold(run, slot) else { return Medium::Gpu };
+        let Some(Hold::Truth { copies }) = self.held.hold(run, slot) else { return Medium::Gpu };
         Medium::ALL.into_iter().find(|medium| copies[medium.index()] > 0).unwrap_or(Medium::Gpu)
     }
 
     /// Ends a walk: the replicas that hold everything matched, and the signal that queries meet events.
     #[inline]
-    pub(crate) fn end_walk(&self, walk: Walk<'_>, out: &mut [u32]) {
+    fn end_walk(&self, walk: Walk<'_>, out: &mut [u32]) {
         let size = self.config.block_size as u32;
         let first = walk.first_run();
         walk.finish(|slot, blocks| settle(out, slot, blocks, size));
         if let Some(run) = first {
-            for word in 0..self.tree.words() {
-                self.unmatched.matched(word, self.tree.word(run, word));
+            let runs = &self.held.trie.runs;
+            for word in 0..runs.words() {
+                self.truth.unmatched.matched(word, runs.word(run, word));
             }
         }
     }
 
-    /// Whether the tree might run out of ids in the next call.
+    /// Whether the trie might run out of ids in the next call.
     pub(crate) fn is_full(&self) -> bool {
-        self.tree.live() >= MAX_RUNS - (1 << 16)
+        self.held.trie.runs.live() >= MAX_RUNS - (1 << 16)
     }
 
     /// State and counters.
     pub(crate) fn stats(&self) -> Stats {
-        let believed = self.replicas.iter().map(|replica| replica.believed).sum();
-        let known: u64 = self.replicas.iter().map(|replica| replica.known).sum();
+        let Holdings { trie, holders, names, counters, .. } = &self.held;
+        let believed = holders.replicas().iter().map(|held| held.believed).sum();
+        let known: u64 = holders.replicas().iter().map(|held| held.known).sum();
         Stats {
-            blocks: self.held_blocks,
+            blocks: holders.blocks(),
             believed,
             memberships: believed + known,
-            runs: self.tree.live(),
-            table_entries: self.tree.table_entries(),
-            live_bytes: self.live_bytes() as u64,
-            reserved_bytes: self.reserved_bytes() as u64,
-            event_names: self.names.len() + self.replicas.iter().map(|replica| replica.own_names.len()).sum::<usize>(),
-            orphans: self.orphans.len(),
-            unmatched_event_blocks: self.unmatched.total(),
-            ..self.counters
+            runs: trie.runs.live(),
+            table_entries: trie.runs.table_entries(),
+            live_bytes: (self.held.live_bytes() + self.truth.bytes()) as u64,
+            reserved_bytes: (self.held.reserved_bytes() + self.apart_bytes()) as u64,
+            event_names: names.len(),
+            orphans: self.truth.orphans.len(),
+            unmatched_event_blocks: self.truth.unmatched.total(),
+            ..*counters
         }
     }
 
-    fn live_bytes(&self) -> usize {
-        self.tree.live_bytes()
-            + self.chunks.live_bytes()
-            + self.pool.live_bytes()
-            + self.names.live_bytes()
-            + self.apart_bytes()
+    /// The same for the budget, which needs it only where there is a bound.
+    fn apart(&self) -> usize {
+        if self.budget.max_bytes.is_some() { self.apart_bytes() } else { 0 }
     }
 
-    pub(crate) fn reserved_bytes(&self) -> usize {
-        self.tree.reserved_bytes()
-            + self.chunks.reserved_bytes()
-            + self.pool.reserved_bytes()
-            + self.names.reserved_bytes()
-            + self.path.capacity() * size_of::<RunId>()
-            + self.apart_bytes()
-    }
-
+    /// Bytes reserved outside of the holdings.
     fn apart_bytes(&self) -> usize {
-        let own: usize = self.replicas.iter().map(Replica::own_bytes).sum();
-        own + self.orphans.bytes() + self.replicas.capacity() * size_of::<Replica>()
+        self.truth.bytes() + self.truth.scratch_bytes() + self.belief.scratch_bytes()
     }
 }
 

@@ -49,6 +49,8 @@ pub enum Error {
     Full,
     /// No replica lives in that slot.
     UnknownSlot(Slot),
+    /// No replica has that name.
+    UnknownReplica(String),
     /// An event names so many engine hashes, but so many block contents.
     EventLengths {
         /// Engine hashes in the event.
@@ -104,6 +106,7 @@ impl fmt::Display for Error {
             }
             Error::Full => write!(f, "an index has at most {MAX_RUNS} runs"),
             Error::UnknownSlot(slot) => write!(f, "no replica in slot {}", slot.0),
+            Error::UnknownReplica(name) => write!(f, "no replica is named {name:?}"),
             Error::EventLengths { hashes, contents } => {
                 write!(f, "a store event needs one content per hash, got {hashes} hashes and {contents} contents")
             }

@@ -54,6 +54,25 @@ pub const fn mix(previous: u64, content: u64) -> u64 {
     x ^ (x >> 32)
 }
 
+/// Length of the common prefix of two stretches of chains. An equal hash proves all before it, so the last one is compared
+/// first, and where they part is searched by halves.
+#[inline]
+pub(crate) fn common_prefix(a: &[BlockHash], b: &[BlockHash]) -> usize {
+    let (mut low, mut high) = (0, a.len().min(b.len()));
+    if high > 0 && a[high - 1] == b[high - 1] {
+        return high;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if a[middle] == b[middle] {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
 /// Seed of a namespace's chains. Every part is written with a tag and its length, so no two specs share an encoding.
 pub fn namespace_seed(spec: &NamespaceSpec<'_>) -> u64 {
     let parts = [(1_u8, spec.model), (2, spec.lora), (3, spec.salt)];

@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
-use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, contents, read};
+use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, apply, contents, read};
 use crate::hash::{ExtraKey, NamespaceSpec, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::lock::Shared;
 use crate::outcome::{Applied, Contents, FeedStats, Inserted, Removed, Stats, Stored, StoredEvent};
-use crate::registry::Registry;
+use crate::registry::{Registry, ReplicaKey};
 use crate::snapshot;
 
 /// Which replica holds how much of a prompt's prefix. Usable from many threads: readers run beside each other, a writer
@@ -62,7 +62,7 @@ impl Index {
 
     /// The slot of a replica.
     pub fn slot(&self, name: &str) -> Option<Slot> {
-        self.state.read(|state| state.registry.slot(name))
+        self.state.read(|state| name.slot_in(&state.registry).ok())
     }
 
     /// Names in slot order; a freed slot is `None` until it is given again.
@@ -76,55 +76,56 @@ impl Index {
     }
 
     /// Removes a replica with all it holds. Costs what it holds.
-    pub fn remove_replica(&self, slot: Slot) -> Result<()> {
+    pub fn remove_replica(&self, replica: impl ReplicaKey) -> Result<()> {
         self.state.write(|state| {
-            state.registry.remove(slot)?;
+            let slot = replica.slot_in(&state.registry)?;
+            state.registry.remove(slot);
             state.engine.open(slot, None, false);
             Ok(())
         })
     }
 
     /// Forgets what a replica holds, believed and known; pins too. The next batch of its events may have any number.
-    pub fn clear(&self, slot: Slot) -> Result<()> {
-        self.live(slot, |engine| {
+    pub fn clear(&self, replica: impl ReplicaKey) -> Result<()> {
+        self.live(replica, |engine, slot| {
             engine.clear(slot);
             engine.begin_feed_anew(slot);
         })
     }
 
     /// Another capacity, in blocks of belief; evicts down to it.
-    pub fn set_capacity(&self, slot: Slot, capacity_blocks: Option<u64>) -> Result<()> {
-        self.live(slot, |engine| engine.set_capacity(slot, capacity_blocks))
+    pub fn set_capacity(&self, replica: impl ReplicaKey, capacity_blocks: Option<u64>) -> Result<()> {
+        self.live(replica, |engine, slot| engine.belief.set_capacity(&mut engine.held, slot, capacity_blocks))
     }
 
     /// Belief from a decision: all blocks of the path are held and touched, older ones make room. Drops what of this
     /// replica is over its time first. Time that goes back counts as the latest seen.
-    pub fn insert(&self, slot: Slot, hashes: &[BlockHash], now: f64) -> Result<Inserted> {
+    pub fn insert(&self, replica: impl ReplicaKey, hashes: &[BlockHash], now: f64) -> Result<Inserted> {
         check_time(now)?;
-        self.grow(slot, hashes.len(), |engine| engine.insert(slot, hashes, now))
+        self.grow(replica, hashes.len(), |engine, slot| engine.insert(slot, hashes, now))
     }
 
     /// Takes back belief at positions from `keep` on that was last touched by the insert with this stamp and is not
     /// pinned; how many blocks. `keep` is at least the insert's `held_before`, as older blocks are not distinguished.
-    pub fn retract(&self, slot: Slot, hashes: &[BlockHash], keep: usize, stamp: u64) -> Result<usize> {
-        self.live(slot, |engine| engine.retract(slot, hashes, keep, stamp))
+    pub fn retract(&self, replica: impl ReplicaKey, hashes: &[BlockHash], keep: usize, stamp: u64) -> Result<usize> {
+        self.live(replica, |engine, slot| engine.belief.retract(&mut engine.held, slot, hashes, keep, stamp))
     }
 
     /// Touches the leading blocks held; how many blocks lead.
-    pub fn touch(&self, slot: Slot, hashes: &[BlockHash], now: f64) -> Result<usize> {
+    pub fn touch(&self, replica: impl ReplicaKey, hashes: &[BlockHash], now: f64) -> Result<usize> {
         check_time(now)?;
-        self.live(slot, |engine| engine.touch(slot, hashes, now))
+        self.live(replica, |engine, slot| engine.touch(slot, hashes, now))
     }
 
     /// Pins the leading blocks held, so that neither capacity nor time takes them; how many blocks lead. Unpin with as
     /// many.
-    pub fn pin(&self, slot: Slot, hashes: &[BlockHash]) -> Result<usize> {
-        self.live(slot, |engine| engine.pin(slot, hashes))
+    pub fn pin(&self, replica: impl ReplicaKey, hashes: &[BlockHash]) -> Result<usize> {
+        self.live(replica, |engine, slot| engine.belief.pin(&mut engine.held, slot, hashes))
     }
 
     /// Takes one pin from each of these blocks and evicts what is over capacity.
-    pub fn unpin(&self, slot: Slot, hashes: &[BlockHash]) -> Result<()> {
-        self.live(slot, |engine| engine.unpin(slot, hashes))
+    pub fn unpin(&self, replica: impl ReplicaKey, hashes: &[BlockHash]) -> Result<()> {
+        self.live(replica, |engine, slot| engine.belief.unpin(&mut engine.held, slot, hashes))
     }
 
     /// Tokens of the prompt's prefix that each slot holds, written to `out`; slots beyond its end are left out, the rest
@@ -167,28 +168,25 @@ impl Index {
     }
 
     /// Truth from a store event.
-    pub fn stored(&self, slot: Slot, event: &StoredEvent<'_>, now: f64) -> Result<Stored> {
+    pub fn stored(&self, replica: impl ReplicaKey, event: &StoredEvent<'_>, now: f64) -> Result<Stored> {
         check_time(now)?;
         if event.engine.len() != event.contents.len() {
             return Err(Error::EventLengths { hashes: event.engine.len(), contents: event.contents.len() });
         }
-        self.grow(slot, event.engine.len(), |engine| {
-            let counting = !engine.replicas[slot.index()].reuse_reports;
-            engine.stored(slot, event, now, counting)
-        })
+        self.grow(replica, event.engine.len(), |engine, slot| engine.store_blocks(slot, event, 0, now))
     }
 
     /// Truth from a store event of any shape: of any attention group, in blocks of any size, with or without content.
-    pub fn store(&self, slot: Slot, event: &StoreEvent<'_>, now: f64) -> Result<Stored> {
+    pub fn store(&self, replica: impl ReplicaKey, event: &StoreEvent<'_>, now: f64) -> Result<Stored> {
         check_time(now)?;
         let contents = self.contents_of(event)?;
-        self.grow(slot, self.blocks_of(event), |engine| engine.store_event(slot, event, &contents, now))
+        self.grow(replica, self.blocks_of(event), |engine, slot| engine.store(slot, event, &contents, now))
     }
 
     /// The same from a replica whose engine hashes prompts as this index does: its hashes say what the blocks hold.
     pub fn store_hashes(
         &self,
-        slot: Slot,
+        replica: impl ReplicaKey,
         blocks: &[BlockHash],
         parent: Option<EngineHash>,
         residence: Residence,
@@ -196,10 +194,9 @@ impl Index {
     ) -> Result<Stored> {
         check_time(now)?;
         let names: Vec<EngineHash> = blocks.iter().map(|block| EngineHash(block.0)).collect();
-        self.grow(slot, blocks.len(), |engine| {
-            engine.set_fed(slot, true);
-            engine.store_blocks(slot, &names, parent, Contents::Prefixes(blocks), 0, residence, now)
-        })
+        let Residence { medium, tag } = residence;
+        let event = StoredEvent { engine: &names, parent, contents: Contents::Prefixes(blocks), seed: 0, medium };
+        self.grow(replica, blocks.len(), |engine, slot| engine.store_blocks(slot, &event, tag, now))
     }
 
     /// Content hashes of an event's blocks, made before the lock is taken. None where they are no whole blocks of the index.
@@ -228,8 +225,14 @@ impl Index {
     }
 
     /// Truth from a removal event of any shape: one copy less of each of these blocks at that residence.
-    pub fn remove(&self, slot: Slot, names: &[EngineHash], residence: Residence, group: u32) -> Result<Removed> {
-        self.live(slot, |engine| engine.remove_event(slot, names, residence, group))
+    pub fn remove(
+        &self,
+        replica: impl ReplicaKey,
+        names: &[EngineHash],
+        residence: Residence,
+        group: u32,
+    ) -> Result<Removed> {
+        self.live(replica, |engine, slot| engine.remove(slot, names, residence, group))
     }
 
     /// Applies an engine's batch of events, `MessagePack` as `vLLM` and `SGLang` send it. Bytes that are no batch are an error
@@ -240,7 +243,7 @@ impl Index {
     /// held is forgotten first.
     pub fn apply(
         &self,
-        slot: Slot,
+        replica: impl ReplicaKey,
         payload: &[u8],
         base: &NamespaceSpec<'_>,
         sequence: Option<u64>,
@@ -249,7 +252,7 @@ impl Index {
         check_time(now)?;
         let batch = read(payload)?;
         let actions: Vec<Prepared<'_>> = batch.events.iter().map(|event| self.prepare(event.action(base))).collect();
-        self.live(slot, |engine| engine.apply_batch(slot, &batch, &actions, sequence, now))
+        self.live(replica, |engine, slot| apply(engine, slot, &batch, &actions, sequence, now))
     }
 
     /// Hashes what an event stores, before the lock is taken.
@@ -268,26 +271,21 @@ impl Index {
     }
 
     /// Counters of a replica's event feed.
-    pub fn feed_stats(&self, slot: Slot) -> Result<FeedStats> {
+    pub fn feed_stats(&self, replica: impl ReplicaKey) -> Result<FeedStats> {
         self.state.read(|state| {
-            state.registry.check(slot)?;
+            let slot = replica.slot_in(&state.registry)?;
             Ok(state.engine.feed(slot).map_or_else(FeedStats::default, |feed| feed.counters))
         })
     }
 
     /// The replica sends events, though none has come yet: what is inserted there is provisional.
-    pub fn expect_events(&self, slot: Slot) -> Result<()> {
-        self.live(slot, |engine| engine.set_fed(slot, true))
+    pub fn expect_events(&self, replica: impl ReplicaKey) -> Result<()> {
+        self.live(replica, Engine::expect_events)
     }
 
     /// Truth from a removal event: one copy less of each of these blocks on that medium.
-    pub fn removed(&self, slot: Slot, names: &[EngineHash], medium: Medium) -> Result<Removed> {
-        self.live(slot, |engine| engine.removed(slot, names, medium))
-    }
-
-    /// Truth from a clear event.
-    pub fn cleared(&self, slot: Slot) -> Result<()> {
-        self.clear(slot)
+    pub fn removed(&self, replica: impl ReplicaKey, names: &[EngineHash], medium: Medium) -> Result<Removed> {
+        self.live(replica, |engine, slot| engine.remove(slot, names, medium.into(), 0))
     }
 
     /// Forgets what all replicas hold (their weights changed, say).
@@ -304,7 +302,7 @@ impl Index {
     /// Blocks that each slot holds, believed and known.
     pub fn held_blocks(&self) -> Vec<u64> {
         self.state.read(|state| {
-            let held = state.engine.replicas.iter().map(|replica| replica.believed + replica.known);
+            let held = state.engine.held.holders.replicas().iter().map(|held| held.believed + held.known);
             held.take(state.registry.slots()).collect()
         })
     }
@@ -313,7 +311,7 @@ impl Index {
     pub fn unmatched_event_blocks(&self) -> Vec<u64> {
         self.state.read(|state| {
             let slots = (0..state.registry.slots()).map(|slot| Slot(slot as u16));
-            slots.map(|slot| state.engine.unmatched.blocks_of(slot)).collect()
+            slots.map(|slot| state.engine.truth.unmatched.blocks_of(slot)).collect()
         })
     }
 
@@ -334,17 +332,17 @@ impl Index {
         self.state.read(|state| Stats { replicas: state.registry.live(), ..state.engine.stats() })
     }
 
-    /// Changes what a live replica holds.
-    fn live<R>(&self, slot: Slot, work: impl FnOnce(&mut Engine) -> R) -> Result<R> {
-        self.state.write(|state| state.registry.check(slot).map(|()| work(&mut state.engine)))
+    /// Works on a live replica, alone.
+    fn live<R>(&self, replica: impl ReplicaKey, work: impl FnOnce(&mut Engine, Slot) -> R) -> Result<R> {
+        self.state.write(|state| replica.slot_in(&state.registry).map(|slot| work(&mut state.engine, slot)))
     }
 
     /// The same for a call that may add so many blocks.
-    fn grow<R>(&self, slot: Slot, blocks: usize, work: impl FnOnce(&mut Engine) -> R) -> Result<R> {
+    fn grow<R>(&self, replica: impl ReplicaKey, blocks: usize, work: impl FnOnce(&mut Engine, Slot) -> R) -> Result<R> {
         if blocks > MAX_PROMPT_BLOCKS {
             return Err(Error::TooManyBlocks(blocks));
         }
-        self.live(slot, |engine| if engine.is_full() { Err(Error::Full) } else { Ok(work(engine)) })?
+        self.live(replica, |engine, slot| if engine.is_full() { Err(Error::Full) } else { Ok(work(engine, slot)) })?
     }
 }
 
@@ -356,11 +354,11 @@ fn check_time(now: f64) -> Result<()> {
 impl Index {
     /// Checks every invariant of the inside; the first one that does not hold.
     pub fn validate(&self) -> std::result::Result<(), String> {
-        self.state.read(|state| state.engine.validate())
+        self.state.read(|state| state.engine.held.validate())
     }
 
     /// A replica's believed blocks in the order in which they would go.
     pub fn lru_order(&self, slot: Slot) -> Vec<BlockHash> {
-        self.state.read(|state| state.engine.lru_order(slot))
+        self.state.read(|state| state.engine.held.lru_order(slot))
     }
 }

@@ -1,27 +1,28 @@
 //! The index of prefixroute: which replica holds how much of a prompt's prefix. Knows no Python.
 
-mod arena;
 mod belief;
 mod budget;
 mod config;
 pub mod draws;
 mod engine;
 mod error;
+mod event_map;
 mod events;
 pub mod hash;
+mod holders;
+mod holdings;
 mod ids;
 mod index;
+mod linked_slab;
 mod lock;
-mod lru;
 mod outcome;
-mod radix;
 mod registry;
 pub mod replica_cache;
-mod shape;
 pub mod sim;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trie;
 mod unmatched;
 #[cfg(any(test, feature = "testing"))]
 mod validate;
@@ -34,3 +35,4 @@ pub use events::{Group, GroupKind, Residence, StoreEvent};
 pub use ids::{BlockHash, ContentHash, EngineHash, Medium, Slot};
 pub use index::Index;
 pub use outcome::{Applied, Contents, FeedStats, Inserted, Removed, Stats, Stored, StoredEvent};
+pub use registry::ReplicaKey;

@@ -81,15 +81,16 @@ impl Contents<'_> {
         })
     }
 
-    /// The chained hashes of the blocks, behind the one with the hash `before`.
-    pub(crate) fn chain(&self, before: u64) -> Vec<BlockHash> {
+    /// Appends the chained hashes of the blocks, behind the one with the hash `before`.
+    pub(crate) fn chain(&self, before: u64, out: &mut Vec<BlockHash>) {
         let mut hash = before;
-        let step = |content: Content| {
-            let block = content.chained(hash);
-            hash = block.0;
-            block
-        };
-        self.iter().map(step).collect()
+        match self {
+            Self::Prefixes(blocks) => out.extend_from_slice(blocks),
+            Self::Blocks(contents) => out.extend(contents.iter().map(|&content| {
+                hash = mix(hash, content);
+                BlockHash(hash)
+            })),
+        }
     }
 }
 

@@ -5,9 +5,37 @@ use std::collections::HashMap;
 use crate::error::{Error, MAX_NAME_BYTES, MAX_REPLICAS, Result};
 use crate::ids::Slot;
 
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Slot {}
+    impl Sealed for &str {}
+}
+
+/// What a call knows a replica by: its slot, or its name, which the call looks up under the lock that it works under, so that
+/// the slot cannot go to another replica in between.
+pub trait ReplicaKey: Copy + sealed::Sealed {
+    #[doc(hidden)]
+    fn slot_in(self, replicas: &Registry) -> Result<Slot>;
+}
+
+impl ReplicaKey for Slot {
+    fn slot_in(self, replicas: &Registry) -> Result<Slot> {
+        match replicas.names.get(self.index()) {
+            Some(Some(_)) => Ok(self),
+            _ => Err(Error::UnknownSlot(self)),
+        }
+    }
+}
+
+impl ReplicaKey for &str {
+    fn slot_in(self, replicas: &Registry) -> Result<Slot> {
+        replicas.by_name.get(self).copied().ok_or_else(|| Error::UnknownReplica(self.to_owned()))
+    }
+}
+
 /// The replicas of an index. The lowest free slot is given first; a name costs nothing once it is removed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Registry {
+pub struct Registry {
     names: Vec<Option<String>>,
     by_name: HashMap<String, Slot>,
 }
@@ -46,21 +74,16 @@ impl Registry {
         Ok(slot)
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot) -> Result<()> {
-        let name = self.names.get_mut(slot.index()).and_then(Option::take).ok_or(Error::UnknownSlot(slot))?;
-        self.by_name.remove(&name);
-        Ok(())
-    }
-
-    pub(crate) fn check(&self, slot: Slot) -> Result<()> {
-        match self.names.get(slot.index()) {
-            Some(Some(_)) => Ok(()),
-            _ => Err(Error::UnknownSlot(slot)),
+    /// Frees a live slot.
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        if let Some(name) = self.names[slot.index()].take() {
+            self.by_name.remove(&name);
         }
     }
 
-    pub(crate) fn slot(&self, name: &str) -> Option<Slot> {
-        self.by_name.get(name).copied()
+    /// Whether a replica lives in that slot.
+    pub(crate) fn is_live(&self, slot: Slot) -> bool {
+        slot.slot_in(self).is_ok()
     }
 
     /// Names in slot order; a freed slot shows `None` until it is given again.

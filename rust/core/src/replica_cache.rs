@@ -16,10 +16,11 @@ mod tests;
 use std::sync::Arc;
 
 pub use entries::EntryCache;
-use runs::{NO_RUN, RunId, Runs, Walk};
+use runs::{RunId, Runs, Walk};
 use rustc_hash::FxHashMap;
 
 use crate::ids::BlockHash;
+use crate::linked_slab::Id;
 
 /// A prompt, or a prompt with its output, as the cache sees it.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +122,7 @@ pub enum CacheEvent {
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    /// Run whose end is the last full block of the request, `NO_RUN` before the first.
+    /// Run whose end is the last full block of the request, none before the first.
     tail: RunId,
     blocks: usize,
     /// Blocks that hold the unfinished end: not shared, not cached.
@@ -227,7 +228,7 @@ impl ReplicaCache {
 
     /// Leading tokens of `prompt` that need no prefill now. Changes nothing, the order of eviction included.
     pub fn hit(&self, prompt: Sequence) -> usize {
-        self.usable(self.runs.walk(NO_RUN, prompt.blocks).held, prompt.tokens)
+        self.usable(self.runs.walk(RunId::NONE, prompt.blocks).held, prompt.tokens)
     }
 
     fn usable(&self, held_blocks: usize, prompt_tokens: usize) -> usize {
@@ -239,8 +240,8 @@ impl ReplicaCache {
     ///
     /// The new blocks are visible to later requests at once, as in an engine that registers blocks when it schedules them.
     pub fn start(&mut self, prompt: Sequence) -> Result<Started, Refused> {
-        let empty = Running { tail: NO_RUN, blocks: 0, unfinished: 0 };
-        let walk = self.runs.walk(NO_RUN, prompt.blocks);
+        let empty = Running { tail: RunId::NONE, blocks: 0, unfinished: 0 };
+        let walk = self.runs.walk(RunId::NONE, prompt.blocks);
         let unfinished = prompt.tokens.div_ceil(self.block_size).saturating_sub(prompt.blocks.len());
         self.check_room(empty, &walk, prompt.blocks.len() - walk.held, unfinished)?;
         let request = RequestId(self.started);

@@ -1,13 +1,15 @@
 //! Events of any shape: by attention group, on any medium, in blocks of any size.
 
-use super::feed::Feed;
+use std::borrow::Cow;
+
 use super::groups::{Group, Role};
 use super::pages::{Seam, block_name};
 use super::residence::Residence;
+use super::truth::{Adding, Truth, add_copy};
 use super::windows::Window;
-use crate::arena::{Hold, Place};
-use crate::engine::Engine;
 use crate::hash::{ExtraKey, content_hash_keyed, content_hash_with};
+use crate::holders::Hold;
+use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Slot};
 use crate::outcome::{Contents, Removed, Stored, StoredEvent};
 
@@ -54,36 +56,33 @@ fn part_name(name: EngineHash, at: u32, ratio: u32) -> EngineHash {
     if at + 1 == ratio { name } else { block_name(name, at) }
 }
 
-impl Engine {
-    pub(crate) fn feed(&self, slot: Slot) -> Option<&Feed> {
-        self.replicas[slot.index()].feed.as_deref()
-    }
-
-    pub(crate) fn feed_mut(&mut self, slot: Slot) -> &mut Feed {
-        self.replicas[slot.index()].feed.get_or_insert_default()
-    }
-
-    /// A store event of any shape; `contents` are those of its tokens if its blocks are whole blocks of the index.
-    pub(crate) fn store_event(&mut self, slot: Slot, event: &StoreEvent<'_>, contents: &[u64], now: f64) -> Stored {
+impl Truth {
+    /// A store event of any shape; `contents` are those of its tokens if its blocks are whole blocks of the index. Without
+    /// `room` it stores nothing, and says how much that was.
+    pub(crate) fn store(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoreEvent<'_>,
+        contents: &[u64],
+        room: bool,
+    ) -> Stored {
         self.set_fed(slot, true);
         let (role, wrong) = self.feed_mut(slot).groups.learn(event.group);
         if wrong {
-            self.clear(slot);
+            self.clear(held, slot);
         }
+        let placeless = Stored { placeless: event.names.len(), ..Stored::default() };
         let done = match role {
             Role::Counted => Stored { unindexed: event.names.len(), ..Stored::default() },
-            Role::Window(tokens) => self.store_window(slot, event, tokens),
-            Role::Indexed if event.tokens.is_empty() => self.store_placed(slot, event),
+            Role::Window(tokens) => self.store_window(held, slot, event, tokens),
+            Role::Indexed if event.tokens.is_empty() => self.store_placed(held, slot, event),
             // A group that an earlier event declared: this one was not known to be checked.
-            Role::Indexed if event.tokens.len() != event.names.len() * event.block_size => {
-                Stored { placeless: event.names.len(), ..Stored::default() }
-            }
-            Role::Indexed => match self.seam(slot, event) {
-                Some(seam) => self.store_pages(slot, event, seam, now),
-                None if event.block_size % self.config.block_size > 0 => {
-                    Stored { placeless: event.names.len(), ..Stored::default() }
-                }
-                None => self.store_whole(slot, event, contents, now),
+            Role::Indexed if event.tokens.len() != event.names.len() * event.block_size => placeless,
+            Role::Indexed => match self.seam(held, slot, event) {
+                Some(seam) => self.store_pages(held, slot, event, seam, room),
+                None if event.block_size % self.block_size > 0 => placeless,
+                None => self.store_whole(held, slot, event, contents, room),
             },
         };
         let counters = &mut self.feed_mut(slot).counters;
@@ -93,8 +92,8 @@ impl Engine {
     }
 
     /// Where an event goes on if its blocks are not whole blocks of the index; none if they are, or if nobody knows.
-    fn seam(&self, slot: Slot, event: &StoreEvent<'_>) -> Option<Seam> {
-        let whole = event.block_size % self.config.block_size == 0;
+    fn seam(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Option<Seam> {
+        let whole = event.block_size % self.block_size == 0;
         let pages = &self.feed(slot)?.pages;
         let Some(parent) = event.parent else {
             return (!whole).then(|| Seam { seed: event.seed, ..Seam::default() });
@@ -103,70 +102,85 @@ impl Engine {
             return None;
         }
         let known = || Some(Seam { above: Some(parent), ..Seam::default() }).filter(|_| !whole);
-        pages.seam(parent).or_else(|| self.place_of(slot, parent).and_then(|_| known()))
+        pages.seam(parent).or_else(|| held.place_of(slot, parent).and_then(|_| known()))
     }
 
-    fn store_pages(&mut self, slot: Slot, event: &StoreEvent<'_>, seam: Seam, now: f64) -> Stored {
+    fn store_pages(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoreEvent<'_>,
+        seam: Seam,
+        room: bool,
+    ) -> Stored {
         if !event.keys.is_empty() {
             return Stored { unindexed: event.names.len(), ..Stored::default() };
         }
-        let (parent, seed, medium) = (seam.above, seam.seed, event.residence.medium);
-        let (size, block_size, hash_key) = (event.block_size, self.config.block_size, self.config.hash_key);
-        let pages = &mut self.feed_mut(slot).pages;
-        let done = pages.store(seam, event.names, event.tokens, size, block_size, hash_key, medium);
-        let stored =
-            self.store_blocks(slot, &done.names, parent, Contents::Blocks(&done.contents), seed, event.residence, now);
-        self.place_in_windows(slot, &done.names);
+        let (parent, seed) = (seam.above, seam.seed);
+        let (block_size, hash_key) = (self.block_size, self.hash_key);
+        let done = self.feed_mut(slot).pages.store(seam, event, block_size, hash_key);
+        let blocks = StoredEvent {
+            engine: &done.names,
+            parent,
+            contents: Contents::Blocks(&done.contents),
+            seed,
+            medium: event.residence.medium,
+        };
+        let stored = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        self.place_in_windows(held, slot, &done.names);
         stored
     }
 
-    fn store_whole(&mut self, slot: Slot, event: &StoreEvent<'_>, contents: &[u64], now: f64) -> Stored {
-        let ratio = (event.block_size / self.config.block_size) as u32;
-        if ratio == 1 {
-            let done = self.store_blocks(
-                slot,
-                event.names,
-                event.parent,
-                Contents::Blocks(contents),
-                event.seed,
-                event.residence,
-                now,
-            );
-            self.place_in_windows(slot, event.names);
-            return done;
-        }
+    fn store_whole(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoreEvent<'_>,
+        contents: &[u64],
+        room: bool,
+    ) -> Stored {
+        let ratio = (event.block_size / self.block_size) as u32;
         let feed = self.feed_mut(slot);
         feed.ratio = feed.ratio.max(ratio);
         let parts = |&name: &EngineHash| (0..ratio).map(move |at| part_name(name, at, ratio));
-        let names: Vec<EngineHash> = event.names.iter().flat_map(parts).collect();
-        let done =
-            self.store_blocks(slot, &names, event.parent, Contents::Blocks(contents), event.seed, event.residence, now);
-        self.place_in_windows(slot, event.names);
+        let names: Cow<'_, [EngineHash]> = match ratio {
+            1 => Cow::Borrowed(event.names),
+            _ => event.names.iter().flat_map(parts).collect(),
+        };
+        let blocks = StoredEvent {
+            engine: &names,
+            parent: event.parent,
+            contents: Contents::Blocks(contents),
+            seed: event.seed,
+            medium: event.residence.medium,
+        };
+        let done = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        self.place_in_windows(held, slot, event.names);
         done
     }
 
     /// Blocks of the index at a residence. Those that lie apart from the plain copies of their tier are counted by name too.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a store event")]
     pub(crate) fn store_blocks(
         &mut self,
+        held: &mut Holdings,
         slot: Slot,
-        names: &[EngineHash],
-        parent: Option<EngineHash>,
-        contents: Contents<'_>,
-        seed: u64,
-        residence: Residence,
-        now: f64,
+        event: &StoredEvent<'_>,
+        tag: u64,
+        room: bool,
     ) -> Stored {
-        let Residence { medium, tag } = residence;
-        let event = StoredEvent { engine: names, parent, contents, seed, medium };
-        let reuse_reports = self.replicas[slot.index()].reuse_reports;
+        self.set_fed(slot, true);
+        let (names, medium) = (event.engine, event.medium);
+        let reuse_reports = self.sender(slot).reuse_reports;
+        let mut adding = Adding { slot, medium, counting: !reuse_reports };
         if tag == 0 && self.feed(slot).is_none_or(|feed| feed.tagged.is_empty()) {
-            return self.stored(slot, &event, now, !reuse_reports);
+            return self.stored(held, event, adding, room);
         }
-        if reuse_reports && names.iter().all(|&name| self.is_resident(slot, name, residence)) {
+        let residence = Residence { medium, tag };
+        if reuse_reports && names.iter().all(|&name| self.is_resident(held, slot, name, residence)) {
             return Stored { reused: names.len(), ..Stored::default() };
         }
-        let done = self.stored(slot, &event, now, true);
+        adding.counting = true;
+        let done = self.stored(held, event, adding, room);
         if tag != 0 {
             let feed = self.feed_mut(slot);
             for &name in names {
@@ -177,54 +191,56 @@ impl Engine {
     }
 
     /// Whether a copy of a block is known at that very residence.
-    fn is_resident(&self, slot: Slot, name: EngineHash, residence: Residence) -> bool {
+    fn is_resident(&self, held: &Holdings, slot: Slot, name: EngineHash, residence: Residence) -> bool {
         let Residence { medium, tag } = residence;
         let Some(feed) = self.feed(slot) else { return false };
         if tag != 0 {
             return feed.tagged.contains_key(&(name, medium, tag));
         }
-        let copies = self.place_of(slot, name).and_then(|place| self.copies_at(slot, place));
-        copies.is_some_and(|copies| u32::from(copies[medium.index()]) > feed.tagged_copies(name, medium))
-    }
-
-    fn copies_at(&self, slot: Slot, place: Place) -> Option<[u16; 3]> {
-        match self.hold(self.chunks.view(place)?, slot)? {
-            Hold::Truth { copies } => Some(copies),
-            Hold::Belief { .. } => None,
+        let run = held.place_of(slot, name).and_then(|place| held.trie.chunks.view(place));
+        match run.and_then(|run| held.hold(run, slot)) {
+            Some(Hold::Truth { copies }) => u32::from(copies[medium.index()]) > feed.tagged_copies(name, medium),
+            _ => false,
         }
     }
 
     /// A store without content: the blocks of these names are at that residence too.
-    fn store_placed(&mut self, slot: Slot, event: &StoreEvent<'_>) -> Stored {
+    fn store_placed(&mut self, held: &mut Holdings, slot: Slot, event: &StoreEvent<'_>) -> Stored {
         let mut done = Stored::default();
         for &name in event.names {
             let page = self.feed_mut(slot).pages.copy(name, event.residence.medium);
-            if page.is_none() && self.place_of(slot, name).is_none() {
+            if page.is_none() && held.place_of(slot, name).is_none() {
                 done.placeless += 1;
                 continue;
             }
             for part in self.parts_of(slot, name, page) {
-                self.copy_block(slot, part, event.residence, &mut done);
+                self.copy_block(held, slot, part, event.residence, &mut done);
             }
         }
-        self.counters.reused += done.reused as u64;
+        held.counters.reused += done.reused as u64;
         done
     }
 
     /// One more copy of a block whose place is known.
-    fn copy_block(&mut self, slot: Slot, name: EngineHash, residence: Residence, done: &mut Stored) {
+    fn copy_block(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        name: EngineHash,
+        residence: Residence,
+        done: &mut Stored,
+    ) {
         let Residence { medium, tag } = residence;
-        let Some(place) = self.place_of(slot, name) else { return };
-        let Some(run) = self.chunks.view(place) else { return };
-        let counting = !self.replicas[slot.index()].reuse_reports;
-        if !counting && self.is_resident(slot, name, residence) {
+        let Some(place) = held.place_of(slot, name) else { return };
+        let Some(run) = held.trie.chunks.view(place) else { return };
+        if self.sender(slot).reuse_reports && self.is_resident(held, slot, name, residence) {
             done.reused += 1;
             return;
         }
-        let from = place.at - self.tree.run(run).start;
-        let piece = self.cut(run, from, from + 1);
-        self.add_copy(piece, slot, medium, true, done);
-        self.tidy(piece);
+        let from = place.at - held.trie.run(run).start;
+        let piece = held.cut(run, from, from + 1);
+        add_copy(held, piece, Adding { slot, medium, counting: true }, done);
+        held.tidy(piece);
         if tag != 0 {
             *self.feed_mut(slot).tagged.entry((name, medium, tag)).or_default() += 1;
         }
@@ -241,9 +257,9 @@ impl Engine {
         (0..ratio).rev().map(|at| part_name(name, at, ratio)).collect()
     }
 
-    fn store_window(&mut self, slot: Slot, event: &StoreEvent<'_>, tokens: u32) -> Stored {
-        let reuse_reports = self.replicas[slot.index()].reuse_reports;
-        let blocks: Vec<_> = event.names.iter().map(|&name| self.block_of(slot, name)).collect();
+    fn store_window(&mut self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>, tokens: u32) -> Stored {
+        let reuse_reports = self.sender(slot).reuse_reports;
+        let blocks: Vec<_> = event.names.iter().map(|&name| self.block_of(held, slot, name)).collect();
         let windows = &mut self.feed_mut(slot).windows;
         let at = windows.iter().position(|window| window.group == event.group.index).unwrap_or_else(|| {
             windows.push(Window::new(event.group.index, tokens, 1));
@@ -261,40 +277,64 @@ impl Engine {
     }
 
     /// The block of the index that ends where an engine's block ends.
-    fn block_of(&self, slot: Slot, name: EngineHash) -> Option<BlockHash> {
+    fn block_of(&self, held: &Holdings, slot: Slot, name: EngineHash) -> Option<BlockHash> {
         let feed = self.feed(slot)?;
         let name = match feed.pages.seam(name) {
             Some(seam) if seam.tail.is_empty() => seam.above?,
             Some(_) => return None,
             None => name,
         };
-        self.place_of(slot, name).map(|place| self.chunks.block(place))
+        held.place_of(slot, name).map(|place| held.trie.chunks.block(place))
     }
 
     /// The indexed group has named these blocks: windows that wait for them find their place.
-    fn place_in_windows(&mut self, slot: Slot, names: &[EngineHash]) {
-        let waiting = |window: &Window| window.is_waiting();
-        if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(waiting)) {
+    fn place_in_windows(&mut self, held: &Holdings, slot: Slot, names: &[EngineHash]) {
+        if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(Window::is_waiting)) {
             return;
         }
         for &name in names {
-            let Some(block) = self.block_of(slot, name) else { continue };
+            let Some(block) = self.block_of(held, slot, name) else { continue };
             for window in &mut self.feed_mut(slot).windows {
                 window.place(name, block);
             }
         }
     }
 
+    /// Of what replicas with sliding-window groups hold of a prompt, what those groups leave usable.
+    #[cold]
+    pub(crate) fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
+        let size = self.block_size;
+        for &slot in &self.windowed {
+            let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
+            let mut blocks = *tokens as usize / size;
+            // A prefix that one window allows can be too long for another: down to one that all allow.
+            while let Some(usable) = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min() {
+                if usable >= blocks {
+                    break;
+                }
+                blocks = usable;
+            }
+            *tokens = (*tokens).min((blocks as u32).saturating_mul(size as u32));
+        }
+    }
+
+    /// Whether any replica has a sliding-window group.
+    #[inline]
+    pub(crate) fn has_windows(&self) -> bool {
+        !self.windowed.is_empty()
+    }
+
     /// A removal event of any shape.
-    pub(crate) fn remove_event(
+    pub(crate) fn remove(
         &mut self,
+        held: &mut Holdings,
         slot: Slot,
         names: &[EngineHash],
         residence: Residence,
         group: u32,
     ) -> Removed {
-        let Some(feed) = self.replicas[slot.index()].feed.as_deref_mut() else {
-            return if group == 0 { self.removed(slot, names, residence.medium) } else { Removed::default() };
+        let Some(feed) = self.senders[slot.index()].feed.as_deref_mut() else {
+            return if group == 0 { self.removed(held, slot, names, residence.medium) } else { Removed::default() };
         };
         match feed.groups.role(group) {
             Role::Counted => return Removed::default(),
@@ -310,19 +350,26 @@ impl Engine {
         }
         let plain = residence.tag == 0 && feed.tagged.is_empty();
         if plain && feed.ratio == 1 && feed.pages.is_empty() {
-            return self.removed(slot, names, residence.medium);
+            return self.removed(held, slot, names, residence.medium);
         }
         let mut done = Removed::default();
         for &name in names {
-            self.remove_one(slot, name, residence, &mut done);
+            self.remove_one(held, slot, name, residence, &mut done);
         }
         done
     }
 
     /// Removes an engine's block that may be part of a block of the index, or several.
-    fn remove_one(&mut self, slot: Slot, name: EngineHash, residence: Residence, done: &mut Removed) {
+    fn remove_one(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        name: EngineHash,
+        residence: Residence,
+        done: &mut Removed,
+    ) {
         let Residence { medium, tag } = residence;
-        let unknown = self.counters.unknown_removals;
+        let unknown = held.counters.unknown_removals;
         let pages = &mut self.feed_mut(slot).pages;
         let page = pages.pages.contains_key(&name).then(|| pages.remove(name, medium));
         let parts = match page {
@@ -334,14 +381,14 @@ impl Engine {
         for part in parts {
             let here = if tag == 0 {
                 let tagged = self.feed(slot).is_some_and(|feed| feed.tagged_copies(part, medium) > 0);
-                !tagged || self.is_resident(slot, part, residence)
+                !tagged || self.is_resident(held, slot, part, residence)
             } else {
                 self.feed_mut(slot).untag(part, medium, tag)
             };
-            removed += if here { self.removed(slot, &[part], medium).removed } else { 0 };
+            removed += if here { self.removed(held, slot, &[part], medium).removed } else { 0 };
         }
         done.removed += removed;
         done.unknown += usize::from(removed == 0);
-        self.counters.unknown_removals = unknown + u64::from(removed == 0);
+        held.counters.unknown_removals = unknown + u64::from(removed == 0);
     }
 }

@@ -31,103 +31,77 @@ impl Store<'_> {
     }
 }
 
-impl Engine {
-    /// Applies a batch; see `Index::apply`.
-    pub(crate) fn apply_batch(
-        &mut self,
-        slot: Slot,
-        batch: &Batch<'_>,
-        actions: &[Prepared<'_>],
-        sequence: Option<u64>,
-        now: f64,
-    ) -> Applied {
-        self.set_fed(slot, true);
-        let mut done = Applied { timestamp: batch.timestamp, rank: batch.rank, ..Applied::default() };
-        if let Some(sequence) = sequence {
-            self.follow(slot, sequence, &mut done);
-            if done.stale {
-                return done;
-            }
+/// Applies a batch; see `Index::apply`.
+pub(crate) fn apply(
+    engine: &mut Engine,
+    slot: Slot,
+    batch: &Batch<'_>,
+    actions: &[Prepared<'_>],
+    sequence: Option<u64>,
+    now: f64,
+) -> Applied {
+    engine.expect_events(slot);
+    let mut done = Applied { timestamp: batch.timestamp, rank: batch.rank, ..Applied::default() };
+    if let Some(sequence) = sequence {
+        let restarted = engine.truth.feed_mut(slot).follow(sequence, &mut done);
+        if done.stale {
+            return done;
         }
-        done.events = actions.len();
-        for (at, event) in actions.iter().enumerate() {
-            let reason = match &event.action {
-                Action::Store(_) | Action::Remove { .. } | Action::Clear => {
-                    self.apply_one(slot, event, now, &mut done);
-                    continue;
-                }
-                Action::Refuse(why) => {
-                    done.refused += 1;
-                    why
-                }
-                Action::PassOver(why) => {
-                    done.unrecognized += 1;
-                    why
-                }
-            };
-            if done.reasons.len() < REASONS {
-                done.reasons.push(format!("event {at}: {reason}"));
-            }
+        if restarted {
+            engine.clear(slot);
         }
-        let counters = &mut self.feed_mut(slot).counters;
-        counters.batches += 1;
-        counters.events += done.events as u64;
-        counters.refused += done.refused as u64;
-        counters.unrecognized += done.unrecognized as u64;
-        done
     }
-
-    fn apply_one(&mut self, slot: Slot, event: &Prepared<'_>, now: f64, done: &mut Applied) {
-        let known_medium = match &event.action {
-            Action::Store(store) if self.is_full() => {
-                self.counters.dropped += store.names.len() as u64;
-                done.stored.dropped += store.names.len();
-                true
+    done.events = actions.len();
+    for (at, event) in actions.iter().enumerate() {
+        let reason = match &event.action {
+            Action::Store(_) | Action::Remove { .. } | Action::Clear => {
+                apply_one(engine, slot, event, now, &mut done);
+                continue;
             }
-            Action::Store(store) => {
-                done.tiered |= store.residence.medium != Medium::Gpu;
-                done.stored += self.store_event(slot, &store.event(), &event.contents, now);
-                store.known_medium
+            Action::Refuse(why) => {
+                done.refused += 1;
+                why
             }
-            Action::Remove { names, residence, known_medium, group } => {
-                done.removed += self.remove_event(slot, names, *residence, *group);
-                *known_medium
-            }
-            _ => {
-                self.clear(slot);
-                done.cleared += 1;
-                true
+            Action::PassOver(why) => {
+                done.unrecognized += 1;
+                why
             }
         };
-        self.feed_mut(slot).counters.unknown_media += u64::from(!known_medium);
+        if done.reasons.len() < REASONS {
+            done.reasons.push(format!("event {at}: {reason}"));
+        }
     }
+    let counters = &mut engine.truth.feed_mut(slot).counters;
+    counters.batches += 1;
+    counters.events += done.events as u64;
+    counters.refused += done.refused as u64;
+    counters.unrecognized += done.unrecognized as u64;
+    done
+}
 
-    /// The next batch may have any number.
-    pub(crate) fn begin_feed_anew(&mut self, slot: Slot) {
-        if let Some(feed) = &mut self.replicas[slot.index()].feed {
-            feed.sequence = None;
+fn apply_one(engine: &mut Engine, slot: Slot, event: &Prepared<'_>, now: f64, done: &mut Applied) {
+    let known_medium = match &event.action {
+        Action::Store(store) if engine.is_full() => {
+            engine.held.counters.dropped += store.names.len() as u64;
+            done.stored.dropped += store.names.len();
+            true
         }
-    }
-
-    /// Compares a batch's number with the last one.
-    fn follow(&mut self, slot: Slot, sequence: u64, done: &mut Applied) {
-        let feed = self.feed_mut(slot);
-        match feed.sequence {
-            Some(last) if sequence > last => done.missed = sequence - last - 1,
-            Some(_) if sequence == 0 => done.restarted = true,
-            Some(_) => done.stale = true,
-            None => {}
+        Action::Store(store) => {
+            done.tiered |= store.residence.medium != Medium::Gpu;
+            done.stored += engine.store(slot, &store.event(), &event.contents, now);
+            store.known_medium
         }
-        feed.counters.missed += done.missed;
-        feed.counters.restarts += u64::from(done.restarted);
-        feed.counters.stale += u64::from(done.stale);
-        if !done.stale {
-            feed.sequence = Some(sequence);
+        Action::Remove { names, residence, known_medium, group } => {
+            done.removed += engine.remove(slot, names, *residence, *group);
+            *known_medium
         }
-        if done.restarted {
-            self.clear(slot);
+        _ => {
+            engine.clear(slot);
+            done.cleared += 1;
+            true
         }
-    }
+    };
+    engine.truth.feed_mut(slot).counters.unknown_media += u64::from(!known_medium);
 }
 
 impl std::ops::AddAssign for Stored {

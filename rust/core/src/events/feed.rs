@@ -6,7 +6,7 @@ use super::groups::Groups;
 use super::pages::Pages;
 use super::windows::Window;
 use crate::ids::{EngineHash, Medium};
-use crate::outcome::FeedStats;
+use crate::outcome::{Applied, FeedStats};
 
 /// Copies by name, tier and tag.
 type Tagged = BTreeMap<(EngineHash, Medium, u64), u32>;
@@ -47,6 +47,23 @@ impl Feed {
         self.windows.iter_mut().for_each(Window::forget);
         self.pages = Pages::default();
         self.tagged = BTreeMap::new();
+    }
+
+    /// Compares a batch's number with the last one. True if the engine began again.
+    pub(super) fn follow(&mut self, sequence: u64, done: &mut Applied) -> bool {
+        match self.sequence {
+            Some(last) if sequence > last => done.missed = sequence - last - 1,
+            Some(_) if sequence == 0 => done.restarted = true,
+            Some(_) => done.stale = true,
+            None => {}
+        }
+        self.counters.missed += done.missed;
+        self.counters.restarts += u64::from(done.restarted);
+        self.counters.stale += u64::from(done.stale);
+        if !done.stale {
+            self.sequence = Some(sequence);
+        }
+        done.restarted
     }
 
     /// Tagged copies of a block on a tier.

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::apply::StoreEvent;
 use crate::hash::content_hash_keyed;
 use crate::ids::{EngineHash, Medium};
 
@@ -62,20 +63,17 @@ impl Pages {
         self.pages.is_empty()
     }
 
-    /// One more copy of pages of `size` tokens each that follow one another from a seam on; the blocks that they complete.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a store event")]
+    /// One more copy of an event's pages, which follow one another from a seam on; the blocks that they complete.
     pub(crate) fn store(
         &mut self,
         mut seam: Seam,
-        names: &[EngineHash],
-        tokens: &[u32],
-        size: usize,
+        event: &StoreEvent<'_>,
         block_size: usize,
         hash_key: u64,
-        medium: Medium,
     ) -> Completed {
+        let medium = event.residence.medium;
         let mut done = Completed::default();
-        for (&name, tokens) in names.iter().zip(tokens.chunks_exact(size)) {
+        for (&name, tokens) in event.names.iter().zip(event.tokens.chunks_exact(event.block_size)) {
             seam.tail.extend_from_slice(tokens);
             let completes = (seam.tail.len() / block_size) as u32;
             for at in 0..completes {

@@ -1,330 +1,333 @@
-//! Store, removal and clear events, in whatever order they come.
+//! Truth: what engines say in their events, in whatever order these come.
 
 use std::collections::VecDeque;
 
-use super::names::{BATCH, Home};
-use super::orphans::Orphan;
-use crate::arena::{ChunkId, Hold, NO_NAME, Place};
-use crate::engine::Engine;
+use super::feed::Feed;
+use super::orphans::{Orphan, Orphans};
+use crate::config::Config;
+use crate::event_map::stored_form;
+use crate::holders::Hold;
+use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Removed, Stored, StoredEvent};
-use crate::radix::RunId;
+use crate::trie::{Place, RunId};
+use crate::unmatched::Unmatched;
 
-impl Engine {
-    /// A store event; see `Index::stored`. `counting`: what is there already is a further copy, and no report of reuse.
-    pub(crate) fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64, counting: bool) -> Stored {
-        self.clock = self.clock.max(now);
-        self.set_fed(slot, true);
+/// Blocks of a chain whose memory is kept for the next: most events of a replica that decodes have one.
+const KEPT_BLOCKS: usize = 1024;
+
+/// What is known of a replica as a sender of events.
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    /// It has sent events, or is expected to.
+    pub(crate) fed: bool,
+    /// Its engine reports reuse in the shape of a store: a block stored again is no further copy.
+    pub(crate) reuse_reports: bool,
+    /// What its events have said beyond the blocks themselves; none of a replica that has sent none.
+    pub(super) feed: Option<Box<Feed>>,
+}
+
+/// The state of all event feeds: everything that events say but for what is held.
+#[derive(Debug)]
+pub(crate) struct Truth {
+    pub(super) senders: Vec<Sender>,
+    pub(crate) orphans: Orphans,
+    /// Events that no query has met, by replica.
+    pub(crate) unmatched: Unmatched,
+    /// Replicas with sliding-window groups, which bound what is usable.
+    pub(super) windowed: Vec<Slot>,
+    pub(super) block_size: usize,
+    pub(super) hash_key: u64,
+    orphan_blocks: usize,
+    /// Runs of the path and blocks of the chain being worked on, kept for their memory.
+    path: Vec<RunId>,
+    chain: Vec<BlockHash>,
+}
+
+/// A copy to be added: whose, where, and whether one that is there already is a further copy or a report of reuse. The wire
+/// shows both alike: only the replica's owner can say which it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adding {
+    pub slot: Slot,
+    pub medium: Medium,
+    pub counting: bool,
+}
+
+impl Truth {
+    pub(crate) fn new(config: &Config) -> Self {
+        Truth {
+            senders: Vec::new(),
+            orphans: Orphans::default(),
+            unmatched: Unmatched::default(),
+            windowed: Vec::new(),
+            block_size: config.block_size,
+            hash_key: config.hash_key,
+            orphan_blocks: config.orphan_blocks,
+            path: Vec::new(),
+            chain: Vec::new(),
+        }
+    }
+
+    /// Makes room for a replica.
+    pub(crate) fn open(&mut self, slot: Slot) {
+        if self.senders.len() <= slot.index() {
+            self.senders.resize_with(slot.index() + 1, Sender::default);
+        }
+    }
+
+    /// A replica of which nothing is known, and nothing waits, begins in this slot.
+    pub(crate) fn begin(&mut self, slot: Slot, reuse_reports: bool) {
+        self.senders[slot.index()] = Sender { reuse_reports, ..Sender::default() };
+        self.windowed.retain(|&windowed| windowed != slot);
+        self.unmatched.open(slot);
+    }
+
+    pub(crate) fn sender(&self, slot: Slot) -> &Sender {
+        &self.senders[slot.index()]
+    }
+
+    pub(crate) fn set_fed(&mut self, slot: Slot, fed: bool) {
+        self.senders[slot.index()].fed = fed;
+    }
+
+    pub(crate) fn feed(&self, slot: Slot) -> Option<&Feed> {
+        self.senders[slot.index()].feed.as_deref()
+    }
+
+    pub(crate) fn feed_mut(&mut self, slot: Slot) -> &mut Feed {
+        self.senders[slot.index()].feed.get_or_insert_default()
+    }
+
+    /// A feed as it was saved.
+    pub(crate) fn restore_feed(&mut self, slot: Slot, feed: Feed) {
+        if !feed.windows.is_empty() {
+            self.windowed.push(slot);
+        }
+        *self.feed_mut(slot) = feed;
+    }
+
+    /// Forgets what the replica holds, and what waits to be held.
+    pub(crate) fn clear(&mut self, held: &mut Holdings, slot: Slot) {
+        held.clear(slot);
+        self.orphans.clear(slot);
+        if let Some(feed) = &mut self.senders[slot.index()].feed {
+            feed.forget();
+        }
+    }
+
+    /// Forgets what waits to be held.
+    pub(crate) fn reset(&mut self) {
+        self.orphans = Orphans::default();
+        self.senders.iter_mut().filter_map(|sender| sender.feed.as_mut()).for_each(|feed| feed.forget());
+    }
+
+    /// A store event; see `Index::stored`.
+    pub(super) fn stored(
+        &mut self,
+        held: &mut Holdings,
+        event: &StoredEvent<'_>,
+        adding: Adding,
+        room: bool,
+    ) -> Stored {
         let mut done = Stored::default();
-        let parent = match event.parent {
-            None => None,
-            Some(name) => match self.place_of(slot, name) {
-                None => {
-                    self.wait(slot, name, event, &mut done);
-                    return done;
-                }
-                known => known,
-            },
-        };
-        let seed = parent.map_or(event.seed, |place| self.chunks.block(place).0);
-        let chain = event.contents.chain(seed);
-        if self.is_over_budget() {
-            done.dropped = chain.len();
-            self.counters.dropped += chain.len() as u64;
+        let mut parent = None;
+        if let Some(name) = event.parent {
+            parent = held.place_of(adding.slot, name);
+            if parent.is_none() {
+                self.wait(held, adding.slot, name, event, &mut done);
+                return done;
+            }
+        }
+        if !room {
+            done.dropped = event.engine.len();
+            held.counters.dropped += done.dropped as u64;
             return done;
         }
-        self.store_chain(slot, parent, &chain, event.engine, event.medium, counting, &mut done);
-        if !self.orphans.is_empty() {
-            self.adopt_orphans(event.engine.iter().copied().collect(), &mut done);
+        let seed = parent.map_or(event.seed, |place| held.trie.chunks.block(place).0);
+        let mut chain = std::mem::take(&mut self.chain);
+        chain.clear();
+        event.contents.chain(seed, &mut chain);
+        self.store_chain(held, parent, &chain, event.engine, adding, &mut done);
+        if chain.capacity() <= KEPT_BLOCKS {
+            self.chain = chain;
         }
-        self.enforce_budget();
-        self.counters.reused += done.reused as u64;
-        self.unmatched.add(slot, (done.stored + done.confirmed) as u64);
+        if !self.orphans.is_empty() {
+            self.adopt_orphans(held, event.engine.iter().copied().collect(), &mut done);
+        }
+        held.counters.reused += done.reused as u64;
+        self.unmatched.add(adding.slot, (done.stored + done.confirmed) as u64);
         done
     }
 
+    /// Puts an event's blocks in the orphan buffer: each waits for the one before.
+    fn wait(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        mut parent: EngineHash,
+        event: &StoredEvent<'_>,
+        done: &mut Stored,
+    ) {
+        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
+            let orphan = Orphan { slot, parent, name, content, medium: event.medium };
+            let full = self.orphans.push(orphan, self.orphan_blocks);
+            held.counters.orphans_dropped += u64::from(full);
+            parent = name;
+        }
+        done.orphaned = event.engine.len();
+        held.counters.orphaned += done.orphaned as u64;
+    }
+
+    /// Adds a copy of each block of a chain below `parent`.
+    fn store_chain(
+        &mut self,
+        held: &mut Holdings,
+        parent: Option<Place>,
+        chain: &[BlockHash],
+        names: &[EngineHash],
+        adding: Adding,
+        done: &mut Stored,
+    ) {
+        let slot = adding.slot;
+        let above = parent.map_or(RunId::ROOT, |place| held.run_ending_at(place));
+        let matched = held.descend(above, chain, &mut self.path);
+        let mut at = 0;
+        for &run in &self.path {
+            add_copy(held, run, adding, done);
+            let found = held.trie.run(run);
+            let (place, end) = (found.place(0), at + found.len as usize);
+            held.names.set(slot, place, &names[at..end], &mut held.trie);
+            at = end;
+        }
+        let last = self.path.last().copied().unwrap_or(above);
+        let rest = &chain[matched..];
+        if !rest.is_empty() {
+            let (_, place) = held.extend(last, rest, slot, Hold::one_copy(adding.medium));
+            done.stored += rest.len();
+            held.names.set(slot, place, &names[matched..], &mut held.trie);
+        }
+        held.merge_path(&self.path);
+        held.merge_down(above);
+    }
+
+    /// Stores the blocks that waited for these names, and those that waited for them in turn.
+    fn adopt_orphans(&mut self, held: &mut Holdings, mut named: VecDeque<EngineHash>, done: &mut Stored) {
+        while let Some(name) = named.pop_front() {
+            for orphan in self.orphans.take_children(name, |slot| held.place_of(slot, name).is_some()) {
+                let Some(place) = held.place_of(orphan.slot, name) else { continue };
+                let block = orphan.content.chained(held.trie.chunks.block(place).0);
+                let counting = !self.sender(orphan.slot).reuse_reports;
+                let adding = Adding { slot: orphan.slot, medium: orphan.medium, counting };
+                self.store_chain(held, Some(place), &[block], &[orphan.name], adding, done);
+                done.adopted += 1;
+                named.push_back(orphan.name);
+            }
+        }
+    }
+
     /// A removal event: one copy less of each of these blocks on that medium.
-    pub(crate) fn removed(&mut self, slot: Slot, names: &[EngineHash], medium: Medium) -> Removed {
+    pub(super) fn removed(&mut self, held: &mut Holdings, slot: Slot, names: &[EngineHash], medium: Medium) -> Removed {
         let mut done = Removed::default();
         let mut rest = names;
         while let Some((&name, later)) = rest.split_first() {
-            let own = self.own_place(slot, name);
-            let place = own.or_else(|| self.names.find(stored_form(name), &self.chunks));
-            let run = place.and_then(|place| self.run_with_copy(slot, place, medium));
-            let Some((place, run)) = place.zip(run) else {
+            let place = held.place_of(slot, name);
+            let Some((place, run)) = place.and_then(|place| Some((place, run_with_copy(held, slot, place, medium)?)))
+            else {
                 let waited = self.orphans.remove(slot, name, medium);
                 done.removed += usize::from(waited);
                 done.unknown += usize::from(!waited);
                 rest = later;
                 continue;
             };
-            let (from, to) = self.stretch(slot, place, run, later);
+            let (from, to) = stretch(held, slot, place, run, later);
             rest = &rest[(to - from) as usize..];
             done.removed += (to - from) as usize;
-            let ended = self.take_copies(slot, run, from, to, medium);
-            if ended && !self.replicas[slot.index()].own_names.is_empty() {
-                self.replicas[slot.index()].own_names.remove(&name);
+            if take_copies(held, slot, run, from, to, medium) {
+                held.names.drop_own(slot, name);
             }
         }
-        self.counters.unknown_removals += done.unknown as u64;
+        held.counters.unknown_removals += done.unknown as u64;
         done
     }
 
-    /// Positions of a run, around the block at `place`, that the names after its own go through in order, up or down.
-    fn stretch(&self, slot: Slot, place: Place, run: RunId, later: &[EngineHash]) -> (u32, u32) {
-        let found = self.tree.run(run);
-        let names = self.chunks.names(found.chunk);
-        let (first, end) = (found.start, found.end());
-        let (mut from, mut to) = (place.at, place.at + 1);
-        if self.replicas[slot.index()].own_names.is_empty() {
-            for &name in later {
-                let name = stored_form(name);
-                if to < end && names[to as usize] == name && (from == place.at) {
-                    to += 1;
-                } else if from > first && names[from as usize - 1] == name && (to == place.at + 1) {
-                    from -= 1;
-                } else {
-                    break;
-                }
-            }
-        }
-        (from - first, to - first)
+    /// About what the feeds and what waits take.
+    pub(crate) fn bytes(&self) -> usize {
+        let feeds: usize = self.senders.iter().filter_map(|sender| sender.feed.as_deref()).map(Feed::bytes).sum();
+        feeds + self.orphans.bytes() + self.senders.capacity() * size_of::<Sender>()
     }
 
-    /// Takes one copy of blocks `from..to` of a run; whether that was the last.
-    fn take_copies(&mut self, slot: Slot, run: RunId, from: u32, to: u32, medium: Medium) -> bool {
-        let Some(Hold::Truth { mut copies }) = self.hold(run, slot) else { return false };
-        copies[medium.index()] -= 1;
-        if copies == [0; 3] {
-            self.drop_range(run, from, to, slot);
-            return true;
-        }
-        let piece = self.cut(run, from, to);
-        self.record_mut(piece, slot).hold = Hold::Truth { copies };
-        self.tidy(piece);
-        false
+    pub(crate) fn release_scratch(&mut self) {
+        (self.path, self.chain) = (Vec::new(), Vec::new());
     }
 
-    /// The run at a place, if the replica has a copy of it on that medium.
-    fn run_with_copy(&self, slot: Slot, place: Place, medium: Medium) -> Option<RunId> {
-        let run = self.chunks.view(place)?;
-        match self.hold(run, slot)? {
-            Hold::Truth { copies } => (copies[medium.index()] > 0).then_some(run),
-            Hold::Belief { .. } => None,
-        }
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.path.capacity() * size_of::<RunId>() + self.chain.capacity() * size_of::<BlockHash>()
     }
+}
 
-    /// Where the block lies that a replica calls so.
-    pub(super) fn place_of(&self, slot: Slot, name: EngineHash) -> Option<Place> {
-        self.own_place(slot, name).or_else(|| self.names.find(stored_form(name), &self.chunks))
-    }
-
-    /// The same by the replica's own names, while it knows the block.
-    fn own_place(&self, slot: Slot, name: EngineHash) -> Option<Place> {
-        let &(place, block) = self.replicas[slot.index()].own_names.get(&name)?;
-        let run = if self.chunks.is_at(place, block) { self.chunks.view(place)? } else { return None };
-        self.hold(run, slot).filter(|hold| !hold.is_belief()).map(|_| place)
-    }
-
-    /// Puts an event's blocks in the orphan buffer: each waits for the one before.
-    fn wait(&mut self, slot: Slot, mut parent: EngineHash, event: &StoredEvent<'_>, done: &mut Stored) {
-        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
-            let orphan = Orphan { slot, parent, name, content, medium: event.medium };
-            let full = self.orphans.push(orphan, self.config.orphan_blocks);
-            self.counters.orphans_dropped += u64::from(full);
-            self.counters.orphaned += 1;
-            done.orphaned += 1;
-            parent = name;
+/// One more copy of a run that the trie has.
+pub(super) fn add_copy(held: &mut Holdings, run: RunId, adding: Adding, done: &mut Stored) {
+    let Adding { slot, medium, counting } = adding;
+    let len = held.trie.run(run).len as usize;
+    match held.hold(run, slot) {
+        None => {
+            held.add(run, slot, Hold::one_copy(medium));
+            done.stored += len;
         }
-    }
-
-    /// Adds a copy of each block of a chain below `parent`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a store event")]
-    fn store_chain(
-        &mut self,
-        slot: Slot,
-        parent: Option<Place>,
-        chain: &[BlockHash],
-        names: &[EngineHash],
-        medium: Medium,
-        counting: bool,
-        done: &mut Stored,
-    ) {
-        let above = parent.map_or(RunId::ROOT, |place| self.run_ending_at(place));
-        let matched = self.descend_split(above, chain);
-        let mut path = std::mem::take(&mut self.path);
-        let mut at = 0;
-        for &run in &path {
-            self.add_copy(run, slot, medium, counting, done);
-            let found = self.tree.run(run);
-            let (place, len) = (found.place(0), found.len as usize);
-            self.set_names(slot, place, &names[at..at + len]);
-            at += len;
+        Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && !counting => done.reused += len,
+        Some(Hold::Truth { mut copies }) => {
+            copies[medium.index()] = copies[medium.index()].saturating_add(1);
+            *held.hold_mut(run, slot) = Hold::Truth { copies };
+            done.copies += len;
         }
-        path.insert(0, above);
-        let last = path[path.len() - 1];
-        let rest = &chain[matched..];
-        if !rest.is_empty() {
-            let (_, place) = self.extend(last, rest, slot, Hold::one_copy(medium));
-            done.stored += rest.len();
-            self.set_names(slot, place, &names[matched..]);
-        }
-        for &run in path.iter().rev() {
-            self.merge_down(run);
-        }
-        path.clear();
-        self.path = path;
-    }
-
-    /// The run whose last block lies at a place.
-    fn run_ending_at(&mut self, place: Place) -> RunId {
-        let Some(run) = self.chunks.view(place) else { return RunId::ROOT };
-        let found = self.tree.run(run);
-        let inside = place.at + 1 - found.start;
-        if inside < found.len { self.split(run, inside) } else { run }
-    }
-
-    /// One more copy of a run that the tree has.
-    pub(super) fn add_copy(&mut self, run: RunId, slot: Slot, medium: Medium, counting: bool, done: &mut Stored) {
-        let len = self.tree.run(run).len;
-        match self.hold(run, slot) {
-            None => {
-                self.add_holder(run, slot, Hold::one_copy(medium));
-                self.link_last(run, slot);
-                done.stored += len as usize;
-            }
-            // The wire shows a second copy and a report of reuse alike: only the replica's owner can say which it is.
-            Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && !counting => {
-                done.reused += len as usize;
-            }
-            Some(Hold::Truth { mut copies }) => {
-                copies[medium.index()] = copies[medium.index()].saturating_add(1);
-                self.record_mut(run, slot).hold = Hold::Truth { copies };
-                done.copies += len as usize;
-            }
-            Some(belief) => {
-                self.unlink(run, slot);
-                *self.count(slot, &belief) -= u64::from(len);
-                let hold = Hold::one_copy(medium);
-                self.record_mut(run, slot).hold = hold;
-                *self.count(slot, &hold) += u64::from(len);
-                self.link_last(run, slot);
-                done.confirmed += len as usize;
-            }
-        }
-    }
-
-    /// The replica calls the blocks from this place on so.
-    fn set_names(&mut self, slot: Slot, place: Place, names: &[EngineHash]) {
-        self.allow_names(place.chunk);
-        let present = &self.chunks.names(place.chunk)[place.at as usize..][..names.len()];
-        let plain = self.replicas[slot.index()].own_names.is_empty() && !names.contains(&NO_NAME);
-        if plain && present == names {
-            return;
-        }
-        let fresh = plain && present.iter().all(|&name| name == NO_NAME);
-        self.names.reserve(names.len(), &self.chunks);
-        if fresh {
-            self.chunks.set_names(place, names);
-        }
-        let mut at = place;
-        let mut ahead = self.names.homes(names.iter().map(|&name| stored_form(name)));
-        for (batch, later) in names.chunks(BATCH).zip(1..) {
-            let homes = ahead;
-            ahead = self.names.homes(names.iter().skip(later * BATCH).map(|&name| stored_form(name)));
-            for (&name, home) in batch.iter().zip(homes) {
-                if fresh {
-                    self.add_name(slot, at, name, home);
-                } else {
-                    self.set_name(slot, at, name, home);
-                }
-                at.at += 1;
-            }
-        }
-    }
-
-    /// Puts a name that the chunk has already in the map; if it means another block, the replica keeps it for itself.
-    #[inline]
-    fn add_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
-        if let Err(free) = self.names.probe_from(home, name, &self.chunks) {
-            self.names.insert(free, home, place);
-        } else {
-            self.chunks.set_name(place, NO_NAME);
-            self.keep_own(slot, place, name);
-        }
-    }
-
-    fn keep_own(&mut self, slot: Slot, place: Place, name: EngineHash) {
-        let block = self.chunks.block(place);
-        self.replicas[slot.index()].own_names.insert(name, (place, block));
-        self.chunks.fix(place.chunk);
-    }
-
-    fn allow_names(&mut self, chunk: ChunkId) {
-        if !self.chunks.is_named(chunk) {
-            let views = self.views(chunk);
-            self.chunks.allow_names(chunk, views);
-        }
-    }
-
-    /// Gives a block its shared name again; false if another has it.
-    pub(crate) fn restore_name(&mut self, run: RunId, offset: u32, name: EngineHash) -> bool {
-        let place = self.tree.run(run).place(offset);
-        self.allow_names(place.chunk);
-        self.names.reserve(1, &self.chunks);
-        let [home, ..] = self.names.homes(std::iter::once(name));
-        let Err(free) = self.names.probe_from(home, name, &self.chunks) else { return false };
-        self.chunks.set_name(place, name);
-        self.names.insert(free, home, place);
-        true
-    }
-
-    /// Gives a block a replica's own name again.
-    pub(crate) fn restore_own_name(&mut self, slot: Slot, name: EngineHash, run: RunId, offset: u32) {
-        let place = self.tree.run(run).place(offset);
-        self.allow_names(place.chunk);
-        self.keep_own(slot, place, name);
-    }
-
-    fn set_name(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home) {
-        let form = stored_form(name);
-        let present = self.chunks.name(place);
-        let replica = &mut self.replicas[slot.index()];
-        if !replica.own_names.is_empty() {
-            replica.own_names.remove(&name);
-        }
-        if present == form {
-            return;
-        }
-        match self.names.probe_from(home, form, &self.chunks) {
-            Err(free) if present == NO_NAME => {
-                self.chunks.set_name(place, form);
-                self.names.insert(free, home, place);
-            }
-            _ => self.keep_own(slot, place, name),
-        }
-    }
-
-    /// Stores the blocks that waited for these names, and those that waited for them in turn.
-    fn adopt_orphans(&mut self, mut named: VecDeque<EngineHash>, done: &mut Stored) {
-        while let Some(name) = named.pop_front() {
-            let mut orphans = std::mem::take(&mut self.orphans);
-            let children = orphans.take_children(name, |slot| self.place_of(slot, name).is_some());
-            self.orphans = orphans;
-            for orphan in children {
-                let Some(place) = self.place_of(orphan.slot, name) else { continue };
-                let block = orphan.content.chained(self.chunks.block(place).0);
-                let counting = !self.replicas[orphan.slot.index()].reuse_reports;
-                self.store_chain(orphan.slot, Some(place), &[block], &[orphan.name], orphan.medium, counting, done);
-                done.adopted += 1;
-                named.push_back(orphan.name);
-            }
+        Some(Hold::Belief { .. }) => {
+            held.renew(run, slot, Hold::one_copy(medium));
+            done.confirmed += len;
         }
     }
 }
 
-/// The one value that stands for "no name" is stored as its neighbour.
-#[inline]
-fn stored_form(name: EngineHash) -> EngineHash {
-    if name == NO_NAME { EngineHash(name.0 ^ 1) } else { name }
+/// Positions of a run, around the block at `place`, that the names after its own go through in order, up or down: engines
+/// remove a chain's blocks in a row, and a row costs one change of the run.
+fn stretch(held: &Holdings, slot: Slot, place: Place, run: RunId, later: &[EngineHash]) -> (u32, u32) {
+    let found = held.trie.run(run);
+    let names = held.trie.chunks.names(found.chunk);
+    let is_called = |at: u32, name: EngineHash| names[at as usize] == stored_form(name);
+    let (first, end) = (found.start, found.end());
+    let (mut from, mut to) = (place.at, place.at + 1);
+    if !held.names.has_own(slot) {
+        for &name in later {
+            if to < end && is_called(to, name) && from == place.at {
+                to += 1;
+            } else if from > first && is_called(from - 1, name) && to == place.at + 1 {
+                from -= 1;
+            } else {
+                break;
+            }
+        }
+    }
+    (from - first, to - first)
+}
+
+/// Takes one copy of blocks `from..to` of a run; whether that was the last.
+fn take_copies(held: &mut Holdings, slot: Slot, run: RunId, from: u32, to: u32, medium: Medium) -> bool {
+    let Some(Hold::Truth { mut copies }) = held.hold(run, slot) else { return false };
+    copies[medium.index()] -= 1;
+    if copies == [0; 3] {
+        held.drop_range(run, from, to, slot);
+        return true;
+    }
+    let piece = held.cut(run, from, to);
+    *held.hold_mut(piece, slot) = Hold::Truth { copies };
+    held.tidy(piece);
+    false
+}
+
+/// The run at a place, if the replica has a copy of it on that medium.
+fn run_with_copy(held: &Holdings, slot: Slot, place: Place, medium: Medium) -> Option<RunId> {
+    let run = held.trie.chunks.view(place)?;
+    match held.hold(run, slot)? {
+        Hold::Truth { copies } => (copies[medium.index()] > 0).then_some(run),
+        Hold::Belief { .. } => None,
+    }
 }

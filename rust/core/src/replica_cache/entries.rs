@@ -1,6 +1,43 @@
 //! The coarse model: whole entries, least recently used first, no blocks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::linked_slab::{Element, Id, Linked, Links, List, Slab, ids};
+
+ids! {
+    /// Id of an entry.
+    EntryId
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Arc<str>,
+    tokens: usize,
+    links: Links<EntryId>,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry { name: "".into(), tokens: 0, links: Links::NONE }
+    }
+}
+
+impl Element for Entry {
+    type Id = EntryId;
+
+    fn next_free(&mut self) -> &mut EntryId {
+        &mut self.links.next
+    }
+}
+
+impl Linked for Slab<Entry> {
+    type Id = EntryId;
+
+    fn links(&mut self, id: EntryId) -> &mut Links<EntryId> {
+        &mut self.get_mut(id).links
+    }
+}
 
 /// Cache of one replica that keeps whole entries (a conversation, a document), each weighed in tokens.
 ///
@@ -9,10 +46,10 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub struct EntryCache {
     capacity: Option<usize>,
-    /// Entry -> (tokens, last use).
-    entries: HashMap<String, (usize, u64)>,
-    by_use: BTreeMap<u64, String>,
-    turn: u64,
+    entries: Slab<Entry>,
+    by_name: HashMap<Arc<str>, EntryId>,
+    /// Least recently used first.
+    by_use: List<EntryId>,
     shared: usize,
     tokens: usize,
     evicted: u64,
@@ -21,26 +58,40 @@ pub struct EntryCache {
 impl EntryCache {
     /// A cache of `capacity` tokens (`None`: unlimited).
     pub fn new(capacity: Option<usize>) -> Self {
-        Self { capacity, entries: HashMap::new(), by_use: BTreeMap::new(), turn: 0, shared: 0, tokens: 0, evicted: 0 }
+        Self {
+            capacity,
+            entries: Slab::default(),
+            by_name: HashMap::new(),
+            by_use: List::default(),
+            shared: 0,
+            tokens: 0,
+            evicted: 0,
+        }
     }
 
     /// Tokens of `entry` that are cached now: its size, else the shared head's, else none.
     pub fn cached(&self, entry: &str, prompt_tokens: usize, shared_tokens: usize) -> usize {
-        let held = self.entries.get(entry).map_or(self.shared.min(shared_tokens), |(tokens, _)| *tokens);
-        held.min(prompt_tokens)
+        let held = self.by_name.get(entry).map(|&id| self.entries.get(id).tokens);
+        held.unwrap_or(self.shared.min(shared_tokens)).min(prompt_tokens)
     }
 
     /// Serve a prompt, and hold `context_tokens` as `entry` afterwards. Returns the cached tokens.
     pub fn serve(&mut self, entry: &str, prompt_tokens: usize, context_tokens: usize, shared_tokens: usize) -> usize {
         let cached = self.cached(entry, prompt_tokens, shared_tokens);
         self.shared = self.shared.max(shared_tokens);
-        self.turn += 1;
-        if let Some((tokens, used)) = self.entries.insert(entry.to_owned(), (context_tokens, self.turn)) {
-            self.tokens -= tokens;
-            self.by_use.remove(&used);
-        }
+        let id = if let Some(&id) = self.by_name.get(entry) {
+            self.by_use.unlink(&mut self.entries, id);
+            self.tokens -= self.entries.get(id).tokens;
+            self.entries.get_mut(id).tokens = context_tokens;
+            id
+        } else {
+            let name: Arc<str> = entry.into();
+            let id = self.entries.insert(Entry { name: name.clone(), tokens: context_tokens, ..Entry::default() });
+            self.by_name.insert(name, id);
+            id
+        };
         self.tokens += context_tokens;
-        self.by_use.insert(self.turn, entry.to_owned());
+        self.by_use.push_last(&mut self.entries, id);
         self.evict();
         cached
     }
@@ -48,11 +99,12 @@ impl EntryCache {
     fn evict(&mut self) {
         let Some(capacity) = self.capacity else { return };
         while self.cached_tokens() > capacity {
-            let Some((_, entry)) = self.by_use.pop_first() else { break };
-            if let Some((tokens, _)) = self.entries.remove(&entry) {
-                self.tokens -= tokens;
-                self.evicted += 1;
-            }
+            let Some(oldest) = self.by_use.first.some() else { break };
+            self.by_use.unlink(&mut self.entries, oldest);
+            let entry = self.entries.remove(oldest);
+            self.by_name.remove(&entry.name);
+            self.tokens -= entry.tokens;
+            self.evicted += 1;
         }
     }
 
@@ -63,12 +115,12 @@ impl EntryCache {
 
     /// Entries held, the shared head left out.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.by_name.len()
     }
 
     /// Nothing was served yet, or nothing fits.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.by_name.is_empty()
     }
 
     /// Entries evicted so far.

@@ -2,12 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::hash::common_prefix;
 use crate::ids::BlockHash;
+use crate::linked_slab::{Element, Id, Linked, Links, List, Slab, ids};
 
-pub(super) type RunId = u32;
-
-/// Above every first run, after every last one.
-pub(super) const NO_RUN: RunId = RunId::MAX;
+ids! {
+    /// Id of a run. None is above every first run.
+    RunId
+}
 
 /// Blocks in a row that were used together; never empty while it lives.
 #[derive(Debug)]
@@ -15,10 +17,31 @@ struct Run {
     blocks: Vec<BlockHash>,
     parent: RunId,
     children: u32,
-    /// Requests in flight that hold it. Zero: it stands in the idle list.
+    /// Requests in flight that hold it. Zero: it is in the idle list.
     running: u32,
-    older: RunId,
-    younger: RunId,
+    links: Links<RunId>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Run { blocks: Vec::new(), parent: RunId::NONE, children: 0, running: 0, links: Links::NONE }
+    }
+}
+
+impl Element for Run {
+    type Id = RunId;
+
+    fn next_free(&mut self) -> &mut RunId {
+        &mut self.parent
+    }
+}
+
+impl Linked for Slab<Run> {
+    type Id = RunId;
+
+    fn links(&mut self, id: RunId) -> &mut Links<RunId> {
+        &mut self.get_mut(id).links
+    }
 }
 
 /// Where a sequence leads from a given run.
@@ -35,30 +58,15 @@ pub(super) struct Walk {
     pub held_idle: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Runs {
-    slab: Vec<Run>,
-    free: Vec<RunId>,
+    slab: Slab<Run>,
     /// (run above, first block) -> run.
     heads: FxHashMap<(RunId, BlockHash), RunId>,
-    oldest: RunId,
-    youngest: RunId,
+    /// Runs that no request holds, least recently used first.
+    idle: List<RunId>,
     blocks: usize,
     pinned: usize,
-}
-
-impl Default for Runs {
-    fn default() -> Self {
-        Self {
-            slab: Vec::new(),
-            free: Vec::new(),
-            heads: FxHashMap::default(),
-            oldest: NO_RUN,
-            youngest: NO_RUN,
-            blocks: 0,
-            pinned: 0,
-        }
-    }
 }
 
 impl Runs {
@@ -81,9 +89,7 @@ impl Runs {
         while let Some(id) = blocks.get(walk.held).and_then(|first| self.heads.get(&(walk.last, *first))).copied() {
             let run = self.run(id);
             let rest = &blocks[walk.held..];
-            let whole =
-                rest.len() >= run.blocks.len() && rest[run.blocks.len() - 1] == run.blocks[run.blocks.len() - 1];
-            let held = if whole { run.blocks.len() } else { equal_prefix(&run.blocks, rest) };
+            let held = common_prefix(&run.blocks, rest).max(1);
             walk.held += held;
             walk.held_idle += if run.running == 0 { held } else { 0 };
             if held < run.blocks.len() {
@@ -98,7 +104,7 @@ impl Runs {
     /// The block `back` places before the end of `tail`.
     pub fn block(&self, tail: RunId, mut back: usize) -> Option<BlockHash> {
         let mut id = tail;
-        while id != NO_RUN {
+        while id != RunId::NONE {
             let run = self.run(id);
             if back < run.blocks.len() {
                 return Some(run.blocks[run.blocks.len() - 1 - back]);
@@ -115,7 +121,7 @@ impl Runs {
         let mut id = tail;
         while id != walk.from {
             if self.run(id).running == 0 {
-                self.unlink(id);
+                self.idle.unlink(&mut self.slab, id);
                 self.pinned += self.run(id).blocks.len();
             }
             let run = self.run_mut(id);
@@ -130,7 +136,7 @@ impl Runs {
         let Some(&first) = blocks.first() else { return tail };
         self.blocks += blocks.len();
         self.pinned += blocks.len();
-        if tail != NO_RUN {
+        if tail != RunId::NONE {
             let run = self.run_mut(tail);
             if run.children == 0 && run.running == 1 {
                 run.blocks.extend_from_slice(blocks);
@@ -138,14 +144,7 @@ impl Runs {
             }
             run.children += 1;
         }
-        let id = self.add(Run {
-            blocks: blocks.to_vec(),
-            parent: tail,
-            children: 0,
-            running: 1,
-            older: NO_RUN,
-            younger: NO_RUN,
-        });
+        let id = self.slab.insert(Run { blocks: blocks.to_vec(), parent: tail, running: 1, ..Run::default() });
         self.heads.insert((tail, first), id);
         id
     }
@@ -153,13 +152,13 @@ impl Runs {
     /// Take one pin off `tail` and all above it. What becomes idle is the youngest, the head younger than the tail.
     pub fn release(&mut self, tail: RunId) {
         let mut id = tail;
-        while id != NO_RUN {
+        while id != RunId::NONE {
             let run = self.run_mut(id);
             run.running -= 1;
             let (idle, blocks, parent) = (run.running == 0, run.blocks.len(), run.parent);
             if idle {
                 self.pinned -= blocks;
-                self.link_after(self.youngest, id);
+                self.idle.push_last(&mut self.slab, id);
             }
             id = parent;
         }
@@ -167,10 +166,7 @@ impl Runs {
 
     /// Remove up to `most` blocks from the end of the oldest idle run; returns how many went.
     pub fn evict_oldest(&mut self, most: usize, log: Option<&mut Vec<BlockHash>>) -> usize {
-        let id = self.oldest;
-        if id == NO_RUN {
-            return 0;
-        }
+        let Some(id) = self.idle.first.some() else { return 0 };
         debug_assert_eq!(self.run(id).children, 0, "a run is never older than what follows it");
         let run = self.run_mut(id);
         let (first, parent) = (run.blocks[0], run.parent);
@@ -182,13 +178,12 @@ impl Runs {
         run.blocks.truncate(keep);
         self.blocks -= gone;
         if keep == 0 {
-            self.unlink(id);
+            self.idle.unlink(&mut self.slab, id);
             self.heads.remove(&(parent, first));
-            if parent != NO_RUN {
+            if parent != RunId::NONE {
                 self.run_mut(parent).children -= 1;
             }
-            self.run_mut(id).blocks = Vec::new();
-            self.free.push(id);
+            self.slab.remove(id);
         }
         gone
     }
@@ -199,63 +194,23 @@ impl Runs {
         let lower = run.blocks.split_off(at);
         let upper = std::mem::replace(&mut run.blocks, lower);
         let (parent, running, first_upper, first_lower) = (run.parent, run.running, upper[0], run.blocks[0]);
-        let upper = self.add(Run { blocks: upper, parent, children: 1, running, older: NO_RUN, younger: NO_RUN });
+        let upper = self.slab.insert(Run { blocks: upper, parent, children: 1, running, links: Links::NONE });
         self.run_mut(id).parent = upper;
         self.heads.insert((parent, first_upper), upper);
         self.heads.insert((upper, first_lower), id);
         if running == 0 {
-            self.link_after(id, upper);
+            self.idle.insert_after(&mut self.slab, id, upper);
         }
         upper
     }
 
-    fn add(&mut self, run: Run) -> RunId {
-        if let Some(id) = self.free.pop() {
-            self.slab[id as usize] = run;
-            return id;
-        }
-        self.slab.push(run);
-        (self.slab.len() - 1) as RunId
-    }
-
-    fn link_after(&mut self, older: RunId, id: RunId) {
-        let younger = if older == NO_RUN { self.oldest } else { self.run(older).younger };
-        let run = self.run_mut(id);
-        (run.older, run.younger) = (older, younger);
-        if older == NO_RUN {
-            self.oldest = id;
-        } else {
-            self.run_mut(older).younger = id;
-        }
-        if younger == NO_RUN { self.youngest = id } else { self.run_mut(younger).older = id }
-    }
-
-    fn unlink(&mut self, id: RunId) {
-        let (older, younger) = (self.run(id).older, self.run(id).younger);
-        if older == NO_RUN {
-            self.oldest = younger;
-        } else {
-            self.run_mut(older).younger = younger;
-        }
-        if younger == NO_RUN { self.youngest = older } else { self.run_mut(younger).older = older }
-    }
-
     fn run(&self, id: RunId) -> &Run {
-        &self.slab[id as usize]
+        self.slab.get(id)
     }
 
     fn run_mut(&mut self, id: RunId) -> &mut Run {
-        &mut self.slab[id as usize]
+        self.slab.get_mut(id)
     }
-}
-
-fn equal_prefix(run: &[BlockHash], rest: &[BlockHash]) -> usize {
-    let (mut low, mut high) = (1, run.len().min(rest.len()));
-    while low < high {
-        let middle = usize::midpoint(low, high + 1);
-        if run[middle - 1] == rest[middle - 1] { low = middle } else { high = middle - 1 }
-    }
-    low
 }
 
 #[cfg(test)]
@@ -263,16 +218,16 @@ impl Runs {
     /// Every invariant that the code above relies on.
     pub fn validate(&self) {
         let mut seen = std::collections::HashSet::new();
-        let (mut id, mut older) = (self.oldest, NO_RUN);
-        while id != NO_RUN {
+        let (mut id, mut older) = (self.idle.first, RunId::NONE);
+        while id != RunId::NONE {
             let run = self.run(id);
-            assert!(seen.insert(id) && run.running == 0 && run.older == older);
+            assert!(seen.insert(id) && run.running == 0 && run.links.prev == older);
             for (&(parent, _), child) in &self.heads {
                 assert!(parent != id || seen.contains(child), "a child is idle and older");
             }
-            (older, id) = (id, run.younger);
+            (older, id) = (id, run.links.next);
         }
-        assert_eq!(self.youngest, older);
+        assert_eq!(self.idle.last, older);
         let mut children = FxHashMap::default();
         let (mut blocks, mut pinned) = (0, 0);
         for (&(parent, first), &id) in &self.heads {
@@ -287,6 +242,6 @@ impl Runs {
             assert_eq!(self.run(id).children, children.get(&id).copied().unwrap_or(0));
         }
         assert_eq!((blocks, pinned), (self.blocks, self.pinned));
-        assert_eq!(self.heads.len() + self.free.len(), self.slab.len());
+        assert_eq!(self.heads.len(), self.slab.live());
     }
 }

@@ -23,9 +23,10 @@ fn counters(stats: &mut FeedStats) -> [&mut u64; 10] {
 }
 
 pub(super) fn write(out: &mut Writer, engine: &Engine) {
-    for replica in &engine.replicas {
-        out.u8(u8::from(replica.feed.is_some()));
-        if let Some(feed) = &replica.feed {
+    for slot in (0..engine.held.holders.replicas().len()).map(|index| Slot(index as u16)) {
+        let feed = engine.truth.feed(slot);
+        out.u8(u8::from(feed.is_some()));
+        if let Some(feed) = feed {
             write_feed(out, feed);
         }
     }
@@ -97,14 +98,10 @@ fn write_page(out: &mut Writer, name: EngineHash, page: &Page) {
 }
 
 pub(super) fn read(input: &mut Reader<'_>, engine: &mut Engine) -> Result<()> {
-    for index in 0..engine.replicas.len() {
+    for slot in (0..engine.held.holders.replicas().len()).map(|index| Slot(index as u16)) {
         if input.flag()? {
             let feed = read_feed(input, engine.config.block_size)?;
-            let slot = Slot(index as u16);
-            if !feed.windows.is_empty() {
-                engine.windowed.push(slot);
-            }
-            *engine.feed_mut(slot) = feed;
+            engine.truth.restore_feed(slot, feed);
         }
     }
     Ok(())

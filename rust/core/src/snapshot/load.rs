@@ -6,15 +6,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{Reader, corrupt};
 use super::{MAGIC, VERSION, counters, feeds};
-use crate::arena::{Hold, NO_NAME};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result};
 use crate::events::Orphan;
+use crate::holders::Hold;
+use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Content, Stats};
-use crate::radix::RunId;
 use crate::registry::Registry;
+use crate::trie::{NO_NAME, RunId};
 
 /// The index that these bytes are; `key` places entries in its tables.
 pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
@@ -39,7 +40,7 @@ pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
         return corrupt("something follows its end");
     }
     for &run in &runs {
-        engine.tidy(run);
+        engine.held.tidy(run);
     }
     Ok((engine, registry))
 }
@@ -58,17 +59,17 @@ fn read_settings(input: &mut Reader<'_>, key: u64) -> Result<Engine> {
         return corrupt("its settings are out of range");
     }
     let mut engine = Engine::new(config, key);
-    engine.stamp = input.u64()?;
-    engine.clock = f64::from_bits(input.u64()?);
+    engine.belief.stamp = input.u64()?;
+    engine.belief.clock = f64::from_bits(input.u64()?);
     let mut stats = Stats::default();
     for counter in counters(&mut stats) {
         *counter = input.u64()?;
     }
-    let highest = counters(&mut stats).into_iter().map(|counter| *counter).fold(engine.stamp, u64::max);
-    if engine.clock.is_nan() || engine.clock == f64::INFINITY || highest > u64::MAX / 2 {
+    let highest = counters(&mut stats).into_iter().map(|counter| *counter).fold(engine.belief.stamp, u64::max);
+    if engine.belief.clock.is_nan() || engine.belief.clock == f64::INFINITY || highest > u64::MAX / 2 {
         return corrupt("its counters are out of range");
     }
-    engine.counters = stats;
+    engine.held.counters = stats;
     Ok(engine)
 }
 
@@ -83,9 +84,9 @@ fn read_replicas(input: &mut Reader<'_>, engine: &mut Engine) -> Result<Registry
         names.push(live.then(|| name.to_owned()));
         let (capacity, reuse_reports, fed) = (input.option()?, input.flag()?, input.flag()?);
         engine.open(slot, None, reuse_reports);
-        engine.replicas[slot.index()].capacity = capacity;
-        engine.set_fed(slot, fed);
-        engine.unmatched.set(slot, input.u64()?);
+        engine.belief.open(slot, capacity);
+        engine.truth.set_fed(slot, fed);
+        engine.truth.unmatched.set(slot, input.u64()?);
     }
     Registry::restore(names).map_or_else(|| corrupt("its replicas' names clash"), Ok)
 }
@@ -102,13 +103,12 @@ fn read_runs(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry) -
         let run = read_run(input, engine, parent)?;
         let before = recency.len();
         read_holders(input, engine, run, &mut recency)?;
-        if recency[before..].iter().any(|&(_, _, slot, _)| registry.check(slot).is_err()) {
+        if recency[before..].iter().any(|&(_, _, slot, _)| !registry.is_live(slot)) {
             return corrupt("a holder is no replica");
         }
         runs.push(run);
     }
-    let needless = |run: &&RunId| engine.tree.run(**run).holders == 0 && engine.tree.run(**run).child.is_none();
-    if runs.iter().skip(1).any(|run| needless(&run)) {
+    if runs.iter().skip(1).any(|&run| engine.held.is_needless(run)) {
         return corrupt("nobody holds a run");
     }
     recency.sort_unstable();
@@ -118,25 +118,27 @@ fn read_runs(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry) -
         return corrupt("one touch went two ways");
     }
     for (_, _, slot, run) in recency {
-        engine.link_last(run, slot);
+        engine.held.holders.link_last(&engine.held.trie.runs, run, slot);
     }
     Ok(runs)
 }
 
 fn read_run(input: &mut Reader<'_>, engine: &mut Engine, parent: RunId) -> Result<RunId> {
     let len = input.u32()? as usize;
-    let depth = (engine.tree.run(parent).depth + engine.tree.run(parent).len) as usize;
+    let depth = (engine.held.trie.run(parent).depth + engine.held.trie.run(parent).len) as usize;
     if len == 0 || len > MAX_PROMPT_BLOCKS || depth + len > u32::MAX as usize {
         return corrupt("a run's length is out of range");
     }
     let blocks: Vec<BlockHash> = input.numbers(len)?.into_iter().map(BlockHash).collect();
-    if engine.tree.head(parent, blocks[0]).is_some() {
+    if engine.held.trie.runs.head(parent, blocks[0]).is_some() {
         return corrupt("two runs begin alike");
     }
-    let run = engine.graft(parent, &blocks);
+    let run = engine.held.trie.graft(parent, &blocks);
     if input.flag()? {
         for (offset, name) in input.numbers(len)?.into_iter().map(EngineHash).enumerate() {
-            if name != NO_NAME && !engine.restore_name(run, offset as u32, name) {
+            let Holdings { names, trie, .. } = &mut engine.held;
+            let place = trie.run(run).place(offset as u32);
+            if name != NO_NAME && !names.restore_shared(place, name, trie) {
                 return corrupt("two blocks have one name");
             }
         }
@@ -151,14 +153,13 @@ fn read_holders(input: &mut Reader<'_>, engine: &mut Engine, run: RunId, recency
     let mut last = None;
     for _ in 0..input.u16()? {
         let slot = Slot(input.u16()?);
-        if slot.index() >= engine.replicas.len() || last.is_some_and(|last| last >= slot) {
+        if slot.index() >= engine.held.holders.replicas().len() || last.is_some_and(|last| last >= slot) {
             return corrupt("its holders are out of order");
         }
         last = Some(slot);
         let hold = read_hold(input, engine)?;
-        engine.add_holder(run, slot, hold);
-        let stamp = if let Hold::Belief { stamp, .. } = hold { stamp } else { 0 };
-        recency.push((stamp, Reverse(engine.tree.run(run).depth), slot, run));
+        engine.held.holders.add_unlinked(&mut engine.held.trie.runs, run, slot, hold);
+        recency.push((hold.stamp(), Reverse(engine.held.trie.run(run).depth), slot, run));
     }
     Ok(())
 }
@@ -169,19 +170,20 @@ fn read_hold(input: &mut Reader<'_>, engine: &Engine) -> Result<Hold> {
         return if copies == [0; 3] { corrupt("a holder has no copy") } else { Ok(Hold::Truth { copies }) };
     }
     let (stamp, at) = (input.u64()?, f64::from_bits(input.u64()?));
-    if stamp == 0 || stamp > engine.stamp || !at.is_finite() {
+    if stamp == 0 || stamp > engine.belief.stamp || !at.is_finite() {
         return corrupt("a touch lies in the future");
     }
     Ok(Hold::Belief { stamp, at, pins: 0, parked: false })
 }
 
 fn read_own_names(input: &mut Reader<'_>, engine: &mut Engine, runs: &[RunId]) -> Result<()> {
-    for slot in 0..engine.replicas.len() {
+    for slot in (0..engine.held.holders.replicas().len()).map(|index| Slot(index as u16)) {
         for _ in 0..input.u32()? {
             let (name, run, offset) = (EngineHash(input.u64()?), input.u32()? as usize, input.u32()?);
-            let known = runs.get(run).filter(|&&run| run != RunId::ROOT && offset < engine.tree.run(run).len);
+            let known = runs.get(run).filter(|&&run| run != RunId::ROOT && offset < engine.held.trie.run(run).len);
             let Some(&run) = known else { return corrupt("a name leads nowhere") };
-            engine.restore_own_name(Slot(slot as u16), name, run, offset);
+            let Holdings { names, trie, .. } = &mut engine.held;
+            names.restore_own(slot, trie.run(run).place(offset), name, trie);
         }
     }
     Ok(())
@@ -194,10 +196,10 @@ fn read_orphans(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry
         let (chained, content) = (input.flag()?, input.u64()?);
         let content = if chained { Content::Prefix(BlockHash(content)) } else { Content::Block(content) };
         let Some(&medium) = Medium::ALL.get(medium) else { return corrupt("a medium is unknown") };
-        if registry.check(slot).is_err() {
+        if !registry.is_live(slot) {
             return corrupt("an orphan has no replica");
         }
-        engine.orphans.push(Orphan { slot, parent, name, content, medium }, usize::MAX);
+        engine.truth.orphans.push(Orphan { slot, parent, name, content, medium }, usize::MAX);
     }
     Ok(())
 }

@@ -6,12 +6,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::Writer;
 use super::{MAGIC, VERSION, counters, feeds, limits};
-use crate::arena::{Hold, NO_NAME, Place};
 use crate::engine::Engine;
+use crate::holders::Hold;
 use crate::ids::{EngineHash, Slot};
 use crate::outcome::Content;
-use crate::radix::RunId;
 use crate::registry::Registry;
+use crate::trie::{NO_NAME, RunId};
 
 /// An index as bytes.
 pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
@@ -22,8 +22,8 @@ pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
     write_replicas(&mut out, engine, registry);
     let numbers = write_runs(&mut out, engine);
     write_own_names(&mut out, engine, &numbers);
-    out.u64(engine.orphans.len() as u64);
-    for orphan in engine.orphans.iter() {
+    out.u64(engine.truth.orphans.len() as u64);
+    for orphan in engine.truth.orphans.iter() {
         out.u16(orphan.slot.0);
         out.u8(orphan.medium as u8);
         out.u64(orphan.parent.0);
@@ -47,8 +47,8 @@ fn write_settings(out: &mut Writer, engine: &Engine) {
     for limit in limits(&engine.config) {
         out.option(limit);
     }
-    out.u64(engine.stamp);
-    out.u64(engine.clock.to_bits());
+    out.u64(engine.belief.stamp);
+    out.u64(engine.belief.clock.to_bits());
     for counter in counters(&mut engine.stats()) {
         out.u64(*counter);
     }
@@ -59,50 +59,47 @@ fn write_replicas(out: &mut Writer, engine: &Engine, registry: &Registry) {
     for (slot, name) in registry.names().iter().enumerate() {
         out.u8(u8::from(name.is_some()));
         out.text(name.as_deref().unwrap_or(""));
-        out.option(engine.replicas[slot].capacity);
-        out.u8(u8::from(engine.replicas[slot].reuse_reports));
-        out.u8(u8::from(engine.is_fed(Slot(slot as u16))));
-        out.u64(engine.unmatched.blocks_of(Slot(slot as u16)));
+        let slot = Slot(slot as u16);
+        let sender = engine.truth.sender(slot);
+        out.option(engine.belief.capacity(slot));
+        out.u8(u8::from(sender.reuse_reports));
+        out.u8(u8::from(sender.fed));
+        out.u64(engine.truth.unmatched.blocks_of(slot));
     }
 }
 
 /// Writes all runs, each after its parent; gives their numbers, from 1 on in the order written.
 fn write_runs(out: &mut Writer, engine: &Engine) -> HashMap<RunId, u32> {
+    let trie = &engine.held.trie;
+    let mut runs: Vec<RunId> = trie.runs.ids().collect();
+    runs.sort_by_key(|&run| (trie.run(run).depth, trie.run(run).first));
     let mut numbers = HashMap::from([(RunId::ROOT, 0)]);
-    let mut open = vec![RunId::ROOT];
-    out.u32(engine.tree.live() as u32);
-    while let Some(parent) = open.pop() {
-        let mut child = engine.tree.run(parent).child;
-        while !child.is_none() {
-            open.push(child);
-            child = engine.tree.run(child).next;
-        }
-        if parent != RunId::ROOT {
-            numbers.insert(parent, numbers.len() as u32);
-            out.u32(numbers[&engine.tree.run(parent).parent]);
-            write_run(out, engine, parent);
-        }
+    out.u32(runs.len() as u32);
+    for run in runs {
+        numbers.insert(run, numbers.len() as u32);
+        out.u32(numbers[&trie.run(run).parent]);
+        write_run(out, engine, run);
     }
     numbers
 }
 
 fn write_run(out: &mut Writer, engine: &Engine, id: RunId) {
-    let run = engine.tree.run(id);
+    let run = engine.held.trie.run(id);
     let (start, end) = (run.start as usize, run.end() as usize);
     out.u32(run.len);
-    for block in &engine.chunks.blocks(run.chunk)[start..end] {
+    for block in engine.held.trie.blocks(id) {
         out.u64(block.0);
     }
-    let names = engine.chunks.names(run.chunk).get(start..end).unwrap_or(&[]);
+    let names = engine.held.trie.chunks.names(run.chunk).get(start..end).unwrap_or(&[]);
     let any = names.iter().any(|&name| name != NO_NAME);
     out.u8(u8::from(any));
     for name in names.iter().filter(|_| any) {
         out.u64(name.0);
     }
-    out.u16(run.holders);
-    for slot in engine.tree.holders(id) {
+    out.u16(run.records.len);
+    for slot in engine.held.trie.runs.holders(id) {
         out.u16(slot.0);
-        match engine.record(id, slot).hold {
+        match engine.held.holders.record(&engine.held.trie.runs, id, slot).hold {
             Hold::Belief { stamp, at, .. } => {
                 out.u8(0);
                 out.u64(stamp);
@@ -120,11 +117,12 @@ fn write_run(out: &mut Writer, engine: &Engine, id: RunId) {
 
 /// Own names that still hold: name, run and offset, in order of names.
 fn write_own_names(out: &mut Writer, engine: &Engine, numbers: &HashMap<RunId, u32>) {
-    for replica in &engine.replicas {
+    let chunks = &engine.held.trie.chunks;
+    for slot in (0..engine.held.holders.replicas().len()).map(|index| Slot(index as u16)) {
         let mut own: Vec<(EngineHash, u32, u32)> = Vec::new();
-        for (&name, &(place, block)) in &replica.own_names {
-            let run = if engine.chunks.is_at(place, block) { engine.chunks.view(place) } else { None };
-            own.extend(run.map(|run| (name, numbers[&run], offset_in(engine, run, place))));
+        for (name, place, block) in engine.held.names.all_own(slot) {
+            let run = if chunks.is_at(place, block) { chunks.view(place) } else { None };
+            own.extend(run.map(|run| (name, numbers[&run], place.at - engine.held.trie.run(run).start)));
         }
         own.sort_unstable();
         out.u32(own.len() as u32);
@@ -134,8 +132,4 @@ fn write_own_names(out: &mut Writer, engine: &Engine, numbers: &HashMap<RunId, u
             out.u32(offset);
         }
     }
-}
-
-fn offset_in(engine: &Engine, run: RunId, place: Place) -> u32 {
-    place.at - engine.tree.run(run).start
 }

@@ -193,7 +193,8 @@ impl Twin {
             self.wait(slot, event, &mut done);
             return done;
         };
-        let chain = event.contents.chain(start.1);
+        let mut chain = Vec::new();
+        event.contents.chain(start.1, &mut chain);
         let mut before = start.0;
         let mut named = VecDeque::new();
         for (&name, &block) in event.engine.iter().zip(&chain) {

@@ -1,13 +1,14 @@
 //! Reading: how much of a prompt each replica holds.
 
-use super::tree::{MAX_WORDS, RunId, Tree};
-use crate::arena::Chunks;
+use super::Trie;
+use super::runs::{MAX_WORDS, RunId};
+use crate::hash::common_prefix;
 use crate::ids::{BlockHash, Slot};
+use crate::linked_slab::Id;
 
 /// A walk down the tree that is fed a prompt's hashes, all at once or a few at a time.
 pub(crate) struct Walk<'a> {
-    tree: &'a Tree,
-    chunks: &'a Chunks,
+    trie: &'a Trie,
     /// The run the walk is in, and how many of its blocks it has passed.
     run: RunId,
     inside: u32,
@@ -19,20 +20,20 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     #[inline]
-    pub(crate) fn new(tree: &'a Tree, chunks: &'a Chunks) -> Self {
+    pub(crate) fn new(trie: &'a Trie) -> Self {
         let mut holders = [0; MAX_WORDS];
-        holders[..tree.words()].fill(u64::MAX);
-        Walk { tree, chunks, run: RunId::ROOT, inside: 0, holders, matched: 0, first: RunId::NONE }
+        holders[..trie.runs.words()].fill(u64::MAX);
+        Walk { trie, run: RunId::ROOT, inside: 0, holders, matched: 0, first: RunId::NONE }
     }
 
     /// A walk that has entered the run of a prompt's first block.
     #[inline]
-    pub(crate) fn enter(tree: &'a Tree, chunks: &'a Chunks, run: RunId) -> Self {
+    pub(crate) fn enter(trie: &'a Trie, run: RunId) -> Self {
         let mut holders = [0; MAX_WORDS];
-        for (word, bits) in holders[..tree.words()].iter_mut().enumerate() {
-            *bits = tree.word(run, word);
+        for (word, bits) in holders[..trie.runs.words()].iter_mut().enumerate() {
+            *bits = trie.runs.word(run, word);
         }
-        Walk { tree, chunks, run, inside: 0, holders, matched: 0, first: run }
+        Walk { trie, run, inside: 0, holders, matched: 0, first: run }
     }
 
     /// Goes on with further hashes; `settle` gets each replica whose prefix ends, as (slot, blocks). False once the prompt
@@ -40,11 +41,11 @@ impl<'a> Walk<'a> {
     #[inline]
     pub(crate) fn feed(&mut self, mut hashes: &[BlockHash], mut settle: impl FnMut(usize, u32)) -> bool {
         while let Some(&first) = hashes.first() {
-            let run = self.tree.run(self.run);
+            let run = self.trie.run(self.run);
             if self.inside == run.len {
-                let Some(next) = self.tree.head(self.run, first) else { return false };
+                let Some(next) = self.trie.runs.head(self.run, first) else { return false };
                 (self.run, self.inside) = (next, 0);
-                if self.first.is_none() {
+                if self.first == RunId::NONE {
                     self.first = next;
                 }
                 if !self.narrow(&mut settle) {
@@ -58,7 +59,7 @@ impl<'a> Walk<'a> {
                 reach
             } else {
                 let from = (run.start + self.inside) as usize;
-                common_prefix(&self.chunks.blocks(run.chunk)[from..from + reach], &hashes[..reach])
+                common_prefix(&self.trie.chunks.blocks(run.chunk)[from..from + reach], &hashes[..reach])
             };
             self.inside += passed as u32;
             self.matched += passed as u32;
@@ -84,7 +85,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn holders(&self) -> impl Iterator<Item = Slot> {
         let mut slots = Vec::new();
         if self.matched > 0 {
-            for (word, &bits) in self.holders[..self.tree.words()].iter().enumerate() {
+            for (word, &bits) in self.holders[..self.trie.runs.words()].iter().enumerate() {
                 each_bit(word, bits, |slot| slots.push(Slot(slot as u16)));
             }
         }
@@ -94,7 +95,7 @@ impl<'a> Walk<'a> {
     /// The run of the prompt's first block.
     #[inline]
     pub(crate) fn first_run(&self) -> Option<RunId> {
-        (!self.first.is_none()).then_some(self.first)
+        self.first.some()
     }
 
     /// The replicas that hold all that was matched.
@@ -103,7 +104,7 @@ impl<'a> Walk<'a> {
         if self.matched == 0 {
             return;
         }
-        for (word, &bits) in self.holders[..self.tree.words()].iter().enumerate() {
+        for (word, &bits) in self.holders[..self.trie.runs.words()].iter().enumerate() {
             each_bit(word, bits, |slot| settle(slot, self.matched));
         }
     }
@@ -112,8 +113,8 @@ impl<'a> Walk<'a> {
     #[inline]
     fn narrow(&mut self, settle: &mut impl FnMut(usize, u32)) -> bool {
         let mut left = 0;
-        for word in 0..self.tree.words() {
-            let cover = self.tree.word(self.run, word);
+        for word in 0..self.trie.runs.words() {
+            let cover = self.trie.runs.word(self.run, word);
             let gone = self.holders[word] & !cover;
             if self.matched > 0 && gone != 0 {
                 each_bit(word, gone, |slot| settle(slot, self.matched));
@@ -131,22 +132,4 @@ fn each_bit(word: usize, mut bits: u64, mut visit: impl FnMut(usize)) {
         visit(word * 64 + bits.trailing_zeros() as usize);
         bits &= bits - 1;
     }
-}
-
-/// Length of the common prefix of two stretches of chains. An equal hash proves all before it, so it is searched by halves.
-#[inline]
-pub(crate) fn common_prefix(a: &[BlockHash], b: &[BlockHash]) -> usize {
-    let (mut low, mut high) = (0, a.len().min(b.len()));
-    if high > 0 && a[high - 1] == b[high - 1] {
-        return high;
-    }
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if a[middle] == b[middle] {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
 }

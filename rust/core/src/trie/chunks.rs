@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{grow, step_of};
+use super::runs::RunId;
 use crate::ids::{BlockHash, EngineHash};
-use crate::radix::RunId;
+use crate::linked_slab::{Element, Id, Slab, ids};
 
-/// Id of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkId(pub u32);
+ids! {
+    /// Id of a chunk.
+    ChunkId
+}
 
 /// Where a block lies. Splits and joins of runs do not move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,10 @@ pub(crate) const NO_NAME: EngineHash = EngineHash(0xA5F1_52C8_6B3D_0E97);
 #[derive(Debug)]
 struct Chunk {
     blocks: Vec<BlockHash>,
-    /// The run that starts at position 0; in a free chunk the next free one.
+    /// The run that starts at position 0.
     head: RunId,
     named: Option<Box<Named>>,
+    next_free: ChunkId,
 }
 
 /// What only a chunk with blocks from events has.
@@ -51,44 +53,42 @@ struct Named {
     fixed: bool,
 }
 
-/// All chunks.
-#[derive(Debug)]
-pub(crate) struct Chunks {
-    slots: Vec<Chunk>,
-    free: u32,
-    live: usize,
-    blocks: usize,
-    bytes: usize,
+impl Default for Chunk {
+    fn default() -> Self {
+        Chunk { blocks: Vec::new(), head: RunId::NONE, named: None, next_free: ChunkId::NONE }
+    }
 }
 
-impl Default for Chunks {
-    fn default() -> Self {
-        Chunks { slots: Vec::new(), free: RunId::NONE.0, live: 0, blocks: 0, bytes: 0 }
+impl Element for Chunk {
+    type Id = ChunkId;
+
+    fn next_free(&mut self) -> &mut ChunkId {
+        &mut self.next_free
     }
+}
+
+/// All chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    slab: Slab<Chunk>,
+    blocks: usize,
+    /// Capacities of the blocks and names of all chunks.
+    bytes: usize,
 }
 
 impl Chunks {
     /// A new chunk with these blocks, all of them one run's.
     pub(crate) fn create(&mut self, blocks: &[BlockHash], head: RunId) -> ChunkId {
-        let chunk = Chunk { blocks: blocks.to_vec(), head, named: None };
-        self.live += 1;
+        let chunk = Chunk { blocks: blocks.to_vec(), head, ..Chunk::default() };
         self.blocks += blocks.len();
-        self.bytes += chunk.blocks.capacity() * size_of::<BlockHash>();
-        if self.free == RunId::NONE.0 {
-            grow(&mut self.slots);
-            self.slots.push(chunk);
-            return ChunkId(self.slots.len() as u32 - 1);
-        }
-        let id = ChunkId(self.free);
-        self.free = self.slots[id.0 as usize].head.0;
-        self.slots[id.0 as usize] = chunk;
-        id
+        self.bytes += chunk.bytes();
+        self.slab.insert(chunk)
     }
 
     /// All blocks.
     #[inline]
     pub(crate) fn blocks(&self, id: ChunkId) -> &[BlockHash] {
-        &self.slots[id.0 as usize].blocks
+        &self.slab.get(id).blocks
     }
 
     pub(crate) fn len(&self, id: ChunkId) -> u32 {
@@ -102,13 +102,13 @@ impl Chunks {
 
     /// Whether that block lies there.
     pub(crate) fn is_at(&self, place: Place, block: BlockHash) -> bool {
-        let chunk = self.slots.get(place.chunk.0 as usize);
+        let chunk = self.slab.all().get(place.chunk.index());
         chunk.and_then(|chunk| chunk.blocks.get(place.at as usize)) == Some(&block)
     }
 
     /// Appends blocks; room grows by an eighth.
     pub(crate) fn append(&mut self, id: ChunkId, blocks: &[BlockHash]) {
-        let chunk = &mut self.slots[id.0 as usize];
+        let chunk = self.slab.get_mut(id);
         let (before, len) = (chunk.bytes(), chunk.blocks.len());
         if len + blocks.len() > chunk.blocks.capacity() {
             chunk.blocks.reserve_exact(blocks.len().max(len / 8).max(SMALLEST_GROWTH));
@@ -122,49 +122,35 @@ impl Chunks {
         self.bytes = self.bytes - before + chunk.bytes();
     }
 
-    /// Cuts a chunk off; one that is empty is freed.
+    /// Cuts a chunk off; one that is empty is removed.
     pub(crate) fn truncate(&mut self, id: ChunkId, len: u32) {
-        let chunk = &mut self.slots[id.0 as usize];
+        let chunk = self.slab.get_mut(id);
         let before = chunk.bytes();
         self.blocks -= chunk.blocks.len() - len as usize;
-        if len == 0 {
-            *chunk = Chunk { blocks: Vec::new(), head: RunId(self.free), named: None };
-            self.free = id.0;
-            self.live -= 1;
-        } else {
-            chunk.truncate(len as usize);
-        }
+        chunk.truncate(len as usize);
         self.bytes = self.bytes - before + chunk.bytes();
+        if len == 0 {
+            self.slab.remove(id);
+        }
     }
 
     /// Moves the blocks and names of a chunk behind those of another; gives the other's former length. The caller moves
     /// the runs.
     pub(crate) fn join(&mut self, front: ChunkId, back: ChunkId) -> u32 {
-        let old = std::mem::take(&mut self.slots[back.0 as usize].blocks);
-        let names = self.slots[back.0 as usize].named.take().map(|named| named.names);
         let base = self.len(front);
-        self.bytes -= old.capacity() * size_of::<BlockHash>();
-        self.blocks -= old.len();
-        if let Some(names) = &names {
-            self.bytes -= names.capacity() * size_of::<EngineHash>();
-        }
-        self.truncate_empty(back);
-        self.append(front, &old);
-        if let (Some(names), Some(named)) = (names, &mut self.slots[front.0 as usize].named) {
-            named.names[base as usize..].copy_from_slice(&names);
+        let old = self.slab.remove(back);
+        self.bytes -= old.bytes();
+        self.blocks -= old.blocks.len();
+        self.append(front, &old.blocks);
+        if let (Some(old), Some(named)) = (old.named, &mut self.slab.get_mut(front).named) {
+            named.names[base as usize..].copy_from_slice(&old.names);
         }
         base
     }
 
-    fn truncate_empty(&mut self, id: ChunkId) {
-        self.slots[id.0 as usize] = Chunk { blocks: Vec::new(), head: RunId(self.free), named: None };
-        self.free = id.0;
-        self.live -= 1;
-    }
-
     /// Notes which run starts at a position.
     pub(crate) fn set_view(&mut self, place: Place, run: RunId) {
-        let chunk = &mut self.slots[place.chunk.0 as usize];
+        let chunk = self.slab.get_mut(place.chunk);
         if place.at == 0 {
             chunk.head = run;
         } else if let Some(named) = &mut chunk.named {
@@ -174,32 +160,32 @@ impl Chunks {
 
     /// No run starts there any more.
     pub(crate) fn drop_view(&mut self, place: Place) {
-        if let Some(named) = &mut self.slots[place.chunk.0 as usize].named {
+        if let Some(named) = &mut self.slab.get_mut(place.chunk).named {
             named.views.remove(&place.at);
         }
     }
 
     /// The run that starts at position 0.
     pub(crate) fn head(&self, id: ChunkId) -> RunId {
-        self.slots[id.0 as usize].head
+        self.slab.get(id).head
     }
 
     /// The run that contains a place of a chunk with names.
     pub(crate) fn view(&self, place: Place) -> Option<RunId> {
-        let chunk = &self.slots[place.chunk.0 as usize];
+        let chunk = self.slab.get(place.chunk);
         let views = &chunk.named.as_ref()?.views;
         Some(views.range(..=place.at).next_back().map_or(chunk.head, |(_, &run)| run))
     }
 
     /// Whether blocks of this chunk have names.
     pub(crate) fn is_named(&self, id: ChunkId) -> bool {
-        self.slots[id.0 as usize].named.is_some()
+        self.slab.get(id).named.is_some()
     }
 
     /// From now on blocks of this chunk can have names. `views` are the runs by their starts, but for
     /// the one at position 0.
     pub(crate) fn allow_names(&mut self, id: ChunkId, views: BTreeMap<u32, RunId>) {
-        let chunk = &mut self.slots[id.0 as usize];
+        let chunk = self.slab.get_mut(id);
         let before = chunk.bytes();
         let mut names = Vec::with_capacity(chunk.blocks.capacity());
         names.resize(chunk.blocks.len(), NO_NAME);
@@ -209,7 +195,7 @@ impl Chunks {
 
     /// The shared name of each block, if blocks of this chunk have names.
     pub(crate) fn names(&self, id: ChunkId) -> &[EngineHash] {
-        self.slots[id.0 as usize].named.as_ref().map_or(&[], |named| &named.names)
+        self.slab.get(id).named.as_ref().map_or(&[], |named| &named.names)
     }
 
     /// The shared name of a block.
@@ -219,33 +205,33 @@ impl Chunks {
     }
 
     pub(crate) fn set_name(&mut self, place: Place, name: EngineHash) {
-        if let Some(named) = &mut self.slots[place.chunk.0 as usize].named {
+        if let Some(named) = &mut self.slab.get_mut(place.chunk).named {
             named.names[place.at as usize] = name;
         }
     }
 
     /// Names blocks from a place on.
     pub(crate) fn set_names(&mut self, place: Place, names: &[EngineHash]) {
-        if let Some(named) = &mut self.slots[place.chunk.0 as usize].named {
+        if let Some(named) = &mut self.slab.get_mut(place.chunk).named {
             named.names[place.at as usize..][..names.len()].copy_from_slice(names);
         }
     }
 
     /// The blocks of this chunk must keep their places.
     pub(crate) fn fix(&mut self, id: ChunkId) {
-        if let Some(named) = &mut self.slots[id.0 as usize].named {
+        if let Some(named) = &mut self.slab.get_mut(id).named {
             named.fixed = true;
         }
     }
 
     pub(crate) fn is_fixed(&self, id: ChunkId) -> bool {
-        self.slots[id.0 as usize].named.as_ref().is_some_and(|named| named.fixed)
+        self.slab.get(id).named.as_ref().is_some_and(|named| named.fixed)
     }
 
     /// The shared names of each chunk that has any.
     pub(crate) fn all_names(&self) -> impl Iterator<Item = (ChunkId, &[EngineHash])> {
-        let chunks = self.slots.iter().enumerate();
-        chunks.filter_map(|(id, chunk)| Some((ChunkId(id as u32), &chunk.named.as_ref()?.names[..])))
+        let chunks = self.slab.all().iter().enumerate();
+        chunks.filter_map(|(index, chunk)| Some((ChunkId::new(index), &chunk.named.as_ref()?.names[..])))
     }
 
     /// Whether these many more blocks still have positions in a chunk.
@@ -253,9 +239,9 @@ impl Chunks {
         self.blocks(id).len() + blocks <= 1 << Place::AT_BITS
     }
 
-    /// Ids given so far, of live and free chunks.
+    /// Ids given so far, of live and removed chunks.
     pub(crate) fn slots(&self) -> usize {
-        self.slots.len()
+        self.slab.all().len()
     }
 
     /// Blocks in all chunks.
@@ -266,15 +252,15 @@ impl Chunks {
 
     /// Bytes that the array of chunks will grow by for so many more.
     pub(crate) fn growth(&self, more: usize) -> usize {
-        if self.live + more <= self.slots.capacity() { 0 } else { step_of(&self.slots) }
+        self.slab.growth(more) * size_of::<Chunk>()
     }
 
     pub(crate) fn live_bytes(&self) -> usize {
-        self.blocks * size_of::<BlockHash>() + self.live * size_of::<Chunk>()
+        self.blocks * size_of::<BlockHash>() + self.slab.live() * size_of::<Chunk>()
     }
 
     pub(crate) fn reserved_bytes(&self) -> usize {
-        self.bytes + self.slots.capacity() * size_of::<Chunk>()
+        self.bytes + self.slab.capacity() * size_of::<Chunk>()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs, their children and the head table.
+//! Runs, the head table that finds them, and their coverage.
 //!
 //! A run is a stretch of one chain over which every replica's hold is the same. The hash of its last block commits to all
 //! blocks before, so one comparison proves a whole run. As hashes are chained, one table from a run's first hash to the run
@@ -6,80 +6,87 @@
 
 use hashbrown::HashTable;
 
-use crate::arena::{ChunkId, Place, grow, step_of};
+use super::chunks::{ChunkId, Place};
 use crate::error::MAX_REPLICAS;
 use crate::ids::{BlockHash, Slot};
+use crate::linked_slab::{Element, Id, Slab, ids};
 
 /// Words of a coverage set at most.
 pub(crate) const MAX_WORDS: usize = MAX_REPLICAS / 64;
 
-/// Id of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RunId(pub u32);
-
-impl RunId {
-    /// No run.
-    pub(crate) const NONE: RunId = RunId(u32::MAX);
-    /// The empty run above all others. It is never held, split, merged or freed.
-    pub(crate) const ROOT: RunId = RunId(0);
-
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    pub(crate) fn is_none(self) -> bool {
-        self == RunId::NONE
-    }
+ids! {
+    /// Id of a run.
+    RunId
 }
 
-/// One cache line. `len` is 0 in the root and in a free run, which links to the next free one by `next`.
+impl RunId {
+    /// The empty run above all others. It is never held, split, merged or removed.
+    pub(crate) const ROOT: RunId = RunId(0);
+}
+
+/// Where the records of a run's holders lie: kept here, made by [`Pool`](crate::holders).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Records {
+    pub start: u32,
+    /// Holders.
+    pub len: u16,
+    /// The array has room for `1 << class`.
+    pub class: u8,
+}
+
+/// One cache line. `len` is 0 in the root and in a removed run.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Run {
     /// Hash of the last block.
     pub tail: BlockHash,
     /// Hash of the first block: the key in the head table, with `parent`.
     pub first: BlockHash,
-    /// Holders among slots 0..64.
+    /// Holders among slots 0..64. Here, as every lookup reads it; that of further slots lies apart.
     pub cover: u64,
     pub chunk: ChunkId,
     /// Position of the first block in the chunk.
     pub start: u32,
     pub len: u32,
-    pub parent: RunId,
-    /// First child; children are a list through `next` and `prev`.
-    pub child: RunId,
-    pub next: RunId,
-    pub prev: RunId,
     /// Blocks before the first.
     pub depth: u32,
-    /// Start of the holders' records.
-    pub records: u32,
-    pub holders: u16,
-    /// Size class of the array of records.
-    pub class: u8,
+    pub parent: RunId,
+    pub children: u32,
+    /// The ids of all children, xored. That of an only child is the child itself, which is all that the tree ever asks for;
+    /// and a run with thousands of children gains and loses one without a look at the others.
+    pub(super) child_ids: u32,
+    pub records: Records,
 }
 
 const _: () = assert!(size_of::<Run>() == 64);
 
-impl Run {
-    const EMPTY: Run = Run {
-        tail: BlockHash(0),
-        first: BlockHash(0),
-        cover: 0,
-        chunk: ChunkId(0),
-        start: 0,
-        len: 0,
-        parent: RunId::NONE,
-        child: RunId::NONE,
-        next: RunId::NONE,
-        prev: RunId::NONE,
-        depth: 0,
-        records: 0,
-        holders: 0,
-        class: 0,
-    };
+impl Default for Run {
+    fn default() -> Self {
+        Run {
+            tail: BlockHash(0),
+            first: BlockHash(0),
+            cover: 0,
+            chunk: ChunkId(0),
+            start: 0,
+            len: 0,
+            depth: 0,
+            parent: RunId::NONE,
+            children: 0,
+            child_ids: 0,
+            records: Records::default(),
+        }
+    }
+}
 
+impl Element for Run {
+    type Id = RunId;
+
+    fn next_free(&mut self) -> &mut RunId {
+        &mut self.parent
+    }
+}
+
+impl Run {
     /// Where the block at this offset lies.
     pub(crate) fn place(&self, offset: u32) -> Place {
         Place { chunk: self.chunk, at: self.start + offset }
@@ -89,42 +96,44 @@ impl Run {
     pub(crate) fn end(&self) -> u32 {
         self.start + self.len
     }
+
+    /// The only child.
+    pub(crate) fn only_child(&self) -> Option<RunId> {
+        (self.children == 1).then_some(RunId(self.child_ids))
+    }
 }
 
 /// The runs. Coverage of slots from 64 on lies apart in `wide`, `stride` words for each run, as only big fleets need it.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    pub runs: Vec<Run>,
+pub(crate) struct Runs {
+    slab: Slab<Run>,
     heads: HashTable<RunId>,
     wide: Vec<u64>,
     stride: usize,
-    free: RunId,
-    live: usize,
     key: u64,
 }
 
-impl Tree {
-    /// An empty tree; `key` places entries in the head table and has no other effect.
+impl Runs {
     pub(crate) fn new(key: u64) -> Self {
-        Tree {
-            runs: vec![Run::EMPTY],
-            heads: HashTable::new(),
-            wide: Vec::new(),
-            stride: 0,
-            free: RunId::NONE,
-            live: 0,
-            key: key | 1,
-        }
+        let mut slab = Slab::default();
+        slab.insert(Run::default());
+        Runs { slab, heads: HashTable::new(), wide: Vec::new(), stride: 0, key: key | 1 }
     }
 
     #[inline]
-    pub(crate) fn run(&self, id: RunId) -> &Run {
-        &self.runs[id.index()]
+    pub(crate) fn get(&self, id: RunId) -> &Run {
+        self.slab.get(id)
     }
 
     #[inline]
-    pub(crate) fn run_mut(&mut self, id: RunId) -> &mut Run {
-        &mut self.runs[id.index()]
+    pub(crate) fn get_mut(&mut self, id: RunId) -> &mut Run {
+        self.slab.get_mut(id)
+    }
+
+    /// All runs but the root, in the order of their ids.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RunId> + '_ {
+        let runs = self.slab.all().iter().enumerate();
+        runs.filter(|(_, run)| run.len > 0).map(|(index, _)| RunId::new(index))
     }
 
     /// Words of a coverage set.
@@ -139,7 +148,7 @@ impl Tree {
         if stride <= self.stride {
             return;
         }
-        let mut wide = vec![0; self.runs.len() * stride];
+        let mut wide = vec![0; self.slab.all().len() * stride];
         if self.stride > 0 {
             for (new, old) in wide.chunks_exact_mut(stride).zip(self.wide.chunks_exact(self.stride)) {
                 new[..old.len()].copy_from_slice(old);
@@ -150,11 +159,11 @@ impl Tree {
 
     #[inline]
     pub(crate) fn word(&self, id: RunId, word: usize) -> u64 {
-        if word == 0 { self.run(id).cover } else { self.wide[id.index() * self.stride + word - 1] }
+        if word == 0 { self.get(id).cover } else { self.wide[id.index() * self.stride + word - 1] }
     }
 
     fn word_mut(&mut self, id: RunId, word: usize) -> &mut u64 {
-        if word == 0 { &mut self.runs[id.index()].cover } else { &mut self.wide[id.index() * self.stride + word - 1] }
+        if word == 0 { &mut self.get_mut(id).cover } else { &mut self.wide[id.index() * self.stride + word - 1] }
     }
 
     #[inline]
@@ -203,7 +212,7 @@ impl Tree {
     #[inline]
     pub(crate) fn head(&self, parent: RunId, first: BlockHash) -> Option<RunId> {
         let same = |&id: &RunId| {
-            let run = &self.runs[id.index()];
+            let run = self.get(id);
             run.first == first && run.parent == parent
         };
         self.heads.find(place_of(self.key, first), same).copied()
@@ -211,113 +220,77 @@ impl Tree {
 
     /// Puts a run in the table; `first` and `parent` are set.
     pub(crate) fn insert_head(&mut self, id: RunId) {
-        let (runs, key) = (&self.runs, self.key);
-        let hash = |id: &RunId| place_of(key, runs[id.index()].first);
+        let (runs, key) = (&self.slab, self.key);
+        let hash = |&id: &RunId| place_of(key, runs.get(id).first);
         self.heads.insert_unique(hash(&id), id, hash);
     }
 
     /// Takes a run out of the table; `first` is still what it was.
     pub(crate) fn remove_head(&mut self, id: RunId) {
-        let first = self.run(id).first;
+        let first = self.get(id).first;
         if let Ok(entry) = self.heads.find_entry(place_of(self.key, first), |&other| other == id) {
             entry.remove();
         }
     }
 
-    /// The table's entry of `old` is `new` from now on; both start with the same block.
-    pub(crate) fn rename_head(&mut self, old: RunId, new: RunId) {
-        let first = self.run(old).first;
+    /// `new` takes the place of `old` in the table and among its parent's children: both start with the same block.
+    pub(crate) fn replace(&mut self, old: RunId, new: RunId) {
+        let Run { first, parent, .. } = *self.get(old);
         if let Some(entry) = self.heads.find_mut(place_of(self.key, first), |&other| other == old) {
             *entry = new;
         }
+        self.get_mut(parent).child_ids ^= old.0 ^ new.0;
     }
 
-    /// A free id; its run is empty and nobody holds it.
-    pub(crate) fn alloc(&mut self) -> RunId {
-        self.live += 1;
-        if self.free.is_none() {
-            grow(&mut self.runs);
-            self.runs.push(Run::EMPTY);
-            if self.stride > 0 {
-                self.wide.reserve_exact(if self.wide.len() + self.stride > self.wide.capacity() {
-                    self.runs.capacity() * self.stride - self.wide.len()
-                } else {
-                    0
-                });
-                self.wide.resize(self.runs.len() * self.stride, 0);
-            }
-            return RunId(self.runs.len() as u32 - 1);
-        }
-        let id = self.free;
-        self.free = self.run(id).next;
-        *self.run_mut(id) = Run::EMPTY;
-        id
-    }
-
-    /// Gives an id back; the run is out of the table and of its parent's children.
-    pub(crate) fn release(&mut self, id: RunId) {
-        *self.run_mut(id) = Run { next: self.free, ..Run::EMPTY };
-        for word in 1..self.words() {
-            *self.word_mut(id, word) = 0;
-        }
-        self.free = id;
-        self.live -= 1;
-    }
-
-    pub(crate) fn copy_cover(&mut self, from: RunId, to: RunId) {
-        for word in 0..self.words() {
-            *self.word_mut(to, word) = self.word(from, word);
-        }
-    }
-
-    /// Hangs a run under its `parent`, as the first child.
+    /// Hangs a run under its `parent`.
     pub(crate) fn adopt(&mut self, id: RunId) {
-        let parent = self.run(id).parent;
-        let next = std::mem::replace(&mut self.run_mut(parent).child, id);
-        let run = self.run_mut(id);
-        (run.next, run.prev) = (next, RunId::NONE);
-        if !next.is_none() {
-            self.run_mut(next).prev = id;
-        }
+        let parent = self.get(id).parent;
+        let above = self.get_mut(parent);
+        above.children += 1;
+        above.child_ids ^= id.0;
     }
 
     /// Takes a run out of its parent's children.
     pub(crate) fn disown(&mut self, id: RunId) {
-        let Run { parent, next, prev, .. } = *self.run(id);
-        if prev.is_none() {
-            self.run_mut(parent).child = next;
-        } else {
-            self.run_mut(prev).next = next;
-        }
-        if !next.is_none() {
-            self.run_mut(next).prev = prev;
-        }
+        let parent = self.get(id).parent;
+        let above = self.get_mut(parent);
+        above.children -= 1;
+        above.child_ids ^= id.0;
     }
 
-    /// `new` stands where `old` stood among its parent's children.
-    pub(crate) fn replace_child(&mut self, old: RunId, new: RunId) {
-        let Run { parent, next, prev, .. } = *self.run(old);
-        let run = self.run_mut(new);
-        (run.parent, run.next, run.prev) = (parent, next, prev);
-        if prev.is_none() {
-            self.run_mut(parent).child = new;
-        } else {
-            self.run_mut(prev).next = new;
-        }
-        if !next.is_none() {
-            self.run_mut(next).prev = new;
-        }
+    pub(crate) fn set_only_child(&mut self, id: RunId, child: RunId) {
+        let run = self.get_mut(id);
+        (run.children, run.child_ids) = (1, child.0);
     }
 
-    /// The only child of a run.
-    pub(crate) fn only_child(&self, id: RunId) -> Option<RunId> {
-        let child = self.run(id).child;
-        (!child.is_none() && self.run(child).next.is_none()).then_some(child)
+    /// A new run, which is in no table and below no other yet.
+    pub(crate) fn insert(&mut self, run: Run) -> RunId {
+        let id = self.slab.insert(run);
+        let words = self.slab.all().len() * self.stride;
+        if words > self.wide.len() {
+            if words > self.wide.capacity() {
+                self.wide.reserve_exact(self.slab.capacity() * self.stride - self.wide.len());
+            }
+            self.wide.resize(words, 0);
+        }
+        id
+    }
+
+    /// Removes a run, which is out of the table and of its parent's children.
+    pub(crate) fn remove(&mut self, id: RunId) {
+        self.slab.remove(id);
+        self.wide[id.index() * self.stride..][..self.stride].fill(0);
+    }
+
+    /// Gives a run the holders of another; those of slots 0..64 it has.
+    pub(crate) fn copy_cover(&mut self, from: RunId, to: RunId) {
+        let start = from.index() * self.stride;
+        self.wide.copy_within(start..start + self.stride, to.index() * self.stride);
     }
 
     /// Runs without the root.
     pub(crate) fn live(&self) -> usize {
-        self.live
+        self.slab.live() - 1
     }
 
     /// Entries of the head table.
@@ -327,11 +300,7 @@ impl Tree {
 
     /// Bytes that the arrays of runs will grow by for so many more.
     pub(crate) fn growth(&self, more: usize) -> usize {
-        if self.live + 1 + more <= self.runs.capacity() {
-            0
-        } else {
-            step_of(&self.runs) / size_of::<Run>() * (size_of::<Run>() + 8 * self.stride)
-        }
+        self.slab.growth(more) * (size_of::<Run>() + 8 * self.stride)
     }
 
     /// Bytes that the head table will grow by for so many more entries: it doubles.
@@ -346,8 +315,8 @@ impl Tree {
 
     /// Makes the head table anew in the size it has: places of removed entries are free again.
     pub(crate) fn rebuild_table(&mut self) {
-        let (runs, key) = (&self.runs, self.key);
-        let hash = |id: &RunId| place_of(key, runs[id.index()].first);
+        let (runs, key) = (&self.slab, self.key);
+        let hash = |&id: &RunId| place_of(key, runs.get(id).first);
         let mut heads = HashTable::with_capacity(self.heads.num_buckets() / 8 * 7);
         for id in self.heads.drain() {
             heads.insert_unique(hash(&id), id, hash);
@@ -356,11 +325,11 @@ impl Tree {
     }
 
     pub(crate) fn live_bytes(&self) -> usize {
-        self.live * (size_of::<Run>() + 8 * self.stride + size_of::<RunId>() + 1)
+        self.live() * (size_of::<Run>() + 8 * self.stride + size_of::<RunId>() + 1)
     }
 
     pub(crate) fn reserved_bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>() + self.wide.capacity() * 8 + self.heads.allocation_size()
+        self.slab.capacity() * size_of::<Run>() + self.wide.capacity() * 8 + self.heads.allocation_size()
     }
 }
 

@@ -1,20 +1,19 @@
-//! The event map: engines' names of blocks to where the blocks lie, one for all replicas.
+//! The table from engines' names to places: buckets of eight entries, one cache line each.
 //!
-//! Buckets of eight entries, one cache line each: 16 bits of tag and 48 of place an entry. The name itself is in the chunk,
-//! so an entry is right once its tag is and the chunk agrees; and as a place survives splits and joins of runs, so does
-//! the entry. Beside each bucket stands how many entries had to go on behind it, so a probe stops at the first bucket
-//! that nothing passed, and removing leaves no mark. The size is not a power of two, so what is reserved stays near what
-//! is used.
+//! 16 bits of tag and 48 of place an entry. The name itself is in the chunk, so an entry is right once its tag is and the
+//! chunk agrees; and as a place survives splits and joins of runs, so does the entry. Beside each bucket stands how many
+//! entries had to go on behind it, so a probe stops at the first bucket that nothing passed, and removing leaves no mark.
+//! The size is not a power of two, so what is reserved stays near what is used.
 
-use crate::arena::{ChunkId, Chunks, NO_NAME, Place};
 use crate::ids::EngineHash;
+use crate::trie::{ChunkId, Chunks, Moved, NO_NAME, Place};
 
 /// Entries of a bucket, in two words of four tags each.
 const LANES: usize = 8;
 const AT_BITS: u32 = Place::AT_BITS;
 const _: () = assert!(AT_BITS + Place::CHUNK_BITS == 48);
 /// Names that are looked up side by side.
-pub(crate) const BATCH: usize = 16;
+pub(super) const BATCH: usize = 16;
 
 /// One cache line. A tag of zero marks an empty lane.
 #[derive(Clone, Copy, Debug)]
@@ -82,21 +81,21 @@ impl Iterator for Lanes {
 
 /// The bucket where probing for a name begins, and its tag.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Home {
+pub(super) struct Home {
     bucket: usize,
     tag: u16,
 }
 
 /// A lane of a bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(super) struct Entry {
     bucket: usize,
     lane: usize,
 }
 
-/// Shared names.
+/// Names to places.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(super) struct Table {
     buckets: Vec<Bucket>,
     /// For each bucket, the entries that lie behind it though their probe begins at or before it. 255 stays 255.
     passed: Vec<u8>,
@@ -104,22 +103,22 @@ pub(crate) struct Names {
     key: u64,
 }
 
-impl Names {
+impl Table {
     /// No names; `key` only places entries.
-    pub(crate) fn new(key: u64) -> Self {
-        Names { buckets: Vec::new(), passed: Vec::new(), live: 0, key: key | 1 }
+    pub(super) fn new(key: u64) -> Self {
+        Table { buckets: Vec::new(), passed: Vec::new(), live: 0, key: key | 1 }
     }
 
     /// Where the block lies that has this name.
     #[inline]
-    pub(crate) fn find(&self, name: EngineHash, chunks: &Chunks) -> Option<Place> {
+    pub(super) fn find(&self, name: EngineHash, chunks: &Chunks) -> Option<Place> {
         if self.buckets.is_empty() { None } else { self.probe_from(self.home(name), name, chunks).ok() }
     }
 
     /// Where the block lies that has this name, whose home is known, or the entry that it would get. `reserve` has made
     /// room.
     #[inline]
-    pub(crate) fn probe_from(&self, home: Home, name: EngineHash, chunks: &Chunks) -> Result<Place, Entry> {
+    pub(super) fn probe_from(&self, home: Home, name: EngineHash, chunks: &Chunks) -> Result<Place, Entry> {
         let mut bucket = home.bucket;
         loop {
             let found = &self.buckets[bucket];
@@ -149,7 +148,7 @@ impl Names {
     }
 
     /// Makes room for so many names, so that entries that `probe` gives stay right.
-    pub(crate) fn reserve(&mut self, names: usize, chunks: &Chunks) {
+    pub(super) fn reserve(&mut self, names: usize, chunks: &Chunks) {
         // Between 53 % and 87 % full: 9.3 to 15 bytes a name. At 87 % one name in twelve lies behind its first bucket.
         if (self.live + names) * 8 > self.buckets.len() * LANES * 7 {
             self.rebuild(self.live + names, chunks);
@@ -159,7 +158,7 @@ impl Names {
     /// Where probing for each of up to `BATCH` names begins. Loads those buckets: so the loads overlap, where those of one
     /// probe after the other would each wait for memory. Best asked for a batch ahead.
     #[inline]
-    pub(crate) fn homes(&self, names: impl Iterator<Item = EngineHash>) -> [Home; BATCH] {
+    pub(super) fn homes(&self, names: impl Iterator<Item = EngineHash>) -> [Home; BATCH] {
         let mut homes = [Home { bucket: 0, tag: 0 }; BATCH];
         let mut all = 0;
         for (home, name) in homes.iter_mut().zip(names) {
@@ -172,7 +171,7 @@ impl Names {
 
     /// Gives the name with this home, which the chunk has already, to the block at a place; `free` is what probing gave.
     #[inline]
-    pub(crate) fn insert(&mut self, free: Entry, home: Home, place: Place) {
+    pub(super) fn insert(&mut self, free: Entry, home: Home, place: Place) {
         self.put(free, home, place);
         self.live += 1;
     }
@@ -190,7 +189,7 @@ impl Names {
     }
 
     /// Forgets the blocks of a chunk from a place to its end.
-    pub(crate) fn remove_from(&mut self, place: Place, chunks: &Chunks) {
+    pub(super) fn remove_from(&mut self, place: Place, chunks: &Chunks) {
         let Some(names) = chunks.names(place.chunk).get(place.at as usize..) else { return };
         let mut at = place;
         let mut ahead = self.homes(names.iter().copied());
@@ -220,8 +219,8 @@ impl Names {
         }
     }
 
-    /// The blocks of a chunk lie behind those of another now, from position `base` on.
-    pub(crate) fn moved(&mut self, from: ChunkId, to: ChunkId, base: u32, chunks: &Chunks) {
+    /// Blocks of a chunk lie behind those of another now.
+    pub(super) fn moved(&mut self, Moved { from, to, base }: Moved, chunks: &Chunks) {
         for (at, &name) in chunks.names(to).iter().enumerate().skip(base as usize) {
             let old = Place { chunk: from, at: at as u32 - base };
             if name == NO_NAME {
@@ -292,15 +291,15 @@ impl Names {
         if bucket + 1 == self.buckets.len() { 0 } else { bucket + 1 }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.live
     }
 
-    pub(crate) fn live_bytes(&self) -> usize {
+    pub(super) fn live_bytes(&self) -> usize {
         self.live * (size_of::<u64>() + size_of::<EngineHash>())
     }
 
-    pub(crate) fn reserved_bytes(&self) -> usize {
+    pub(super) fn reserved_bytes(&self) -> usize {
         self.buckets.capacity() * size_of::<Bucket>() + self.passed.capacity()
     }
 }

@@ -1,0 +1,194 @@
+//! The event map: engines' names of blocks to where the blocks lie.
+//!
+//! One table for all replicas, as engines of one kind give a block the same name. A replica whose name for a block disagrees
+//! with the shared one has it in a map of its own. A name lives as long as its block stands in the trie.
+
+mod table;
+
+use std::collections::HashMap;
+
+use table::{BATCH, Home, Table};
+
+use crate::ids::{BlockHash, EngineHash, Slot};
+use crate::trie::{Moved, NO_NAME, Place, Trie};
+
+/// Names of blocks.
+#[derive(Debug)]
+pub(crate) struct EventMap {
+    shared: Table,
+    /// By slot: names that disagree with the shared ones, each valid while the replica knows the block at that place.
+    own: Vec<HashMap<EngineHash, (Place, BlockHash)>>,
+}
+
+impl EventMap {
+    /// No names; `key` only places entries.
+    pub(crate) fn new(key: u64) -> Self {
+        EventMap { shared: Table::new(key), own: Vec::new() }
+    }
+
+    /// Makes room for a replica.
+    pub(crate) fn open(&mut self, slot: Slot) {
+        if self.own.len() <= slot.index() {
+            self.own.resize_with(slot.index() + 1, HashMap::new);
+        }
+    }
+
+    /// Forgets a replica's own names.
+    pub(crate) fn clear(&mut self, slot: Slot) {
+        self.own[slot.index()] = HashMap::new();
+    }
+
+    /// Where the block lies that all replicas call so.
+    #[inline]
+    pub(crate) fn shared(&self, name: EngineHash, trie: &Trie) -> Option<Place> {
+        self.shared.find(stored_form(name), &trie.chunks)
+    }
+
+    /// Where the block lies that a replica called so, if it still does.
+    #[inline]
+    pub(crate) fn own(&self, slot: Slot, name: EngineHash, trie: &Trie) -> Option<Place> {
+        let own = &self.own[slot.index()];
+        if own.is_empty() {
+            return None; // as nearly always: not even a hash of the name
+        }
+        let &(place, block) = own.get(&name)?;
+        trie.chunks.is_at(place, block).then_some(place)
+    }
+
+    /// Whether a replica has names of its own.
+    #[inline]
+    pub(crate) fn has_own(&self, slot: Slot) -> bool {
+        !self.own[slot.index()].is_empty()
+    }
+
+    /// A replica's own names with their places, right or not.
+    pub(crate) fn all_own(&self, slot: Slot) -> impl Iterator<Item = (EngineHash, Place, BlockHash)> + '_ {
+        self.own[slot.index()].iter().map(|(&name, &(place, block))| (name, place, block))
+    }
+
+    /// The replica does not call a block so any more.
+    #[inline]
+    pub(crate) fn drop_own(&mut self, slot: Slot, name: EngineHash) {
+        if self.has_own(slot) {
+            self.own[slot.index()].remove(&name);
+        }
+    }
+
+    /// The replica calls the blocks from this place on so.
+    pub(crate) fn set(&mut self, slot: Slot, place: Place, names: &[EngineHash], trie: &mut Trie) {
+        trie.allow_names(place.chunk);
+        let present = &trie.chunks.names(place.chunk)[place.at as usize..][..names.len()];
+        let plain = !self.has_own(slot) && !names.contains(&NO_NAME);
+        if plain && present == names {
+            return;
+        }
+        let fresh = plain && present.iter().all(|&name| name == NO_NAME);
+        self.shared.reserve(names.len(), &trie.chunks);
+        if fresh {
+            trie.chunks.set_names(place, names);
+        }
+        let mut at = place;
+        let mut ahead = self.shared.homes(names.iter().map(|&name| stored_form(name)));
+        for (batch, later) in names.chunks(BATCH).zip(1..) {
+            let homes = ahead;
+            ahead = self.shared.homes(names.iter().skip(later * BATCH).map(|&name| stored_form(name)));
+            for (&name, home) in batch.iter().zip(homes) {
+                if fresh {
+                    self.add(slot, at, name, home, trie);
+                } else {
+                    self.set_one(slot, at, name, home, trie);
+                }
+                at.at += 1;
+            }
+        }
+    }
+
+    /// Puts a name that the chunk has already in the table; if it means another block, the replica keeps it for itself.
+    #[inline]
+    fn add(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home, trie: &mut Trie) {
+        if let Err(free) = self.shared.probe_from(home, name, &trie.chunks) {
+            self.shared.insert(free, home, place);
+        } else {
+            trie.chunks.set_name(place, NO_NAME);
+            self.keep_own(slot, place, name, trie);
+        }
+    }
+
+    fn set_one(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home, trie: &mut Trie) {
+        let (form, present) = (stored_form(name), trie.chunks.name(place));
+        self.drop_own(slot, name);
+        if present == form {
+            return;
+        }
+        match self.shared.probe_from(home, form, &trie.chunks) {
+            Err(free) if present == NO_NAME => {
+                trie.chunks.set_name(place, form);
+                self.shared.insert(free, home, place);
+            }
+            _ => self.keep_own(slot, place, name, trie),
+        }
+    }
+
+    fn keep_own(&mut self, slot: Slot, place: Place, name: EngineHash, trie: &mut Trie) {
+        self.own[slot.index()].insert(name, (place, trie.chunks.block(place)));
+        trie.chunks.fix(place.chunk);
+    }
+
+    /// Gives a block its shared name again; false if another has it.
+    pub(crate) fn restore_shared(&mut self, place: Place, name: EngineHash, trie: &mut Trie) -> bool {
+        trie.allow_names(place.chunk);
+        self.shared.reserve(1, &trie.chunks);
+        let [home, ..] = self.shared.homes(std::iter::once(name));
+        let Err(free) = self.shared.probe_from(home, name, &trie.chunks) else { return false };
+        trie.chunks.set_name(place, name);
+        self.shared.insert(free, home, place);
+        true
+    }
+
+    /// Gives a block a replica's own name again.
+    pub(crate) fn restore_own(&mut self, slot: Slot, place: Place, name: EngineHash, trie: &mut Trie) {
+        trie.allow_names(place.chunk);
+        self.keep_own(slot, place, name, trie);
+    }
+
+    /// Forgets the shared names of a chunk from a place to its end, which will be cut off.
+    pub(crate) fn cut(&mut self, place: Place, trie: &Trie) {
+        self.shared.remove_from(place, &trie.chunks);
+    }
+
+    /// Blocks have moved to another chunk.
+    pub(crate) fn moved(&mut self, moved: Moved, trie: &Trie) {
+        self.shared.moved(moved, &trie.chunks);
+    }
+
+    /// Names that all replicas share.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn shared_names(&self) -> usize {
+        self.shared.len()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.shared.len() + self.own.iter().map(HashMap::len).sum::<usize>()
+    }
+
+    fn own_bytes(&self) -> usize {
+        // A slot of a map is the pair and one byte of tag, seven of eight filled at most.
+        let slots: usize = self.own.iter().map(HashMap::capacity).sum();
+        slots * (size_of::<(EngineHash, (Place, BlockHash))>() + 1) * 8 / 7
+            + self.own.capacity() * size_of::<HashMap<EngineHash, (Place, BlockHash)>>()
+    }
+
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.shared.live_bytes() + self.own_bytes()
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.shared.reserved_bytes() + self.own_bytes()
+    }
+}
+
+/// The one value that stands for "no name" is stored as its neighbour.
+#[inline]
+pub(crate) fn stored_form(name: EngineHash) -> EngineHash {
+    if name == NO_NAME { EngineHash(name.0 ^ 1) } else { name }
+}
