@@ -49,7 +49,7 @@ fn raise(class: &'static PyOnceLock<Py<PyType>>, name: &str, message: String) ->
 #[cold]
 pub fn of_core(error: Error) -> PyErr {
     match error {
-        Error::UnknownSlot(_) => unknown_replica(error.to_string()),
+        Error::UnknownSlot(_) | Error::UnknownReplica(_) => unknown_replica(error.to_string()),
         Error::EventLengths { .. } | Error::EventTokens { .. } | Error::Payload(_) | Error::PayloadBytes(_) => {
             event(error.to_string())
         }

@@ -291,22 +291,16 @@ pub(super) fn add_copy(held: &mut Holdings, run: RunId, adding: Adding, done: &m
 /// remove a chain's blocks in a row, and a row costs one change of the run.
 fn stretch(held: &Holdings, slot: Slot, place: Place, run: RunId, later: &[EngineHash]) -> (u32, u32) {
     let found = held.trie.run(run);
-    let names = held.trie.chunks.names(found.chunk);
-    let is_called = |at: u32, name: EngineHash| names[at as usize] == stored_form(name);
-    let (first, end) = (found.start, found.end());
-    let (mut from, mut to) = (place.at, place.at + 1);
-    if !held.names.has_own(slot) {
-        for &name in later {
-            if to < end && is_called(to, name) && from == place.at {
-                to += 1;
-            } else if from > first && is_called(from - 1, name) && to == place.at + 1 {
-                from -= 1;
-            } else {
-                break;
-            }
-        }
+    let from = place.at - found.start;
+    if held.names.has_own(slot) {
+        return (from, from + 1);
     }
-    (from - first, to - first)
+    let names = &held.trie.chunks.names(found.chunk)[found.start as usize..found.end() as usize];
+    let (before, behind) = (&names[..from as usize], &names[from as usize + 1..]);
+    let same = |(name, present): &(&EngineHash, &EngineHash)| stored_form(**name) == **present;
+    let up = later.iter().zip(behind).take_while(same).count() as u32;
+    let down = if up > 0 { 0 } else { later.iter().zip(before.iter().rev()).take_while(same).count() as u32 };
+    (from - down, from + 1 + up)
 }
 
 /// Takes one copy of blocks `from..to` of a run; whether that was the last.
