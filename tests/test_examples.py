@@ -60,12 +60,20 @@ def test_sample_log_is_read_and_its_hits_are_those_of_the_simulator(tmp_path: Pa
     )
 
 
+def test_proxy(tmp_path: Path) -> None:
+    lines = run("proxy.py", cwd=tmp_path).splitlines()
+    assert lines[-1] == "1 engine for 4 turns, 0 left in flight"
+    assert lines[0].startswith("turn 0: 0 of 16")
+    assert all(int(line.split()[2]) > 1_600 for line in lines[1:-1])
+
+
 def test_every_example_is_tried() -> None:
     tried = {
         "__init__.py",
         "asyncio_relay.py",
         "own_policy.py",
+        "proxy.py",
         "sample_log.py",
         "what_if.py",
-    }  # the proxy has tests of its own
+    }
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried

@@ -227,6 +227,14 @@ def test_requests_that_share_blocks_in_flight_keep_their_contents() -> None:
     assert sum(event["type"] == "BlockStored" for batch in batches for event in batch[1]) >= 2
 
 
+def test_texts_of_any_length_are_told_whole() -> None:
+    with FakeEngine(behaviour=Behaviour(0, 0)) as engine, httpx.Client(base_url=engine.url) as client:
+        for length in range(56, 72):  # the prompt, and the answer's short words, end in any part of a token and block
+            body = {"prompt": "x" * length, "max_tokens": 16}
+            assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 16
+        assert client.get("/health").is_success
+
+
 def test_settings_are_checked() -> None:
     for wrong in (
         lambda: EngineSettings(format="other"),

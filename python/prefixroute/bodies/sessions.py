@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 
 class _Field(NamedTuple):
@@ -15,7 +15,40 @@ class _Field(NamedTuple):
     within: re.Pattern[str] | None
 
 
-def session_of(headers: Mapping[str, str] | None = None, body: Any = None) -> str | None:
+class SessionKeys(NamedTuple):
+    """Where the conversation may be named, in order. The table of known clients is :meth:`known`.
+
+    Attributes:
+        headers: names of headers, in lower case.
+        fields: fields of the body.
+    """
+
+    headers: tuple[str, ...]
+    fields: tuple[_Field, ...]
+
+    @classmethod
+    def of(cls, headers: Iterable[str] | None = None, fields: Iterable[str] | None = None) -> Self:
+        """Return keys of one's own in the place of known ones.
+
+        Args:
+            headers: names of headers; ``None`` = the known ones.
+            fields: fields of the body, with dots into objects; ``None`` = the known ones.
+        """
+        known = cls.known()
+        return cls(
+            known.headers if headers is None else tuple(name.lower() for name in headers),
+            known.fields if fields is None else tuple(_Field(tuple(path.split(".")), None) for path in fields),
+        )
+
+    @classmethod
+    def known(cls) -> Self:
+        """Return those of known clients, from ``sessions.toml`` of this package."""
+        return cls(*_known())
+
+
+def session_of(
+    headers: Mapping[str, str] | None = None, body: Any = None, keys: SessionKeys | None = None
+) -> str | None:
     """Return the key of the conversation that a request belongs to, or ``None`` where nothing names one.
 
     Which headers and fields name one is data, ``sessions.toml`` of this package. Headers count before the body. What is
@@ -27,8 +60,9 @@ def session_of(headers: Mapping[str, str] | None = None, body: Any = None) -> st
     Args:
         headers: of the request, by name; upper and lower case are equal.
         body: its parsed JSON.
+        keys: where to look; ``None`` = where known clients name it.
     """
-    names, fields = _known()
+    names, fields = _known() if keys is None else keys
     if headers:
         given = {name.lower(): value for name, value in headers.items()}
         for name in names:

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 
 from prefixroute.errors import PrefixRouteError
 
-EXTRAS = {"typer": "cli", "rich": "cli", "altair": "report", "vl_convert": "report", "aiconfigurator_core": "aic"}
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "altair": "report",
+    "vl_convert": "report",
+    "aiconfigurator_core": "aic",
+    **dict.fromkeys(("aiohttp", "httptools", "prometheus_client", "starlette", "uvicorn"), "serve"),
+}
 """The extra that brings each optional module."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from prefixroute.cli import advise, bench, compare, convert, fit, lint, plan, policies, replay, simulate, trace
+from prefixroute.cli import advise, bench, compare, convert, fit, lint, plan, policies, replay, serve, simulate, trace
 from prefixroute.errors import ConfigError
 
 
@@ -53,6 +53,7 @@ app.command("trace", epilog=trace.EXAMPLE)(trace.command)
 app.command("convert", epilog=convert.EXAMPLE)(convert.command)
 app.command("lint", epilog=lint.EXAMPLE)(lint.command)
 app.add_typer(plan.app, name="plan", cls=Commands)
+app.command("serve", epilog=serve.EXAMPLE)(serve.command)
 app.command("replay", epilog=replay.EXAMPLE)(replay.command)
 app.command("fit", epilog=fit.EXAMPLE)(fit.command)
 app.command("bench", epilog=bench.EXAMPLE)(bench.command)

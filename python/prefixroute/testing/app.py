@@ -261,6 +261,17 @@ class FakeApp:
         return app
 
 
+def _extended(prompt: list[int], text: list[int], count: int, block_size: int) -> list[int]:
+    """Return prompt and answer as the engine holds them: nearly the tokens that the next turn will have.
+
+    The prompt's full blocks stay as they were computed, though the answer goes on within their last token. Short words are
+    fewer tokens of text than the engine counts.
+    """
+    full = len(prompt) // block_size * block_size
+    missing = max(0, len(prompt) + count - len(text))
+    return [*prompt[:full], *text[full:], *range(missing)]
+
+
 _VLLM_METRICS = (
     "vllm:num_requests_running",
     "vllm:num_requests_waiting",
@@ -297,7 +308,9 @@ class Serving:
         if not tokens or any(not isinstance(token, int) for token in (tokens[0], *forced)):
             raise ConfigError("a prompt is a text or a list of token ids, and not empty")
         ids = forced or [(tokens[-1] * 31 + number * 7919 + len(tokens)) % _VOCABULARY for number in range(count)]
-        context = tokenize(prompt + "".join(words)) if text and not forced else tokens + ids
+        context = tokens + ids
+        if text and not forced:
+            context = _extended(tokens, tokenize(prompt + "".join(words)), count, app.settings.block_size)
         settings, asked = app.settings, str(body.get("model") or app.settings.model)
         lora = asked if asked in settings.adapters else ""
         namespace = Namespace(lora=lora, salt=str(body.get("cache_salt") or ""))

@@ -52,7 +52,7 @@ def make_scripted() -> Iterator[Callable[..., Scripted]]:
 
 @pytest.fixture
 def make_proxy() -> Iterator[Callable[..., Proxy]]:
-    """Return a maker of running proxies: ``make_proxy(urls, retries=0)``."""
+    """Return a maker of running proxies: ``make_proxy(urls, upstream__retries=0)``."""
     with ExitStack() as stack:
 
         def make(replicas: list[str], **settings: Any) -> Proxy:

@@ -83,7 +83,7 @@ def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
 ) -> None:
     engines = make_engines(2, prefill_s_per_1k=0, decode_s=0)
     # No health check in time: requests alone find out.
-    proxy = make_proxy([engine.url for engine in engines], health_interval_s=0.5, breaker_failures=2)
+    proxy = make_proxy([engine.url for engine in engines], health__interval_s=0.5, health__failures=2)
     prompt = "a long prompt " * 1_000
     home = proxy.chat(prompt, max_tokens=1).headers["x-replica"]
     engine, other = sorted(engines, key=lambda engine: engine.url != home)
@@ -108,7 +108,7 @@ def test_an_engine_that_dies_before_the_first_byte_is_replaced(
 ) -> None:
     sick, sound = make_engines(2, prefill_s_per_1k=0, decode_s=0)
     sick.control(die_after=0 if stream else 3)  # a whole body has no first byte before its last
-    proxy = make_proxy([sick.url, sound.url], policy="round-robin")
+    proxy = make_proxy([sick.url, sound.url], routing__policy="round-robin")
     responses = [proxy.chat(stream=stream, max_tokens=5) for _ in range(2)]
     assert {response.headers["x-replica"] for response in responses} == {sound.url}
     for response in responses:
@@ -147,7 +147,7 @@ def test_an_engine_that_will_not_is_passed_over(
     pair: list[Engine], make_proxy: Callable[..., Proxy], status: int
 ) -> None:
     busy, free = pair
-    proxy = make_proxy([busy.url, free.url], policy="round-robin", breaker_failures=100)
+    proxy = make_proxy([busy.url, free.url], routing__policy="round-robin", health__failures=100)
     busy.control(status=status)
     for _ in range(4):
         assert proxy.chat(max_tokens=1).headers["x-replica"] == free.url
@@ -160,7 +160,7 @@ def test_an_engine_that_will_not_is_passed_over(
 
 
 def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([engine.url for engine in pair], breaker_reset_s=NEVER_S)
+    proxy = make_proxy([engine.url for engine in pair], health__reset_s=NEVER_S)
     for engine in pair:
         engine.control(status=500)
     assert proxy.chat().status_code == 500
@@ -177,7 +177,7 @@ def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], ma
 
 def test_a_fault_of_the_client_is_no_fault_of_the_engine(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
     engine = pair[0]
-    proxy, prompt = make_proxy([engine.url], breaker_failures=1), "hello " * 100
+    proxy, prompt = make_proxy([engine.url], health__failures=1), "hello " * 100
     for status in (400, 429):
         engine.control(status=status)
         assert [proxy.chat(prompt).status_code for _ in range(3)] == [status] * 3
@@ -193,7 +193,7 @@ def test_a_fleet_that_is_gone_is_a_502_then_a_503(
     make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
 ) -> None:
     engines = make_engines(2)
-    proxy = make_proxy([engine.url for engine in engines], health_interval_s=0.5, breaker_failures=4)
+    proxy = make_proxy([engine.url for engine in engines], health__interval_s=0.5, health__failures=4)
     for engine in engines:
         engine.kill()
     assert proxy.chat().status_code == 502
@@ -207,7 +207,7 @@ def test_a_fleet_that_is_gone_is_a_502_then_a_503(
 def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], max_in_flight=1)
+    proxy = make_proxy([engine.url], routing__max_in_flight=1)
     with proxy.opened(chat_body()):
         wait_until(lambda: proxy.load() == {engine.url: 1})
         response = proxy.chat()
@@ -219,7 +219,7 @@ def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Pro
 def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], read_timeout_s=0.2)
+    proxy = make_proxy([engine.url], upstream__idle_timeout_s=0.2)
     assert proxy.chat().status_code == 504
     assert proxy.idle()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -16,15 +17,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-import uvicorn
-from examples.proxy.app import Settings, create_app
 
 from prefixroute import Decision, Namespace
+from prefixroute.serve import Service, Settings
+from prefixroute.serve.server import Worker, bind
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak plain HTTP: reading the certificates of the system takes longer than most of these tests."""
 HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+NO_SUCH_PAGE = HEALTHY.replace(b"200 OK", b"404 Not Found")
 DEADLINE_S = 30.0
 """Longest wait for something that must happen; how long it takes is not judged."""
 
@@ -117,6 +119,9 @@ class Scripted:
         if head.startswith(b"GET /health"):
             connection.sendall(self.health)
             return
+        if head.startswith(b"GET "):
+            connection.sendall(NO_SUCH_PAGE)
+            return
         lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         while len(body) < int(lengths[0]):
             body += connection.recv(65_536)
@@ -132,35 +137,53 @@ class Scripted:
         self._thread.join()
 
 
-class Proxy:
-    """The proxy on a loopback port, in a thread; ``router`` is its Router, which is safe to look at from here."""
-
-    def __init__(self, replicas: list[str], **settings: Any) -> None:
-        settings.setdefault("health_interval_s", 0.05)
-        settings.setdefault("breaker_reset_s", 0.1)
+def quick_settings(replicas: list[str], **options: Any) -> Settings:
+    """Return settings for tests: ``health__interval_s=1`` is the option ``health.interval_s``."""
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    quick = {
+        "discovery.replicas": replicas,
+        "health.interval_s": 0.05,
+        "health.reset_s": 0.1,
+        "health.max_reset_s": 1.0,
+        "listen.drain_s": 2.0,
         # A machine that is slow for a moment is no dead engine.
-        settings = {"connect_timeout_s": DEADLINE_S, "health_timeout_s": DEADLINE_S, **settings}
-        app = create_app(Settings(tuple(replicas), **settings))
-        self.router = app.state.router
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        "upstream.connect_timeout_s": DEADLINE_S,
+        "health.timeout_s": DEADLINE_S,
+    }
+    return Settings.of({**quick, **given})
+
+
+class Proxy:
+    """The server on a loopback port, in a thread; ``router`` is its Router, which is safe to look at from here."""
+
+    def __init__(self, replicas: list[str], **options: Any) -> None:
+        self.service = Service(quick_settings(replicas, **options))
+        self.router = self.service.router
+        self._socket = bind("127.0.0.1", 0)
         self.port = int(self._socket.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, trust_env=False, verify=PLAIN, timeout=DEADLINE_S)
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=2))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._worker = Worker(self.service, [self._socket])
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._worker.run()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        wait_until(lambda: self._server.started)
+        wait_until(self._worker.serving.is_set)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.client.close()
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._worker.end)
         self._thread.join()
-        self._socket.close()
 
     def load(self) -> dict[str, int]:
         return {name: replica["in_flight"] for name, replica in self.router.stats()["replicas"].items()}

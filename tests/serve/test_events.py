@@ -1,13 +1,13 @@
-"""The proxy whose Router follows the engines' KV events, as ``python -m examples.proxy --fake 2`` runs it."""
+"""The proxy whose Router follows the engines' KV events, as ``prefixroute serve --fake 2`` runs it."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
 
-from examples.proxy.app import Settings, create_app
 from starlette.testclient import TestClient
 
+from prefixroute.serve import Settings, create_app
 from prefixroute.testing import Behaviour, FakeEngine, render, tokenize
 
 
@@ -15,9 +15,11 @@ def test_the_proxy_knows_what_its_engines_hold() -> None:
     with ExitStack() as stack:
         engines = [stack.enter_context(FakeEngine(behaviour=Behaviour(0, 0))) for _ in range(2)]
         feeds = {engine.url: engine.feed for engine in engines}
-        app = create_app(Settings(replicas=tuple(feeds)), feeds=feeds, render=render, tokenizer=tokenize)
+        app = create_app(
+            Settings.of({"discovery.replicas": tuple(feeds)}), feeds=feeds, render=render, tokenizer=tokenize
+        )
         client = stack.enter_context(TestClient(app))
-        router = app.state.router
+        router = app.state.service.router
         messages = [{"role": "user", "content": "All of it again. " * 600}]
         first = client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 4})
         assert first.status_code == 200

@@ -1,0 +1,102 @@
+"""``prefixroute serve``: a proxy for OpenAI- and Anthropic-compatible engines that routes with a Router."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prefixroute.cli.console import note
+
+if TYPE_CHECKING:
+    from prefixroute.serve import Settings
+
+EXAMPLE = (
+    "Example: prefixroute serve --fake 4   then: curl localhost:8000/v1/chat/completions -d "
+    '\'{"model": "fake", "messages": [{"role": "user", "content": "Hello"}]}\''
+)
+PREFILL_S_PER_1K, DECODE_S = 0.1, 0.02
+"""How fast the engines of ``--fake`` are."""
+
+
+def command(  # noqa: PLR0917
+    replicas: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Base URLs of engines, without /v1.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML, YAML or JSON; flags override it."),
+    ] = None,
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Check the settings, print them as JSON, and serve nothing.")
+    ] = False,
+    fake: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Run N engines without a GPU here, and follow their KV events.")
+    ] = 0,
+    host: Annotated[str | None, typer.Option(help="Address for clients.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for clients.", show_default="8000")] = None,
+    admin_port: Annotated[
+        int | None, typer.Option(help="Port for operators.", show_default="metrics and health at --port")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="A policy or preset.", show_default="cache-aware", metavar="NAME")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve side by side.", show_default="1")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json.", show_default="text")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Any setting, as in a file. Once for each: see docs/serve.md."
+        ),
+    ] = None,
+) -> None:
+    """Serve chat, completions, responses and messages in front of engines, and route each request to the best one.
+
+    SIGTERM ends it when the requests in flight have been served.
+    """
+    from prefixroute.serve import Settings, check, read_settings, serve
+    from prefixroute.serve.config import assignment
+
+    flags = {
+        "discovery.replicas": tuple(replicas) if replicas else None,
+        "listen.host": host,
+        "listen.port": port,
+        "listen.admin_port": admin_port,
+        "listen.workers": workers,
+        "routing.policy": policy,
+        "log.format": log_format,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    given |= dict(assignment(text) for text in assignments or ())
+    settings = Settings.of(given) if config is None else read_settings(config, given)
+    if check_only:
+        check(settings, engines=fake)
+        print(json.dumps(settings.to_dict(), indent=2))
+        return
+    with _fakes(settings, fake) as (fed, options):
+        serve(fed, **options)
+
+
+@contextmanager
+def _fakes(settings: Settings, count: int) -> Iterator[tuple[Settings, dict[str, Any]]]:
+    """Run engines without a GPU beside those that the settings name."""
+    if not count:
+        yield settings, {}
+        return
+    from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, render, tokenize
+
+    routing = settings.routing
+    size = EngineSettings(block_size=routing.block_size, capacity_tokens=routing.capacity_tokens)
+    with ExitStack() as stack:
+        engines = [stack.enter_context(FakeEngine(size, Behaviour(PREFILL_S_PER_1K, DECODE_S))) for _ in range(count)]
+        note(f"{count} fake engines: no answer makes sense")
+        urls = (*settings.discovery.replicas, *(engine.url for engine in engines))
+        feeds = {engine.url: engine.feed for engine in engines}
+        yield (
+            settings.having({"discovery.replicas": urls}),
+            {"feeds": feeds, "render": render, "tokenizer": tokenize},
+        )

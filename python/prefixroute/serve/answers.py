@@ -1,0 +1,129 @@
+"""What is learned from an answer as it passes: its text, and what the engine reports of the prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from prefixroute.serve.calls import Api
+
+EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
+"""Where a server-sent event ends."""
+
+
+class Answer:
+    """What an answer says, read in passing. Whatever cannot be read says nothing, and passes all the same.
+
+    Attributes:
+        usage: what the engine reports of tokens, in its API's form; ``None`` = nothing, which is not zero.
+        response_id: the id under which the engine has stored the answer (Responses API).
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.usage: Mapping[str, Any] | None = None
+        self.response_id: str | None = None
+        self._texts: list[str] = []
+        self._plain = True  # one text, and no tool calls
+
+    def read_event(self, event: bytes) -> bool:
+        """Learn from a server-sent event; return whether it is a bare usage chunk."""
+        if event.startswith(b"data: {") and event.find(b"\n") >= len(event) - 2:  # one line, as nearly all are
+            return self.read(event[6:])
+        return self.read(b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:")))
+
+    def read(self, data: bytes) -> bool:
+        """Learn from JSON, a whole body or a chunk; return whether it is a bare usage chunk. Anything else says nothing."""
+        try:
+            return self._learn(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
+
+    def output(self) -> str | None:
+        """Return the text of the assistant's message, ``None`` if the next turn will not repeat just that."""
+        if not self._plain:
+            return None
+        return "".join(self._texts).encode(errors="replace").decode()  # JSON may carry half of a surrogate pair
+
+    def _learn(self, body: Any) -> bool:
+        raise NotImplementedError
+
+
+class Choices(Answer):
+    """An answer of the chat completions API."""
+
+    def _learn(self, body: Any) -> bool:
+        choices, usage = body["choices"], body.get("usage")
+        for choice in choices:
+            said = choice.get("delta") or choice.get("message") or {}
+            self._plain = self._plain and not choice.get("index") and not said.get("tool_calls")
+            self._texts.append(said.get("content") or "")
+        self.usage = usage or self.usage
+        return bool(usage) and not choices
+
+
+class Texts(Choices):
+    """An answer of the completions API: no later prompt need begin with it."""
+
+    def output(self) -> str | None:
+        """Return nothing."""
+        return None
+
+
+class Items(Answer):
+    """An answer of the Responses API."""
+
+    def _learn(self, body: Any) -> bool:
+        kind = body.get("type")
+        if kind == "response.output_text.delta":
+            self._texts.append(body.get("delta") or "")
+            self._plain = self._plain and not body.get("content_index")
+        elif kind == "response.output_item.added":
+            self._plain = self._plain and body["item"].get("type") == "message" and not body.get("output_index")
+        response = body.get("response", body)
+        if "usage" not in response or "output" not in response:
+            return False
+        if kind is None:
+            self._whole(response["output"])
+        self.usage = response["usage"]
+        self.response_id = response["id"] if isinstance(response.get("id"), str) and response["id"] else None
+        return False
+
+    def _whole(self, output: Any) -> None:
+        self._plain = len(output) == 1 and output[0].get("type") == "message"
+        if self._plain:
+            self._texts = [part.get("text") or "" for part in output[0].get("content") or ()]
+
+
+class Blocks(Answer):
+    """An answer of the Anthropic messages API. A stream tells of the prompt at its begin, and of the answer at its end."""
+
+    def _learn(self, body: Any) -> bool:
+        kind = body.get("type")
+        if kind == "content_block_delta":
+            self._texts.append(body["delta"].get("text") or "")
+        elif kind == "content_block_start":
+            self._plain = self._plain and body["content_block"].get("type") == "text" and not body.get("index")
+        elif kind == "message_start":
+            self.usage = body["message"].get("usage")
+        elif kind == "message":
+            content = body["content"]
+            self._plain = len(content) == 1 and content[0].get("type") == "text"
+            self._texts = [block.get("text") or "" for block in content]
+            self.usage = body.get("usage")
+        return False
+
+
+_READERS: Mapping[Api, type[Answer]] = {
+    Api.CHAT: Choices,
+    Api.COMPLETIONS: Texts,
+    Api.RESPONSES: Items,
+    Api.MESSAGES: Blocks,
+}
+
+
+def answer_of(api: Api) -> Answer:
+    """Return what learns from an answer of an API."""
+    return _READERS[api]()

@@ -1,0 +1,148 @@
+"""Sources of engines: a fixed list, a file, a name in DNS, a service of Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from prefixroute.errors import ConfigError
+from prefixroute.serve.config import parse
+from prefixroute.serve.discovery.kubernetes import KubernetesSource
+from prefixroute.serve.settings import Discovery, base_url
+from prefixroute.types import Replica
+from prefixroute.validation import check_instance
+
+Found = dict[str, Replica]
+"""Engines by their base URLs."""
+
+
+class Source(Protocol):
+    """Something that lists engines.
+
+    Attributes:
+        name: what it is called in logs and metrics.
+    """
+
+    name: str
+
+    async def find(self) -> Found:
+        """Return the engines that there are now.
+
+        Raises:
+            Exception: it cannot tell; the fleet then stays as it was.
+        """
+        ...
+
+
+class StaticSource:
+    """A fixed list."""
+
+    name = "static"
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        """List these."""
+        self._found = {url: Replica() for url in urls}
+
+    async def find(self) -> Found:
+        """Return them."""
+        return self._found
+
+
+class FileSource:
+    """A file, read again when it has changed: a URL a line, or JSON, YAML or TOML by its ending.
+
+    The structured forms have a list under ``replicas``: of URLs, or of objects with ``url`` and fields of
+    :class:`~prefixroute.types.Replica`: ``weight``, ``capacity_tokens``, ``incarnation``, ``rank``.
+    """
+
+    name = "file"
+    _FIELDS = ("weight", "capacity_tokens", "incarnation", "rank")
+
+    def __init__(self, path: str) -> None:
+        """Read nothing yet."""
+        self._path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._found: Found = {}
+
+    async def find(self) -> Found:
+        """Return what the file lists; raise ConfigError for a file that cannot be read or understood."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Found:
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp != self._stamp:
+                self._found = self._parsed(self._path.read_text(encoding="utf-8"))
+                self._stamp = stamp
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self._path}: {error}") from error
+        return self._found
+
+    def _parsed(self, text: str) -> Found:
+        if self._path.suffix in {".json", ".yaml", ".yml", ".toml"}:
+            values, _ = parse(text, str(self._path), self._path.suffix)
+            listed: list[Any] = values.get("replicas", [])
+            check_instance(f"{self._path}: replicas", listed, list)
+        else:
+            lines = (line.partition("#")[0].strip() for line in text.splitlines())
+            listed = [line for line in lines if line]
+        return dict(self._replica(at, one) for at, one in enumerate(listed))
+
+    def _replica(self, at: int, one: Any) -> tuple[str, Replica]:
+        where = f"{self._path}: replicas[{at}]"
+        if not isinstance(one, Mapping):
+            return base_url(where, one), Replica()
+        unknown = sorted(set(one) - {"url", *self._FIELDS})
+        if unknown:
+            raise ConfigError(f"{where} has no {', '.join(unknown)}; there are url, {', '.join(self._FIELDS)}")
+        try:
+            return base_url(where, one.get("url")), Replica(**{key: one[key] for key in one if key != "url"})
+        except ConfigError as error:
+            raise error if str(error).startswith(where) else ConfigError(f"{where}: {error}") from None
+
+
+class DnsSource:
+    """A name in DNS: each of its addresses is an engine."""
+
+    name = "dns"
+
+    def __init__(self, target: str) -> None:
+        """Take ``HOST:PORT`` or a URL; raise ConfigError for anything else."""
+        url = base_url("discovery.dns", target if "://" in target else f"http://{target}")
+        parts = urlsplit(url)
+        if parts.port is None:
+            raise ConfigError(f"discovery.dns must be HOST:PORT, got {target!r}")
+        self._scheme, self._host, self._port, self._path = parts.scheme, parts.hostname, parts.port, parts.path
+
+    async def find(self) -> Found:
+        """Return an engine for each address; raise OSError where the name has none."""
+        loop = asyncio.get_running_loop()
+        answers = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        hosts = sorted({str(address[0]) for *_, address in answers})
+        return {self._url(host): Replica() for host in hosts}
+
+    def _url(self, host: str) -> str:
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{self._port}{self._path}"
+
+
+def sources_of(settings: Discovery) -> list[Source]:
+    """Return the sources that the settings name.
+
+    Raises:
+        ConfigError: one cannot be used, or its extra is not installed.
+    """
+    sources: list[Source] = []
+    if settings.replicas:
+        sources.append(StaticSource(settings.replicas))
+    if settings.file is not None:
+        sources.append(FileSource(settings.file))
+    if settings.dns is not None:
+        sources.append(DnsSource(settings.dns))
+    if settings.kubernetes is not None:
+        sources.append(KubernetesSource(settings.kubernetes))
+    return sources

@@ -1,0 +1,87 @@
+"""HTTP/1 on a client's connection: uvicorn's protocol, with bounds on a request's head in bytes and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from prefixroute.serve.replies import error_body
+from prefixroute.serve.settings import Limits
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Refuses a head that is too large (431) or does not come (408), and closes the connection.
+
+    The parser has no bounds of its own: without these a client could send a header for ever, or hold a connection by a byte
+    a minute.
+    """
+
+    limits = Limits()
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request's head."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come; count what belongs to a head."""
+        if self._is_between and self._deadline is None:
+            self._await_head()
+        waits = self._deadline is not None
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if waits and self._deadline is not None and self._head_bytes > self.limits.max_header_bytes:
+            self._refuse(431, f"the head must have at most {self.limits.max_header_bytes} bytes")
+
+    def on_headers_complete(self) -> None:
+        """Serve a request whose head is there."""
+        self._head_came()
+        super().on_headers_complete()
+
+    @property
+    def _is_between(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_bytes = 0
+        self._deadline = self.loop.call_later(self.limits.header_timeout_s, self._too_slow)
+
+    def _head_came(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self._head_bytes:
+            self._refuse(408, f"the head must arrive within {self.limits.header_timeout_s:g} s")
+        else:
+            self.transport.close()  # a connection that was opened ahead of use
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._head_came()
+        if self.transport.is_closing():
+            return
+        body = error_body(status, message)
+        head = [
+            STATUS_LINE[status],
+            b"content-type: application/json\r\n",
+            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body),
+        ]
+        self.transport.write(b"".join([*head, body]))
+        self.transport.close()
+
+
+def bounded_by(limits: Limits) -> type[BoundedProtocol]:
+    """Return the protocol with these limits, for uvicorn, which takes a class."""
+    return type("Bounded", (BoundedProtocol,), {"limits": limits})

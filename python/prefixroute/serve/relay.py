@@ -1,0 +1,334 @@
+"""The relay: one request, from its head to the last byte of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import aiohttp
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from prefixroute.bodies import SessionKeys
+from prefixroute.errors import NoReplicaError, OverloadedError
+from prefixroute.router import Router, Ticket
+from prefixroute.serve.answers import Answer
+from prefixroute.serve.calls import Api, Call
+from prefixroute.serve.downstream import ClientTooSlow, Downstream, read_body, while_connected
+from prefixroute.serve.fleet import Fleet
+from prefixroute.serve.headers import end_to_end, retry_after_s
+from prefixroute.serve.metrics import Metrics
+from prefixroute.serve.replies import Refused, refusal
+from prefixroute.serve.settings import Settings
+from prefixroute.serve.trail import Trail
+from prefixroute.serve.upstream import FAILURES, Opened, ask
+
+_LOG = logging.getLogger("prefixroute.serve")
+ELSEWHERE = frozenset({429, 502, 503, 504})
+"""What an engine answers when it will not serve a request that another may. Not 500: a request that breaks one engine
+would be sent round to break them all."""
+MALFORMED = (ValueError, RecursionError)
+"""What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
+SERVER_ERROR = 500
+TOO_BUSY_S = 1.0
+"""Retry-After of our own refusals, in seconds."""
+
+
+class Relay:
+    """ASGI app of one API: route, ask, relay, give back.
+
+    Every ticket of a request is closed when it ends, whatever ends it: the end, a dead engine, a client that leaves at any
+    moment, a fault of ours. Nothing is sent to the client before the engine's first byte, so that until then another engine
+    can be asked; from then on a dead engine breaks the client's stream off.
+    """
+
+    def __init__(self, api: Api, shared: Shared) -> None:
+        """Serve one API with what all of them share."""
+        self._api, self._shared = api, shared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. The path is the scope's: that of a URL depends on the Host header."""
+        shared, request = self._shared, Request(scope, receive)
+        client = Downstream(
+            send, whole=scope["http_version"] == "1.0", timeout_s=shared.settings.limits.write_timeout_s
+        )
+        trail = Trail(self._api.value, request.headers.get("x-request-id"))
+        shared.metrics.open.inc()
+        try:
+            await self._guarded(request, receive, client, trail)
+        except ClientDisconnect:
+            trail.outcome = "client left"
+        except ClientTooSlow:
+            trail.outcome = "client too slow"
+        except Refused as refused:
+            trail.outcome = refused.why
+            with suppress(ClientTooSlow):
+                await client.refuse(refused)
+        except Exception:  # noqa: BLE001  # whatever it is, the client hears of it and the log has it
+            trail.outcome = "fault"
+            _LOG.exception("a fault of the proxy, in request %s", trail.request_id)
+            if not client.started:
+                await client.refuse(refusal(500, "a fault of the proxy", "fault", openai=self._api.is_openai))
+        finally:
+            shared.metrics.open.dec()
+            shared.metrics.ended(trail, client)
+            trail.log(client)
+
+    async def _guarded(self, request: Request, receive: Receive, client: Downstream, trail: Trail) -> None:
+        """Serve a request; what it raises says how it ended otherwise."""
+        shared, openai = self._shared, self._api.is_openai
+        shared.admit(openai=openai)
+        shared.running += 1
+        try:
+            async with asyncio.timeout(shared.settings.upstream.request_timeout_s):
+                content = await read_body(request, shared.settings.limits, openai=openai)
+                try:
+                    call = Call.read(
+                        self._api, request.scope["query_string"], request.headers, content, shared.session_keys
+                    )
+                except MALFORMED as error:
+                    raise refusal(400, str(error), "no request", openai=openai) from error
+                call.headers.append((b"x-request-id", trail.request_id.encode()))
+                await while_connected(receive, lambda: Attempts(shared, call, trail).serve(client))
+        except TimeoutError as error:
+            trail.outcome = "timed out"
+            if not client.started:
+                raise refusal(504, "the request took too long", "timed out", openai=openai) from error
+        finally:
+            shared.running -= 1
+
+
+class Shared:
+    """What all requests of a worker share.
+
+    Attributes:
+        router: decides.
+        client: asks engines.
+        fleet: who may be asked.
+        metrics: counts.
+        settings: of the server.
+        session_keys: where conversations are named.
+        running: requests now.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        client: Callable[[], aiohttp.ClientSession],
+        fleet: Fleet,
+        metrics: Metrics,
+        settings: Settings,
+    ) -> None:
+        """Share what the app owns. The client is made when the loop runs."""
+        self.router, self._client, self.fleet, self.metrics, self.settings = router, client, fleet, metrics, settings
+        self.session_keys = SessionKeys.of(settings.sessions.headers, settings.sessions.fields)
+        self.replica_header = settings.upstream.replica_header.lower().encode()
+        self.running = 0
+
+    @property
+    def client(self) -> aiohttp.ClientSession:
+        """The client that asks engines."""
+        return self._client()
+
+    def admit(self, *, openai: bool) -> None:
+        """Refuse a request that is one too many."""
+        most = self.settings.limits.max_requests
+        if most is not None and self.running >= most:
+            said = f"the proxy serves at most {most} requests at once"
+            raise refusal(429, said, "too many requests", retry_s=TOO_BUSY_S, close=True, openai=openai)
+
+
+class Attempts:
+    """The attempts at one request: the first engine, those after it, and the hedge beside them."""
+
+    def __init__(self, shared: Shared, call: Call, trail: Trail) -> None:
+        """Ask nobody yet."""
+        self._shared, self._call, self._trail = shared, call, trail
+        self._router, self._upstream = shared.router, shared.settings.upstream
+        self._tickets: list[Ticket] = []
+
+    async def serve(self, client: Downstream) -> None:
+        """Ask one engine after another until one answers, and relay its answer."""
+        try:
+            ticket = await self._route()
+            self._trail.routed(ticket)
+            if self._upstream.hedge_after_s is None:
+                ticket, opened = await self._first_answer(ticket)
+            else:
+                ticket, opened = await self._race(ticket, self._upstream.hedge_after_s)
+            try:
+                await self._relay(ticket, opened, client)
+            finally:
+                opened.close()
+        finally:
+            for ticket in self._tickets:
+                if ticket.open:
+                    ticket.abort()
+
+    async def _route(self) -> Ticket:
+        call, router = self._call, self._router
+        openai = call.api.is_openai
+        session, affinity = call.session, "soft"
+        if call.previous is not None:  # its engine alone has the response
+            session, affinity = call.previous, "hard"
+        try:
+            prompt, kind = call.prompt, call.prompt_kind
+            if call.is_large:
+                prompt = await router.hash(prompt, namespace=call.namespace, prompt_kind=kind)
+            ticket = router.route(
+                prompt,
+                prompt_kind=kind,
+                session=session,
+                namespace=call.namespace,
+                affinity=affinity,
+                candidates=self._shared.fleet.serving(call.namespace.model),
+                unknown_candidates="ignore",
+            )
+        except MALFORMED as error:
+            raise refusal(400, str(error), "no request", openai=openai) from error
+        except OverloadedError as error:
+            raise refusal(429, str(error), "overloaded", retry_s=error.retry_after_s, openai=openai) from error
+        except NoReplicaError as error:
+            raise refusal(503, str(error), "no replica", retry_s=TOO_BUSY_S, openai=openai) from error
+        self._tickets.append(ticket)
+        return ticket
+
+    async def _first_answer(self, ticket: Ticket) -> tuple[Ticket, Opened]:
+        """Return the first answer of the ticket's engine or of those after it."""
+        left = self._upstream.retries
+        while True:
+            try:
+                return ticket, await self._ask(ticket)
+            except Refused as refused:
+                if not left:
+                    raise
+                left -= 1
+                try:
+                    ticket = ticket.retry()
+                except (NoReplicaError, OverloadedError):
+                    raise refused from None
+                self._tickets.append(ticket)
+                self._trail.retried(ticket)
+                self._shared.metrics.retries.labels(refused.why).inc()
+
+    async def _race(self, ticket: Ticket, after_s: float) -> tuple[Ticket, Opened]:
+        """Return the first answer of two engines, of which the second is asked if the first takes its time."""
+        racing = {asyncio.create_task(self._first_answer(ticket))}
+        won: tuple[Ticket, Opened] | None = None
+        try:
+            done, _ = await asyncio.wait(racing, timeout=after_s)
+            if not done:
+                with suppress(NoReplicaError, OverloadedError):
+                    hedge = self._tickets[-1].hedge()
+                    self._tickets.append(hedge)
+                    self._trail.hedged = True
+                    racing.add(asyncio.create_task(self._first_answer(hedge)))
+            won = await _first_of(racing)
+            return won
+        finally:
+            for task in racing:
+                task.cancel()
+            for ended in await asyncio.gather(*racing, return_exceptions=True):
+                if ended is not won and not isinstance(ended, BaseException):
+                    ended[1].close()
+
+    async def _ask(self, ticket: Ticket) -> Opened:
+        """Ask a ticket's engine; raise :class:`Refused` while another may still be asked."""
+        shared, name = self._shared, ticket.replica
+        try:
+            opened = await ask(
+                shared.client, name, self._call, timeout_s=self._upstream.first_byte_timeout_s, more=ticket.headers()
+            )
+        except FAILURES as error:
+            shared.fleet.failed(name, error)
+            raise self._no_answer(name, error) from error
+        if opened.status in ELSEWHERE:
+            opened.close()
+            self._heard(name, opened)
+            headers = end_to_end(opened.raw_headers, b"x-replica", shared.replica_header)
+            raise Refused(opened.status, headers, opened.first, f"status {opened.status}")
+        return opened
+
+    def _no_answer(self, name: str, error: BaseException) -> Refused:
+        slow = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+        _LOG.warning("%s: %r", name, error)
+        return refusal(
+            504 if isinstance(error, TimeoutError) else 502,
+            f"{name} gave no answer: {error!r}",
+            "engine too slow" if slow else "no answer",
+            openai=self._call.api.is_openai,
+        )
+
+    def _heard(self, name: str, opened: Opened) -> None:
+        """Note what a status says of its engine: any 5xx is a failure, 4xx and 429 are signs of life."""
+        fleet = self._shared.fleet
+        if opened.status < SERVER_ERROR:
+            fleet.served(name)
+            return
+        fleet.failed(name, f"status {opened.status}")
+        rest_s = retry_after_s(opened.response.headers.get("retry-after"))
+        if opened.status == 503 and rest_s:  # noqa: PLR2004  # Service Unavailable
+            fleet.rest(name, rest_s)
+
+    async def _relay(self, ticket: Ticket, opened: Opened, client: Downstream) -> None:
+        """Pass an answer on from its first byte; a broken one ends without an end, which breaks the client's off."""
+        shared, name = self._shared, ticket.replica
+        if opened.is_success:
+            ticket.first_token()
+        self._trail.answered(ticket)
+        headers = end_to_end(opened.raw_headers, b"x-replica", b"x-request-id", shared.replica_header)
+        if shared.replica_header:
+            headers.append((shared.replica_header, name.encode()))
+        headers.append((b"x-request-id", self._trail.request_id.encode()))
+        if opened.parts is None:
+            self._end(ticket, opened)
+            await client.reply(opened.status, headers, opened.first)
+            return
+        await client.start(opened.status, headers)
+        part = opened.first
+        while part:
+            await client.write(part)
+            try:
+                part = await opened.parts.next()
+            except FAILURES as error:
+                shared.fleet.failed(name, error)
+                self._trail.outcome = "engine broke off"
+                _LOG.warning("%s: %r", name, error)
+                ticket.abort()
+                if not client.started:  # nothing has gone out yet to a client of HTTP/1.0
+                    raise refusal(502, f"{name} broke off: {error!r}", "engine broke off") from error
+                return
+            if opened.is_success:
+                ticket.first_token()
+        self._end(ticket, opened)
+        await client.end()
+
+    def _end(self, ticket: Ticket, opened: Opened) -> None:
+        """Give back a request whose answer is complete."""
+        self._heard(ticket.replica, opened)
+        if opened.is_success:
+            _finish(ticket, self._call, opened.answer)
+        else:
+            ticket.abort()
+
+
+def _finish(ticket: Ticket, call: Call, answer: Answer) -> None:
+    """Finish, with what the answer was as far as it can be read. The client has its answer either way."""
+    if answer.response_id is not None:
+        ticket.alias(answer.response_id)
+    # A large prompt was given as hashes, behind which no text can be put. What raises is not learned from: nested so deep
+    # that the prompt could be read, but not with an answer behind it; or a usage of no known form.
+    with suppress(*MALFORMED):
+        ticket.finish(output=None if call.is_large else answer.output(), usage=answer.usage)
+
+
+async def _first_of(racing: set[asyncio.Task[tuple[Ticket, Opened]]]) -> tuple[Ticket, Opened]:
+    """Return what the first task returns that does not fail; if all fail, raise what the last one raises."""
+    left = set(racing)
+    while True:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task.exception() is None or not left:
+                return task.result()

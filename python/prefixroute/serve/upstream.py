@@ -1,0 +1,146 @@
+"""The engines' end: connections to them, and answers that have begun."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from prefixroute.serve.answers import EVENT_END, Answer, answer_of
+from prefixroute.serve.calls import Call
+from prefixroute.serve.headers import RawHeaders, header_text
+from prefixroute.serve.settings import Settings
+
+FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+"""What asking an engine may raise: no connection, a broken answer, silence, bytes that are not HTTP."""
+KEEP_ALIVE_S = 2.0
+"""A pooled connection is let go after this: engines (uvicorn) close theirs after 5 s of silence."""
+MAX_HEAD_BYTES = 64 * 1024
+"""A line, and a header, of an engine's answer."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""A server-sent event above this passes without being read."""
+_IN_ONE_WRITE = 1 << 20
+
+
+def new_client(settings: Settings) -> aiohttp.ClientSession:
+    """Return a client for engines: no cookies, no redirects, no proxies of the environment, no limit of connections.
+
+    A limit would make requests wait where the router does not see them.
+    """
+    upstream = settings.upstream
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(
+            total=None, sock_connect=upstream.connect_timeout_s, sock_read=upstream.idle_timeout_s
+        ),
+        auto_decompress=False,
+        trust_env=False,
+        skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
+        max_line_size=MAX_HEAD_BYTES,
+        max_field_size=MAX_HEAD_BYTES,
+    )
+
+
+@dataclass(slots=True)
+class Opened:
+    """An engine's answer, from its first byte on.
+
+    Attributes:
+        response: of the engine.
+        first: the first part of the body; without streaming the whole of it.
+        answer: what is learned from it.
+    """
+
+    response: aiohttp.ClientResponse
+    first: bytes
+    answer: Answer
+    parts: Parts | None
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.response.status
+
+    @property
+    def is_success(self) -> bool:
+        """Return whether the engine answers the request."""
+        return 200 <= self.response.status < 300  # noqa: PLR2004  # RFC 9110
+
+    @property
+    def raw_headers(self) -> RawHeaders:
+        """The headers as they came."""
+        return list(self.response.raw_headers)
+
+    def close(self) -> None:
+        """Let the connection go; one in the middle of an answer is closed, so that the engine stops."""
+        self.response.close()
+
+
+class Parts:
+    """A stream of events, byte for byte but for a usage chunk that the client did not ask for."""
+
+    def __init__(self, content: aiohttp.StreamReader, answer: Answer, *, hide_usage: bool) -> None:
+        """Read nothing yet."""
+        self._content, self._answer, self._hide_usage = content, answer, hide_usage
+        self._rest = b""
+
+    async def next(self) -> bytes:
+        """Return the next whole events; nothing at the end. Raises one of :data:`FAILURES` if the engine breaks off."""
+        while True:
+            data = await self._content.readany()
+            if not data:
+                rest, self._rest = self._rest, b""
+                return rest
+            *events, self._rest = EVENT_END.split(self._rest + data)
+            if len(self._rest) > MAX_EVENT_BYTES:
+                events.append(self._rest)
+                self._rest = b""
+            part = b"".join(event for event in events if not (self._answer.read_event(event) and self._hide_usage))
+            if part:
+                return part
+
+
+async def ask(
+    client: aiohttp.ClientSession, base: str, call: Call, *, timeout_s: float, more: Mapping[str, str]
+) -> Opened:
+    """Send a call to an engine and return its answer from the first byte on.
+
+    Args:
+        client: of :func:`new_client`.
+        base: the engine's URL.
+        call: what to ask.
+        timeout_s: for the first byte.
+        more: headers of ours, e.g. a data-parallel rank.
+
+    Raises:
+        FAILURES: there is no answer.
+    """
+    headers = CIMultiDict((header_text(name), header_text(value)) for name, value in call.headers)
+    headers.update(more)
+    body: Any = call.content if len(call.content) < _IN_ONE_WRITE else io.BytesIO(call.content)
+    async with asyncio.timeout(timeout_s):
+        response = await client.post(
+            URL(base + call.target, encoded=True), data=body, headers=headers, allow_redirects=False
+        )
+        try:
+            return await _opened(response, call)
+        except BaseException:
+            response.close()
+            raise
+
+
+async def _opened(response: aiohttp.ClientResponse, call: Call) -> Opened:
+    answer = answer_of(call.api)
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        parts = Parts(response.content, answer, hide_usage=call.hide_usage)
+        return Opened(response, await parts.next(), answer, parts)
+    body = await response.read()
+    answer.read(body)
+    return Opened(response, body, answer, None)

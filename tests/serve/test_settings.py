@@ -1,0 +1,152 @@
+"""Settings from files and flags, and what is said of each mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from optiontable import PAGE, page_with, table
+
+from prefixroute import ConfigError
+from prefixroute.serve import OPTIONS, Settings, read_settings
+from prefixroute.serve.config import assignment
+
+GOOD = {
+    "s.toml": """
+[listen]
+port = 9001
+[upstream]
+retries = 5
+hedge_after_s = 2
+[discovery]
+replicas = [
+    "http://10.0.0.1:8000/",
+]
+""",
+    "s.yaml": """
+listen:
+  port: 9001
+upstream: {retries: 5, hedge_after_s: 2}
+discovery:
+  replicas:
+    - http://10.0.0.1:8000
+log:
+""",
+    "s.json": """{"listen": {"port": 9001}, "upstream": {"retries": 5, "hedge_after_s": 2},
+"discovery": {"replicas": ["http://10.0.0.1:8000"]}}""",
+}
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_three_formats_say_the_same(tmp_path: Path, name: str) -> None:
+    settings = read_settings(written(tmp_path, name, GOOD[name]), {"upstream.retries": 1})
+    assert settings.listen.port == 9001
+    assert (settings.upstream.retries, settings.upstream.hedge_after_s) == (1, 2.0)
+    assert settings.discovery.replicas == ("http://10.0.0.1:8000",)
+    assert settings.health == Settings().health
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("s.toml", "[listen]\nport = 'x'", ":2: listen.port must be an int, got 'x'"),
+        ("s.toml", "\n[listen]\n\nport = 70000", ":4: listen.port must be at least 0 and at most 65535, got 70000"),
+        ("s.toml", "[listen]\nport = true", ":2: listen.port must be an int, got True"),
+        ("s.toml", "listen.port = -1", ":1: listen.port must be at least 0"),
+        ("s.toml", "[listen]\nprot = 1", ":2: listen has no option 'prot'; options: host, port,"),
+        ("s.toml", "[lissen]\nport = 1", ":1: there is no section 'lissen'; sections: listen, routing,"),
+        ("s.toml", "retries = 3", ":1: there is no section 'retries'"),
+        ("s.toml", "upstream = 3", ":1: upstream must be a section with options, got 3"),
+        ("s.toml", "[health]\ninterval_s = 0", ":2: health.interval_s must be above 0, got 0"),
+        ("s.toml", "[health]\ninterval_s = inf", ":2: health.interval_s must be a finite number"),
+        ("s.toml", "[log]\nformat = 'xml'", ":2: log.format must be one of text, json, got 'xml'"),
+        ("s.toml", "[log]\naccess = 1", ":2: log.access must be true or false, got 1"),
+        ("s.toml", "[routing]\npolicy = 'best'", ":2: routing.policy: no policy 'best'; policies: round-robin,"),
+        ("s.toml", "[discovery]\nreplicas = 'http://a:1'", ":2: discovery.replicas must be a list"),
+        ("s.toml", "[discovery]\nreplicas = ['a:1']", ":2: discovery.replicas[0] must be http://HOST:PORT"),
+        ("s.toml", "[discovery]\nreplicas = ['http://a:1/v1']", ":2: discovery.replicas[0] must be given without /v1"),
+        ("s.toml", "[discovery]\nreplicas = ['http://u:p@a:1']", ":2: discovery.replicas[0] must be http://HOST:PORT"),
+        ("s.toml", "[listen\nport = 1", ": not TOML: "),
+        ("s.toml", "[listen]\nport = 1\nport = 2", ": not TOML: "),
+        ("s.yaml", "listen:\n  port: [1", ":2: not YAML: "),
+        ("s.yaml", "listen:\n  port: x", ":2: listen.port must be an int, got 'x'"),
+        ("s.yaml", "- listen", ": must hold sections with options, got list"),
+        ("s.yaml", "a: &a [*a]", ":1: there is no section 'a'"),
+        ("s.json", '{"listen": {"port": 1,}}', ":1: not JSON: "),
+        ("s.json", '{"listen": {"port": "x"}}', ": listen.port must be an int, got 'x'"),
+        ("s.json", "[" * 100_000, ": not JSON: "),
+        ("s.ini", "", ": must end in .toml, .yaml, .yml, .json, got '.ini'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = written(tmp_path, name, text)
+    with pytest.raises(ConfigError) as caught:
+        read_settings(path)
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: "):
+        read_settings(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"bytes\.toml: .*utf-8"):
+        read_settings(tmp_path / "bytes.toml")
+
+
+def test_one_port_is_not_two() -> None:
+    with pytest.raises(ConfigError, match=r"listen\.admin_port must be another than listen\.port, got 9000 for both"):
+        Settings.of({"listen.port": 9000, "listen.admin_port": 9000})
+    assert Settings.of({"listen.port": 0, "listen.admin_port": 0}).listen.admin_port == 0
+
+
+def test_assignments_are_toml_or_text() -> None:
+    assert assignment("upstream.retries=3") == ("upstream.retries", 3)
+    assert assignment("discovery.replicas = ['http://a:1']") == ("discovery.replicas", ["http://a:1"])
+    assert assignment("routing.policy=session") == ("routing.policy", "session")
+    assert assignment("health.path=") == ("health.path", "")
+    for wrong in ("upstream.retries", "upstream.x=1", "x=1"):
+        with pytest.raises(ConfigError):
+            assignment(wrong)
+
+
+def test_every_default_is_allowed() -> None:
+    for options in OPTIONS.values():
+        for one in options:
+            assert Settings.of({one.name: one.default}) == Settings()
+
+
+def test_the_table_in_the_docs_is_that_of_the_code() -> None:
+    assert page_with(table()) == PAGE.read_text(encoding="utf-8"), "run tests/serve/optiontable.py"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "prefixroute", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_check_prints_the_settings_and_serves_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, "s.toml", GOOD["s.toml"])
+    ended = run("--config", str(path), "--check", "--port", "9002", "--set", "health.failures=9")
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(ended.stdout)
+    assert (shown["listen"]["port"], shown["upstream"]["retries"], shown["health"]["failures"]) == (9002, 5, 9)
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    path = written(tmp_path, "s.toml", "[health]\nfailures = 0")
+    ended = run("--config", str(path), "--check", "http://a:1")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: {path}:2: health.failures must be at least 1, got 0\n"
+    ended = run("--check")
+    assert ended.stderr.startswith(
+        "error: discovery must name engines: at least one of replicas, file, dns and kubernetes"
+    )
