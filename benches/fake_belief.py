@@ -34,6 +34,9 @@ class FakeBlocks:
     def __len__(self) -> int:
         return len(self.array)
 
+    def hash_at(self, block: int) -> int:
+        return int(self.array[block])
+
     def head(self, blocks: int) -> FakeBlocks:
         return FakeBlocks(self.array[:blocks], min(blocks * self.block_size, self.token_count), self.block_size)
 

@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "prefixroute"
 ALLOWED = {
-    "__init__", "hashing", "index", "limits", "sim.replica", "sim.engine", "columns", "draws", "costmodel.cost",
-    "costmodel.speeds", "costmodel.steptimes",
+    "__init__", "hashing", "index", "limits", "sim.replica", "sim.engine", "routing.ledger", "columns", "draws",
+    "costmodel.cost", "costmodel.speeds", "costmodel.steptimes",
 }  # fmt: skip
 
 

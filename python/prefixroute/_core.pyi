@@ -1,8 +1,9 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, Unpack, final
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 __all__ = [
     "Admitted",
@@ -27,6 +28,10 @@ __all__ = [
     "scattered",
     "sum_of_products",
     "up_to",
+    "Attempt",
+    "Lease",
+    "Ledger",
+    "LoadCounts",
     "Cluster",
     "duplicated_tokens",
     "ReplicaStore",
@@ -47,6 +52,8 @@ __all__ = [
     "BYTES_PER_TOKEN",
     "PROVISIONAL_S",
     "FIXED_HASH_KEY",
+    "DURATIONS_S",
+    "ZERO_STREAK",
 ]
 
 __version__: str
@@ -59,6 +66,8 @@ MAX_PAYLOAD_BYTES: int
 BYTES_PER_TOKEN: int
 PROVISIONAL_S: float
 FIXED_HASH_KEY: int
+DURATIONS_S: list[float]
+ZERO_STREAK: int
 
 # Anything with the buffer protocol (collections.abc.Buffer from Python 3.12 on).
 class _Buffer(Protocol):
@@ -113,6 +122,8 @@ class BlockHashes:
     @property
     def block_size(self) -> int:
         """Tokens of a block."""
+    def hash_at(self, block: int, /) -> int:
+        """The hash of one block: `int(array[block])`, without an array."""
     def head(self, blocks: int, token_count: int | None = None) -> BlockHashes:
         """The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing."""
     def __len__(self) -> int: ...
@@ -968,6 +979,295 @@ def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]:
     Raises:
         ConfigError: `out` is not a contiguous uint32 array, or `limit` is negative.
     """
+
+@final
+class Attempt:
+    """One attempt of a request, drafted by a `Ledger`."""
+
+    @property
+    def number(self) -> int:
+        """Its number, different from that of any other attempt of its ledger."""
+    @property
+    def decision(self) -> Any:
+        """What was decided."""
+    @property
+    def member(self) -> Any:
+        """The replica that has it."""
+    @property
+    def name(self) -> str:
+        """The replica's name."""
+    @property
+    def slot(self) -> int:
+        """The replica's slot."""
+    @property
+    def generation(self) -> int:
+        """Of the process that it was booked on."""
+    @property
+    def tried(self) -> frozenset[Any]:
+        """Processes that earlier attempts of its request have tried."""
+    @property
+    def epoch(self) -> int:
+        """The router's epoch when it was booked."""
+    @property
+    def hit(self) -> int:
+        """Leading prompt tokens that the replica was believed to hold."""
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens."""
+    @property
+    def begun(self) -> float:
+        """When it was booked, in seconds."""
+    @property
+    def keyed(self) -> bool:
+        """Whether the host has a key for it."""
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+    @property
+    def started(self) -> bool:
+        """Whether it has had its first token."""
+    @property
+    def outcome(self) -> str:
+        """What became of it, in words."""
+    @property
+    def insertion(self) -> Any:
+        """What the belief said when the prompt was inserted; `None` = it is not booked."""
+    @property
+    def followers(self) -> tuple[Any, ...]:
+        """What follows its request to its end."""
+    @followers.setter
+    def followers(self, followers: tuple[Any, ...]) -> None: ...
+
+@disjoint_base
+class Lease:
+    """Holds an attempt: once it is collected, the attempt, if it is open and has no key, is given up by the ledger's next
+    `expire`. No Python code runs in the collector.
+
+    Args:
+        host: what the holder belongs to.
+        attempt: what it holds.
+    """
+
+    def __new__(cls, host: Any, attempt: Attempt, /) -> Self: ...
+    @property
+    def host(self) -> Any:
+        """What it belongs to."""
+    @property
+    def attempt(self) -> Attempt:
+        """What it holds."""
+
+@final
+class LoadCounts:
+    """Requests and tokens by slot, as they are when they are read."""
+
+    @property
+    def in_flight(self) -> list[int]:
+        """Requests."""
+    @property
+    def queued(self) -> list[int]:
+        """Prompt tokens that wait to be computed."""
+    @property
+    def decoding(self) -> list[int]:
+        """Context tokens in decode."""
+
+_Effects: TypeAlias = list[tuple[Attempt, bool, tuple[Any, ...]]] | None
+
+@final
+class Ledger:
+    """Load, requests in flight, sessions, shared heads and counters of one router. Each call is one step that no signal
+    divides.
+
+    Lists have one entry a slot. What the end of an attempt asks of the router is a list of (attempt, whether its predicted
+    blocks have to be taken back, what follows its request if that is over); `None` = nothing.
+
+    Args:
+        window: length of the recent window in bookings; `None` = 200, or 25 for each replica if that is more.
+        window_s: length of the window of prefill seconds.
+        ticket_s: seconds without progress after which an attempt is given up.
+        session_idle_s: seconds after which an unused session is forgotten.
+        session_capacity: sessions remembered at most.
+        recent: whether the recent window is kept.
+        served: whether served requests count in `busy`.
+        hash_key: key of the 128-bit hashes that names of sessions and requests are kept as.
+    """
+
+    def __new__(
+        cls,
+        *,
+        window: int | None,
+        window_s: float,
+        ticket_s: float,
+        session_idle_s: float,
+        session_capacity: int,
+        recent: bool,
+        served: bool,
+        hash_key: int,
+    ) -> Ledger: ...
+    def see(self, states: Sequence[tuple[str | None, int, bool]]) -> None:
+        """Take in what the slots are: (name, generation, draining) of each; a free one has no name and generation -1.
+
+        A slot with another process has no load. The counts of a replica that has left go to those of all that have left.
+        """
+    def draft(
+        self,
+        decision: Any,
+        member: Any,
+        name: str,
+        slot: int,
+        generation: int,
+        hit: int,
+        prompt_tokens: int,
+        key: str | None,
+        tried: frozenset[Any],
+        epoch: int,
+        now: float,
+        /,
+    ) -> Attempt:
+        """An attempt that is going to be booked."""
+    def book(
+        self,
+        attempt: Attempt,
+        insertion: Any,
+        decision_id: int,
+        reason: str,
+        best_hit: int,
+        branch: int | None,
+        hits: list[int],
+        slots: tuple[int, ...],
+        session: str | None,
+        first: bool,
+        detour: bool,
+        media: Sequence[int] | None,
+        spent_s: float | None,
+        earlier: Attempt | None = None,
+        hedge: bool = False,
+        /,
+    ) -> _Effects:
+        """Book an attempt: load up, key and session to it, everything counted.
+
+        Args:
+            attempt: what is booked.
+            insertion: what the belief said.
+            decision_id: number of the decision.
+            reason: the policy's word for why.
+            best_hit: the most that any candidate held of the prompt, in tokens.
+            branch: hash of the last block that some replica holds, if the prompt goes on behind it.
+            hits: tokens held, by slot.
+            slots: the candidates.
+            session: the request's session.
+            first: whether that is new.
+            detour: the request goes elsewhere while its session stays bound.
+            media: hit tokens on GPU, CPU and disk; `None` = all on the GPU.
+            spent_s: prefill seconds that the replica is given; `None` = not counted.
+            earlier: an attempt of the same request; `None` = this is the first.
+            hedge: the earlier one goes on, and the first to answer wins.
+        """
+    def first_token(self, attempt: Attempt, now: float, /) -> _Effects:
+        """Note that an engine answers, or goes on answering."""
+    def finish(
+        self, attempt: Attempt, now: float, reported_hit_tokens: int | None, /
+    ) -> tuple[_Effects, bool | None] | None:
+        """End an attempt normally.
+
+        Returns:
+            `None` if it had ended; else what the end asks for, and whether the replica's belief counts from now on, `None` if
+            that has not changed.
+        """
+    def abort(self, attempt: Attempt, why: str, /) -> _Effects:
+        """Give an attempt up; `why` is a word of `counts`."""
+    def goes_on(self, attempt: Attempt) -> bool:
+        """Whether another attempt of the same request is in flight."""
+    def drop(self, attempt: Attempt) -> None:
+        """Leave an attempt to be given up by the next `expire`. May be called at any time."""
+    @property
+    def dropped(self) -> bool:
+        """Whether an attempt waits to be given up."""
+    def expire(self, now: float) -> _Effects:
+        """Give up what was dropped, and what has made no progress for too long."""
+    def sweep(self, now: float) -> None:
+        """Forget idle sessions, and prefill seconds that have left the window."""
+    def find(self, key: str) -> Attempt | None:
+        """The attempt in flight with this key."""
+    def known(self, key: str) -> Attempt | None:
+        """The attempt with this key that is in flight or among the last 256 that ended."""
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The attempts in flight, in no order."""
+    def count(self, what: str) -> None:
+        """Count what has happened; `what` is a word of `counts`."""
+    def time(self, seconds: float, /) -> None:
+        """Count a decision's time."""
+    def __len__(self) -> int:
+        """Attempts in flight."""
+    def bound(self, session: str, now: float, /) -> int | None:
+        """The slot that a session is bound to; -1: its replica has left or drains; `None`: it is not bound."""
+    def bind(self, session: str, slot: int, generation: int, now: float, /) -> None:
+        """Bind a session to a process."""
+    def alias(self, session: str, alias: str, now: float, /) -> bool:
+        """Bind another name of a session to its process; whether the session was bound."""
+    def forget(self, session: str) -> bool:
+        """Drop a session's binding; whether there was one."""
+    def forget_sessions(self) -> int:
+        """Drop every session's binding; how many there were."""
+    @property
+    def sessions(self) -> int:
+        """Sessions remembered."""
+    def loads(self, *, recent: bool = False) -> LoadCounts:
+        """What is in flight, by slot; with `recent`, what the recent window holds."""
+    @property
+    def busy(self) -> list[float]:
+        """Requests in flight, plus a half for each of the fleet's latest served requests."""
+    @property
+    def last_miss(self) -> list[int]:
+        """Decision id of the last request that each replica took without a hit; -1 = none yet."""
+    @property
+    def since_requests(self) -> list[int]:
+        """Requests booked since the replica's report."""
+    @property
+    def since_tokens(self) -> list[int]:
+        """Uncached tokens booked since the replica's report."""
+    @property
+    def rates(self) -> list[float | None]:
+        """Learned prefill rate in uncached tokens a second; `None` = not yet known."""
+    def window_s(self, now: float) -> list[float]:
+        """Prefill seconds given to each replica within the window that ends now."""
+    def reported(self, slot: int) -> None:
+        """A replica has reported its load: what was booked before is in the report."""
+    def shared(self, branch: int, /) -> float:
+        """Share of the last beginnings that branched at a block."""
+    @property
+    def distrusts(self) -> bool:
+        """Whether some replica's belief counts for nothing."""
+    @property
+    def distrusted(self) -> list[int]:
+        """Slots of replicas whose belief counts for nothing."""
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each outcome was counted, those that were."""
+    @property
+    def moves(self) -> dict[str, int]:
+        """How often bindings changed, and why."""
+    @property
+    def decisions(self) -> list[tuple[str, str, int]]:
+        """(reason, replica, count) of committed decisions; the replica is empty for those that have left."""
+    @property
+    def hit_tokens(self) -> list[list[int]]:
+        """Hit tokens by slot on GPU, CPU and disk; the last entry is of replicas that have left."""
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Prompt tokens of all requests, and the most that any candidate held of each."""
+    @property
+    def durations(self) -> tuple[list[int], float]:
+        """Decisions by the time that they took, bounded by `DURATIONS_S`, and seconds of all."""
+    @property
+    def records(self) -> list[tuple[int, int, int, bool] | None]:
+        """(predicted tokens, reported tokens, requests, distrusted) by slot; `None`: nothing was reported."""
+    @property
+    def unreported(self) -> int:
+        """Requests that finished without a report."""
+    @property
+    def head(self) -> tuple[int, float, int, int, int]:
+        """The head at which most of the last beginnings branched: (tokens, share, holders, replicas, beginnings)."""
 
 # Two axes and the values at each pair of their points, row by row.
 _Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]

@@ -204,8 +204,6 @@ def test_long_keys_and_free_reasons_take_bounded_memory(make_router: Make) -> No
         router.route([1, 2, 3], session="s" * 8_000 + str(i), key="k" * 8_000 + str(i)).finish()
     assert router.stats()["sessions"] == 300
     assert router.metrics_text().count("prefixroute_decisions_total{") <= 130
-    assert max(map(len, router._state.bindings._map)) <= 256
-    assert max(map(len, router._state.ledger.ended)) <= 256
     assert router.choose([1], session="s" * 8_000 + "7").view.binding is not None
     assert "8000" not in router.explain("k" * 8_000 + "299")
 

@@ -26,6 +26,9 @@ class Blocks(Protocol):
     def __len__(self) -> int:
         """Return the number of full blocks."""
 
+    def hash_at(self, block: int, /) -> int:
+        """Return the hash of one block."""
+
     def head(self, blocks: int) -> Blocks:
         """Return the first blocks of the prompt."""
 

@@ -28,12 +28,16 @@ class SignalSource(Protocol):
     """What signals are read from: the router's state, and the request that is being decided."""
 
     @property
-    def book(self) -> Any:
-        """The load book."""
+    def ledger(self) -> Any:
+        """The ledger."""
 
     @property
     def counts(self) -> Any:
-        """The book's counters that policies weigh: of requests in flight, or of the recent window."""
+        """The counters that policies weigh: of requests in flight, or of the recent window."""
+
+    @property
+    def recent(self) -> Any:
+        """The counters of the recent window."""
 
     @property
     def belief(self) -> Any:
@@ -42,6 +46,9 @@ class SignalSource(Protocol):
     @property
     def now(self) -> float:
         """Time of the decision, in seconds."""
+
+    def reports(self) -> list[LoadReport | None]:
+        """Return each replica's fresh report."""
 
     def head(self) -> int | None:
         """Return the hash of the prompt's head."""
@@ -95,26 +102,26 @@ class View(NamedTuple):
     """Slot the session is bound to, a candidate or not; -1 = bound, but it has to move; ``None`` = not bound."""
     request: RequestInfo
     """What the caller said."""
-    in_flight: Annotated[list[int] | None, Signal(lambda source: source.counts.in_flight[:])] = None
+    in_flight: Annotated[list[int] | None, Signal(lambda source: source.counts.in_flight)] = None
     """(n) Requests in flight; under ``load="recent"``, this and the next two are those of the recent window."""
-    queued: Annotated[list[int] | None, Signal(lambda source: source.counts.queued[:])] = None
+    queued: Annotated[list[int] | None, Signal(lambda source: source.counts.queued)] = None
     """(n) Uncached prompt tokens of requests that wait for their first token."""
-    decoding: Annotated[list[int] | None, Signal(lambda source: source.counts.decoding[:])] = None
+    decoding: Annotated[list[int] | None, Signal(lambda source: source.counts.decoding)] = None
     """(n) Context tokens of requests past their first token."""
-    recent: Annotated[list[int] | None, Signal(lambda source: source.book.recent.in_flight[:])] = None
+    recent: Annotated[list[int] | None, Signal(lambda source: source.recent.in_flight)] = None
     """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
-    reports: Annotated[list[LoadReport | None] | None, Signal(lambda source: source.book.fresh(source.now))] = None
+    reports: Annotated[list[LoadReport | None] | None, Signal(lambda source: source.reports())] = None
     """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
     head: Annotated[int | None, Signal(lambda source: source.head())] = None
     """(n) Hash of the prompt's first ``policy.head_tokens`` tokens (full blocks; fewer if it is shorter), namespace
     included; ``None`` = the prompt has no full block."""
     held: Annotated[list[int] | None, Signal(lambda source: source.belief.held_tokens())] = None
     """(n) Tokens each replica is believed to hold in all."""
-    last_miss: Annotated[list[int] | None, Signal(lambda source: source.book.last_miss[:])] = None
+    last_miss: Annotated[list[int] | None, Signal(lambda source: source.ledger.last_miss)] = None
     """(n) Decision id of the last request each replica took without a hit; -1 = none yet."""
-    window_s: Annotated[list[float] | None, Signal(lambda source: source.book.window_s(source.now))] = None
+    window_s: Annotated[list[float] | None, Signal(lambda source: source.ledger.window_s(source.now))] = None
     """(n) Prefill seconds each replica was given within the router's window."""
-    rates: Annotated[list[float | None] | None, Signal(lambda source: source.book.rates[:])] = None
+    rates: Annotated[list[float | None] | None, Signal(lambda source: source.ledger.rates)] = None
     """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
     active: Annotated[list[int] | None, Signal(lambda source: source.active_tokens())] = None
     """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""

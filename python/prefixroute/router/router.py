@@ -168,7 +168,7 @@ class Router:
         else:
             begun = timer()
             decision = steps.choose(self._state, query)
-            self._state.counters.time(timer() - begun)
+            self._state.ledger.time(timer() - begun)
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
             self._write(decision, query.now)
         return decision
@@ -240,24 +240,21 @@ class Router:
         """
         check_instance("session", session, str)
         check_instance("alias", alias, str)
-        now, bindings = self._time(now), self._state.bindings
+        now = self._time(now)
         with self._lock:
-            bound = bindings.get(session, now)
-            if bound is not None:
-                bindings.bind(alias, bound.slot, bound.generation, now)
-            return bound is not None
+            return self._state.ledger.alias(session, alias, now)
 
     def forget(self, session: str) -> bool:
         """Drop a session's binding; return whether there was one."""
         check_instance("session", session, str)
         with self._lock:
-            return self._state.bindings.forget(session)
+            return self._state.ledger.forget(session)
 
     def forget_sessions(self) -> int:
         """Drop every session's binding, e.g. after :meth:`new_epoch`; return how many there were."""
         with self._lock:
-            count = self._state.bindings.clear()
-            self._shadows.apply(lambda state: state.bindings.clear())
+            count = self._state.ledger.forget_sessions()
+            self._shadows.apply(lambda state: state.ledger.forget_sessions())
             return count
 
     # -- the fleet -----------------------------------------------------------------------------------------------
@@ -563,7 +560,7 @@ class Router:
         now = self._time(now)
         if self._state.step is not None:
             self._state.repair()
-        self._state.sweep(now)
+        steps.expire(self._state, now)
         return now
 
     def load(self, *, now: float | None = None) -> dict[str, float]:
@@ -571,7 +568,7 @@ class Router:
         state = self._state
         with self._lock:
             now = self._settled(now)
-            loads = state.fleet.scaled(state.load(state.book, now, state.fleet.now.slots), now)
+            loads = state.fleet.scaled(state.load(state, now, state.fleet.now.slots), now)
             return {name: loads[member.slot] for name, member in state.fleet.members.items()}
 
     def stats(self) -> dict[str, Any]:
@@ -644,5 +641,5 @@ class Router:
 
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""
-        in_flight = len(self._state.ledger.attempts)
+        in_flight = len(self._state.ledger)
         return f"<Router policy={self._state.config.policy_name} replicas={len(self)} in_flight={in_flight}>"

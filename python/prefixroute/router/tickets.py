@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from prefixroute.errors import ConfigError
 from prefixroute.providers import reported_tokens
 from prefixroute.routing import steps
+from prefixroute.routing.ledger import Lease
 from prefixroute.telemetry.shadows import Shadows
 from prefixroute.validation import check_instance
 
@@ -25,7 +26,7 @@ RANK_HEADER = "X-data-parallel-rank"
 """The header of the data-parallel rank, of vLLM and SGLang alike."""
 
 
-class Ticket:
+class Ticket(Lease):
     """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
 
     Ends once, by :meth:`finish` or :meth:`abort`; any later call is a counted no-op. As a context manager (``with``
@@ -35,15 +36,12 @@ class Ticket:
 
     Attributes:
         attempt: the booked attempt, to be looked at only.
+        host: the state that has it, guarded.
     """
 
-    __slots__ = ("__weakref__", "_guarded", "attempt")
+    __slots__ = ("__weakref__",)
 
-    def __init__(self, guarded: Guarded, attempt: Attempt) -> None:
-        """Made by :meth:`Router.commit` and :meth:`Router.route`."""
-        self._guarded, self.attempt = guarded, attempt
-        if attempt.key is None:
-            guarded.state.ledger.drop_with(self, attempt)
+    host: Guarded
 
     @property
     def replica(self) -> str:
@@ -53,7 +51,8 @@ class Ticket:
     @property
     def decision(self) -> Decision:
         """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
-        return self.attempt.decision
+        decision: Decision = self.attempt.decision
+        return decision
 
     def headers(self) -> dict[str, str]:
         """Return the HTTP headers to send with the request: the data-parallel rank, where the replica is one.
@@ -66,7 +65,7 @@ class Ticket:
     @property
     def key(self) -> str | None:
         """The request's key."""
-        return self.attempt.decision.view.request.key
+        return self.decision.view.request.key
 
     @property
     def hit_tokens(self) -> int:
@@ -89,7 +88,7 @@ class Ticket:
         Args:
             now: time on the router's clock in seconds.
         """
-        self._guarded.first_token(self.attempt, now)
+        self.host.first_token(self.attempt, now)
 
     def finish(
         self,
@@ -116,7 +115,7 @@ class Ticket:
             ConfigError: a reported count is no count, or the usage has no known form; it is then not learned from.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
-        self._guarded.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
+        self.host.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
 
     def abort(self, *, now: float | None = None) -> None:
         """Give the request up: load goes back; before the first token its predicted blocks go back too.
@@ -125,7 +124,7 @@ class Ticket:
             now: time on the router's clock in seconds.
         """
         del now
-        self._guarded.abort(self.attempt)
+        self.host.abort(self.attempt)
 
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort if still open, and route the request again to a replica that has not been tried.
@@ -137,7 +136,7 @@ class Ticket:
             NoReplicaError: none is left; the request has ended.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
-        return self._guarded.retry(self.attempt, now)
+        return self.host.retry(self.attempt, now)
 
     def hedge(self, *, now: float | None = None) -> Ticket:
         """Route the request a second time, elsewhere. The first to answer wins; the other is refunded.
@@ -149,7 +148,7 @@ class Ticket:
             NoReplicaError: no other replica is left.
             OverloadedError: those left are over their admission caps.
         """
-        return self._guarded.hedge(self.attempt, now)
+        return self.host.hedge(self.attempt, now)
 
     def alias(self, session: str, *, now: float | None = None) -> None:
         """Bind another session key to this replica, e.g. the response id that the next turn will name.
@@ -158,7 +157,7 @@ class Ticket:
             session: the key.
             now: time on the router's clock in seconds.
         """
-        self._guarded.alias(self.attempt, session, now)
+        self.host.alias(self.attempt, session, now)
 
     async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
         """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
@@ -189,7 +188,7 @@ class Ticket:
         if error is None:
             self.finish()
         elif issubclass(error, GeneratorExit):
-            self._guarded.drop(self.attempt)
+            self.host.drop(self.attempt)
         else:
             self.abort()
 
@@ -251,13 +250,17 @@ class Guarded:
         return now
 
     def find(self, key: str, what: str) -> Attempt | None:
-        """Return the attempt in flight with this key; count a call that comes too late or for an unknown key."""
+        """Return the attempt in flight with this key; count a call for a key that is not among the latest ones either.
+
+        A call for a request that has ended lately is silent: hosts end by key in several places, to be sure.
+        """
         if not isinstance(key, str):
             raise ConfigError(f"a request's key must be a string, got {key!r}")
         with self.lock:
-            if self.state.step is not None:
-                self.state.repair()
-            return self.state.ledger.find(key, what)
+            attempt = self.state.ledger.find(key)
+            if attempt is None and self.state.ledger.known(key) is None:
+                self.state.ledger.count(f"{what}_unknown")
+            return attempt
 
     def first_token(self, attempt: Attempt, now: float | None) -> None:
         """Note that an engine answers."""
@@ -326,7 +329,7 @@ class Guarded:
                     steps.abort(self.state, attempt, "retried")
                 return self._again(attempt, now, hedge=False)
             except BaseException:
-                self.state.ledger.give_up(attempt)
+                steps.give_up(self.state, attempt)
                 raise
 
     def hedge(self, attempt: Attempt, now: float | None) -> Ticket:
@@ -336,10 +339,11 @@ class Guarded:
             return self._again(attempt, now, hedge=True)
 
     def _again(self, attempt: Attempt, now: float, *, hedge: bool) -> Ticket:
-        following = steps.draft(self.state, steps.again(self.state, attempt, now), None, now)
+        decision = steps.again(self.state, attempt, now)
+        following = steps.draft(self.state, decision, None, now, steps.tried(attempt))
         ticket = Ticket(self, following)
         try:
-            steps.book_again(self.state, following, now, attempt, hedge=hedge)
+            steps.book(self.state, following, now, attempt, hedge=hedge)
         except BaseException:
             self.drop(following)
             raise
@@ -350,8 +354,8 @@ class Guarded:
         check_instance("session", session, str)
         now = self.time(now)
         with self.lock:
-            if attempt.alive:
-                self.state.bindings.bind(session, attempt.slot, attempt.generation, now)
+            if attempt.member.generation == attempt.generation:
+                self.state.ledger.bind(session, attempt.slot, attempt.generation, now)
 
 
 def _checked(reported: Reported, usage: Any) -> tuple[Reported, ConfigError | None]:

@@ -54,7 +54,7 @@ class ActiveBlocks:
             with suppress(UnknownReplicaError):
                 self._index.apply_cleared(name)
         for attempt in attempts:
-            if attempt.alive:
+            if attempt.member.generation == attempt.generation:
                 self.enter(attempt.name, attempt.decision.blocks)
 
     def tokens(self) -> list[int]:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from prefixroute.errors import OverloadedError
 
 if TYPE_CHECKING:
-    from prefixroute.routing.book import LoadBook
+    from prefixroute.routing.state import RouterState
     from prefixroute.types import Caps, LoadReport
 
 
-def admitted(caps: Caps, book: LoadBook, slots: tuple[int, ...], now: float) -> tuple[int, ...]:
+def admitted(state: RouterState, slots: tuple[int, ...], now: float) -> tuple[int, ...]:
     """Return the slots under every cap; raise :class:`OverloadedError` if none is."""
-    reports = book.fresh(now)
-    under = tuple(slot for slot in slots if _under(caps, book.in_flight[slot], book.queued[slot], reports[slot]))
+    caps, reports = state.config.caps, state.reports(now)
+    in_flight, queued = state.live.in_flight, state.live.queued
+    under = tuple(slot for slot in slots if _under(caps, in_flight[slot], queued[slot], reports[slot]))
     if under:
         return under
     raise OverloadedError(

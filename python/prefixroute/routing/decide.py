@@ -12,17 +12,16 @@ from prefixroute.policies.base import is_pick, resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, View, is_candidate
 from prefixroute.routing.admission import admitted
 from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
-from prefixroute.routing.fleet import DRAINING
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import new_tuple
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief
     from prefixroute.policies.view import Readers
-    from prefixroute.routing.book import Counts, LoadBook
     from prefixroute.routing.fleet import Process, Snapshot
+    from prefixroute.routing.ledger import Ledger, LoadCounts
     from prefixroute.routing.state import RouterState
-    from prefixroute.types import Namespace
+    from prefixroute.types import LoadReport, Namespace
 
 
 class Query(NamedTuple):
@@ -55,14 +54,23 @@ class Source:
         self.state, self.prompt_blocks, self.branch, self.now = state, decision.blocks, decision.branch, now
 
     @property
-    def book(self) -> LoadBook:
-        """The load book."""
-        return self.state.book
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return self.state.ledger
 
     @property
-    def counts(self) -> Counts:
-        """Under the load signal ``recent`` the recent window, so that all policies balance the same; else the book."""
+    def counts(self) -> LoadCounts:
+        """Under the load signal ``recent`` the recent window, so that all policies balance the same; else what is in flight."""
         return self.state.counts
+
+    @property
+    def recent(self) -> LoadCounts:
+        """The recent window."""
+        return self.state.recent
+
+    def reports(self) -> list[LoadReport | None]:
+        """Return each replica's fresh report."""
+        return self.state.reports(self.now)
 
     @property
     def belief(self) -> Belief:
@@ -75,21 +83,21 @@ class Source:
         if not len(blocks):
             return None
         wanted = max(1, state.policy.head_length(blocks.token_count) // state.config.block_size)
-        return int(blocks.array[min(wanted, len(blocks)) - 1])
+        return blocks.hash_at(min(wanted, len(blocks)) - 1)
 
     def active_tokens(self) -> list[int]:
         """Return the tokens in the blocks of each replica's requests in flight."""
-        active = self.state.ledger.active
+        active = self.state.active
         return [] if active is None else active.tokens()
 
     def active_hits(self) -> list[int]:
         """Return the leading prompt tokens whose blocks are among those."""
-        active = self.state.ledger.active
+        active = self.state.active
         return [] if active is None else active.hits(self.prompt_blocks)
 
     def shared(self) -> float:
         """Return the share of the last beginnings that branched where this prompt does."""
-        return self.state.heads.share(self.branch)
+        return 0.0 if self.branch is None else self.state.ledger.shared(self.branch)
 
 
 def decide(state: RouterState, query: Query) -> Decision:
@@ -132,7 +140,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         slots = state.fleet.candidates(info.namespace, limits, tried)
     allowed = slots
     if state.capped:
-        slots = admitted(state.config.caps, state.book, slots, now)
+        slots = admitted(state, slots, now)
     binding, decision.detour = None, False
     if info.session:
         binding = _bound(state, query, allowed, slots)
@@ -141,7 +149,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
                 slots = _only(binding, slots, info.session)
             decision.detour = binding >= 0 and not is_candidate(binding, slots)
     hits, tokens = _match(state, prompt, info.namespace, decision)
-    loads = state.load(state.book, now, fleet.slots)
+    loads = state.load(state, now, fleet.slots)
     if not fleet.even:
         loads = state.fleet.scaled(loads, now)
     signals = NOT_GATHERED
@@ -175,8 +183,8 @@ def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decisio
     limit = (length - 1) // size * size if length else 0
     hits, most = capped_hits(out, limit)
     scratch.append(out)
-    decision.branch = int(blocks.array[most // size - 1]) if 0 < most < limit else None
-    if state.adjusts or state.calibration.distrusted or prompts.estimates:
+    decision.branch = blocks.hash_at(most // size - 1) if 0 < most < limit else None
+    if state.adjusts or state.ledger.distrusts or prompts.estimates:
         hits, most, length = _adjusted(state, decision, hits, length, limit)
     decision.best_hit_tokens = most
     return hits, length
@@ -189,8 +197,9 @@ def _adjusted(
     if state.credits is not None:
         credited = state.belief.match_media(decision.blocks) @ np.asarray(state.credits)
         hits = np.minimum(credited, limit).astype(np.int64).tolist()
-    distrusted, scale = state.calibration.distrusted, state.prompts.of(decision.prompt_kind).scale
-    if distrusted:
+    scale = state.prompts.of(decision.prompt_kind).scale
+    if state.ledger.distrusts:
+        distrusted = state.ledger.distrusted
         hits = [0 if slot in distrusted else hit for slot, hit in enumerate(hits)]
     if scale != 1.0:
         length, hits = round(length * scale), [int(hit * scale) for hit in hits]
@@ -209,14 +218,12 @@ def _bound(state: RouterState, query: Query, allowed: tuple[int, ...], slots: tu
     session = query.info.session
     if not isinstance(session, str):
         raise ConfigError(f"a session key must be a string, got {session!r}")
-    bound = state.bindings.get(session, query.now)
-    if bound is None:
-        return None
-    member = state.fleet.by_slot[bound.slot]
-    if member is None or member.generation != bound.generation or member.state == DRAINING:
+    bound = state.ledger.bound(session, query.now)
+    if bound is None or bound < 0:
+        return bound
+    member = state.fleet.by_slot[bound]
+    if query.tried and member is not None and (member, member.generation) in query.tried:
         return -1
-    if query.tried and (member, member.generation) in query.tried:
+    if slots is not allowed and is_candidate(bound, allowed) and not is_candidate(bound, slots):
         return -1
-    if slots is not allowed and is_candidate(bound.slot, allowed) and not is_candidate(bound.slot, slots):
-        return -1
-    return bound.slot
+    return bound

@@ -12,23 +12,37 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from prefixroute.routing.decision import Limits
-    from prefixroute.types import Namespace
+    from prefixroute.routing.ledger import Ledger
+    from prefixroute.types import LoadReport, Namespace
 
 ACTIVE, DRAINING, SUSPENDED = "active", "draining", "suspended"
 START_SHARE = 1.0 / 30.0
 """Share with which a slow start begins: one request for each 30 that a warm replica has in flight."""
 MEDIA = ("GPU", "CPU", "DISK")
 """Where blocks lie, fastest first."""
+MISSED_REPORTS = 2
+"""A report counts for so many of the replica's own periods, if that is longer than ``Timing.report_fresh_s``."""
+LONGEST_PERIOD_S = 60.0
+"""The longest period of reports that is learned: what is older than two minutes is no load."""
 
 
 class Member:
     """One replica of the fleet. Its slot is reused after removal, its ``generation`` never; that is -1 once it has left."""
 
-    __slots__ = ("generation", "hash", "name", "replica", "resume_at", "slot", "started", "state", "tiered")
+    __slots__ = (
+        "capacity", "generation", "hash", "name", "period", "replica", "report", "resume_at", "slot", "started", "state",
+        "tiered",
+    )  # fmt: skip
 
     def __init__(self, name: str, slot: int, replica: Replica, generation: int, hash_seed: int) -> None:
         """Register an active replica that is not starting slowly."""
         self.name, self.slot, self.replica, self.generation = name, slot, replica, generation
+        self.capacity = 0
+        """Tokens of its KV cache."""
+        self.report: LoadReport | None = None
+        """Its newest report."""
+        self.period = 0.0
+        """Seconds between its last two reports."""
         self.hash = name_hash(name, hash_seed)
         self.state = ACTIVE
         self.started: float | None = None
@@ -36,6 +50,20 @@ class Member:
         """When a suspension ends by itself; ``None`` = when it is resumed."""
         self.tiered = False
         """Whether its engine has told of blocks outside of the GPU."""
+
+    def keep(self, report: LoadReport) -> bool:
+        """Keep a report unless a newer one is known; return whether it was kept."""
+        known = self.report
+        if known is not None and known.at > report.at:
+            return False
+        if known is not None and report.at > known.at:
+            self.period = min(report.at - known.at, LONGEST_PERIOD_S)
+        self.report = report
+        return True
+
+    def has_lapsed(self, now: float, fresh_s: float) -> bool:
+        """Return whether it has reported, and its last report is too old to count."""
+        return self.report is not None and now - self.report.at > max(fresh_s, MISSED_REPORTS * self.period)
 
 
 Process: TypeAlias = tuple[Member, int]
@@ -60,14 +88,15 @@ class Snapshot(NamedTuple):
 
 
 class Fleet:
-    """Members by name and by slot, and the snapshot of them that decisions read.
+    """Members by name and by slot, and the snapshot of them that decisions read; the ledger is told of each process.
 
-    Not thread-safe: the router's lock guards it. :meth:`refresh` makes the snapshot right after a change that was cut off.
+    Not thread-safe: the router's lock guards it. :meth:`refresh` makes snapshot and ledger right after a change that was cut
+    off.
     """
 
-    def __init__(self, slow_start_s: float, hash_seed: int) -> None:
+    def __init__(self, slow_start_s: float, hash_seed: int, ledger: Ledger) -> None:
         """Start without replicas. ``slow_start_s``: time in which a fresh replica grows to its full share."""
-        self.slow_start_s, self.hash_seed = slow_start_s, hash_seed
+        self.slow_start_s, self.hash_seed, self._ledger = slow_start_s, hash_seed, ledger
         self.members: dict[str, Member] = {}
         self.by_slot: list[Member | None] = []
         self.now = Snapshot()
@@ -84,15 +113,11 @@ class Fleet:
             raise UnknownReplicaError(f"no replica {name!r}; known: {known}")
         return member
 
-    def generation(self, slot: int) -> int:
-        """Return the generation of a slot's member, -1 if the slot is free."""
-        member = self.by_slot[slot] if slot < len(self.by_slot) else None
-        return -1 if member is None else member.generation
-
-    def add(self, name: str, slot: int, replica: Replica, now: float | None) -> Member:
+    def add(self, name: str, slot: int, replica: Replica, capacity: int, now: float | None) -> Member:
         """Register a replica. With ``now`` it starts slowly if the fleet has others to carry the load."""
         self._generation += 1
         member = Member(name, slot, replica, self._generation, self.hash_seed)
+        member.capacity = capacity
         if now is not None:
             self.start_slowly(member, now)
         self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
@@ -114,6 +139,7 @@ class Fleet:
         """Begin a new generation of a member: its process was replaced."""
         self._generation += 1
         member.generation = self._generation
+        member.report, member.period = None, 0.0
         self.start_slowly(member, now)
         self.refresh()
 
@@ -160,7 +186,9 @@ class Fleet:
             before, taken = self.now, self._snapshot()
             if self.now is before:  # else a signal handler has changed the fleet meanwhile
                 self.now = taken
-                return
+                break
+        free = (None, -1, False)
+        self._ledger.see([free if m is None else (m.name, m.generation, m.state == DRAINING) for m in self.by_slot])
 
     def _snapshot(self) -> Snapshot:
         by_slot = tuple(self.by_slot)
@@ -218,6 +246,10 @@ class Fleet:
         why = f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
         names = ", ".join(sorted({member.name for member, _ in tried}))
         return f"{why}; the request has tried {names} already" if names else why
+
+    def capacities(self) -> list[int]:
+        """Return the tokens of each replica's KV cache, by slot."""
+        return [0 if m is None else m.capacity for m in self.by_slot]
 
     def scaled(self, loads: Sequence[float], now: float) -> list[float]:
         """Return the loads divided by weight and slow-start share.

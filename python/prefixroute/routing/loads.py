@@ -1,4 +1,4 @@
-"""The load signals: each a function of the load book, the time and the candidates, one number per slot.
+"""The load signals: each a function of the router's state, the time and the candidates, one number per slot.
 
 All policies of a router balance the same one, chosen by ``Router(load=...)``: that choice is worth more than the rule.
 """
@@ -13,84 +13,90 @@ from prefixroute.policies.spread import ASSUMED_TOKENS_PER_S, start_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from prefixroute.routing.book import LoadBook
+    from prefixroute.routing.state import RouterState
     from prefixroute.types import LoadReport
 
+# ruff: noqa: ARG001  # every signal takes the same arguments
 
-def _in_flight(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
+
+def _in_flight(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
     """Return requests in flight."""
-    return book.in_flight[:]
+    return state.live.in_flight
 
 
-def _recent(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
+def _recent(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
     """Return how many of the fleet's last ``recent_window`` bookings each replica received."""
-    return book.recent.in_flight[:]
+    return state.recent.in_flight
 
 
-def _requests(book: LoadBook, now: float, slots: Sequence[int]) -> list[float]:  # noqa: ARG001
+def _requests(state: RouterState, now: float, slots: Sequence[int]) -> list[float]:
     """Return requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests.
 
     Requests in flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
     """
-    return book.busy[:]
+    return state.ledger.busy
 
 
-def _uncached_tokens(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
+def _uncached_tokens(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
     """Return prompt tokens that wait to be computed: uncached tokens of requests before their first token."""
-    return book.queued[:]
+    return state.live.queued
 
 
-def _tokens(book: LoadBook, now: float, slots: Sequence[int]) -> list[int]:  # noqa: ARG001
+def _tokens(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
     """Return uncached tokens that wait, plus context tokens in decode."""
-    return [queued + decoding for queued, decoding in zip(book.queued, book.decoding, strict=True)]
+    return [queued + decoding for queued, decoding in zip(state.live.queued, state.live.decoding, strict=True)]
 
 
-def _reported_requests(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
+def _reported_requests(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return reported waiting + running requests, plus what was booked since the report."""
+    since = state.ledger.since_requests
 
     def value(slot: int, report: LoadReport) -> float | None:
         if report.waiting is None or report.running is None:
             return None
-        return report.waiting + report.running + book.since_requests[slot]
+        return report.waiting + report.running + since[slot]
 
-    return _reported(book, now, slots, value, book.in_flight)
+    return _reported(state, now, slots, value, state.live.in_flight)
 
 
-def _reported_tokens(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
+def _reported_tokens(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return reported waiting tokens, plus what was booked since the report."""
+    since = state.ledger.since_tokens
 
     def value(slot: int, report: LoadReport) -> float | None:
-        return None if report.waiting_tokens is None else report.waiting_tokens + book.since_tokens[slot]
+        return None if report.waiting_tokens is None else report.waiting_tokens + since[slot]
 
-    return _reported(book, now, slots, value, book.queued)
+    return _reported(state, now, slots, value, state.live.queued)
 
 
-def _kv_use(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
+def _kv_use(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return the reported share of the KV cache in use, plus the share that the tokens booked since the report take."""
+    live, since, capacities = state.live, state.ledger.since_tokens, state.fleet.capacities()
 
     def value(slot: int, report: LoadReport) -> float | None:
         if report.kv_use is None:
             return None
-        return report.kv_use + (book.since_tokens[slot] / book.capacity[slot] if book.capacity[slot] else 0.0)
+        return report.kv_use + (since[slot] / capacities[slot] if capacities[slot] else 0.0)
 
-    if not any(report is not None and report.kv_use is not None for report in book.fresh(now)):
-        return book.in_flight[:]  # no share is known anywhere: requests are compared
-    held = zip(book.queued, book.decoding, book.capacity, strict=True)
+    if not any(report is not None and report.kv_use is not None for report in state.reports(now)):
+        return live.in_flight  # no share is known anywhere: requests are compared
+    held = zip(live.queued, live.decoding, capacities, strict=True)
     own = [(queued + decoding) / capacity if capacity else 0.0 for queued, decoding, capacity in held]
-    return _reported(book, now, slots, value, own)
+    return _reported(state, now, slots, value, own)
 
 
-def _seconds(book: LoadBook, now: float, slots: Sequence[int]) -> Sequence[float]:
+def _seconds(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[float]:
     """Return the estimated seconds until a new request starts (SMG's least_load)."""
+    queued = state.live.queued
 
     def value(slot: int, report: LoadReport) -> float | None:
-        return start_seconds(report, book.queued[slot])
+        return start_seconds(report, queued[slot])
 
-    return _reported(book, now, slots, value, [queued / ASSUMED_TOKENS_PER_S for queued in book.queued])
+    return _reported(state, now, slots, value, [tokens / ASSUMED_TOKENS_PER_S for tokens in queued])
 
 
 def _reported(
-    book: LoadBook,
+    state: RouterState,
     now: float,
     slots: Sequence[int],
     value: Callable[[int, LoadReport], float | None],
@@ -101,7 +107,7 @@ def _reported(
     The guess at what others have there is the median over the replicas that report of what they report beyond this
     router's ``own``: unknown is not zero. A replica that falls silent changes nothing in how the others are seen.
     """
-    values, reports = list(own), book.fresh(now)
+    values, reports = list(own), state.reports(now)
     foreign: list[float] = []
     silent: list[int] = []
     for slot in slots:
@@ -119,7 +125,7 @@ def _reported(
     return values
 
 
-LOADS: dict[str, Callable[[LoadBook, float, Sequence[int]], Sequence[float]]] = {
+LOADS: dict[str, Callable[[RouterState, float, Sequence[int]], Sequence[float]]] = {
     "requests": _requests,
     "in_flight": _in_flight,
     "recent": _recent,

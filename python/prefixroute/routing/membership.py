@@ -32,15 +32,14 @@ def add(state: RouterState, name: str, replica: Replica | None, now: float | Non
     step = state.begin()
     state.width = len(state.fleet.by_slot) + 1  # a match that comes in between may see one slot more
     try:
-        slot = state.belief.add_replica(name, capacity_of(state, name, replica), reuse_reports=replica.reuse_reports)
+        capacity = capacity_of(state, name, replica)
+        slot = state.belief.add_replica(name, capacity, reuse_reports=replica.reuse_reports)
         if replica.events:
             state.belief.expect_events(name)
-        if state.ledger.active is not None:
-            state.ledger.active.remove_replica(name)
-            state.ledger.active.add_replica(name)
-        state.book.reset(slot)
-        state.book.capacity[slot] = capacity_of(state, name, replica)
-        state.fleet.add(name, slot, replica, now)
+        if state.active is not None:
+            state.active.remove_replica(name)
+            state.active.add_replica(name)
+        state.fleet.add(name, slot, replica, capacity, now)
     except ConfigError:
         raise
     except BaseException:
@@ -68,10 +67,8 @@ def _forget(state: RouterState, member: Member) -> None:
     state.fleet.remove(member)
     with suppress(UnknownReplicaError):
         state.belief.remove_replica(member.name)
-    if state.ledger.active is not None:
-        state.ledger.active.remove_replica(member.name)
-    _void(state, member.slot)
-    state.counters.retire(member.name)
+    if state.active is not None:
+        state.active.remove_replica(member.name)
 
 
 def change(state: RouterState, name: str, replica: Replica | None, now: float) -> None:
@@ -83,26 +80,17 @@ def change(state: RouterState, name: str, replica: Replica | None, now: float) -
     capacity = capacity_of(state, name, replica)
     if capacity != capacity_of(state, name, member.replica):
         state.belief.set_capacity(name, capacity)
-        state.book.capacity[member.slot] = capacity
+        member.capacity = capacity
     if replica.events:
         state.belief.expect_events(name)
     if replica.incarnation != member.replica.incarnation:
         state.belief.clear(name)
-        if state.ledger.active is not None:
-            state.ledger.active.clear(name)
-        _void(state, member.slot)
+        if state.active is not None:
+            state.active.clear(name)
         state.fleet.renew(member, now)
     member.replica = replica  # last: until then the same change may be made again
     state.fleet.refresh()
     state.end(step)
-
-
-def _void(state: RouterState, slot: int) -> None:
-    """Forget the load and the hit reports of a process that is gone."""
-    capacity = state.book.capacity[slot]
-    state.book.reset(slot)
-    state.book.capacity[slot] = capacity
-    state.calibration.reset(slot)
 
 
 def sync(state: RouterState, wanted: Mapping[str, Replica | None], now: float) -> None:
@@ -156,7 +144,11 @@ def clear(state: RouterState, name: str | None) -> None:
 
 def report(state: RouterState, name: str, loads: LoadReport) -> bool:
     """Keep a replica's report of its load; return whether it was kept."""
-    return state.book.report(state.fleet[name].slot, loads)
+    member = state.fleet[name]
+    kept = member.keep(loads)
+    if kept:
+        state.ledger.reported(member.slot)
+    return kept
 
 
 def load_report(at: float, loads: Mapping[str, Any]) -> LoadReport:

@@ -13,15 +13,10 @@ from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import as_policy
 from prefixroute.policies.view import readers_of
 from prefixroute.routing.active import ActiveBlocks
-from prefixroute.routing.book import LoadBook
-from prefixroute.routing.calibration import Calibration
-from prefixroute.routing.counters import Counters
 from prefixroute.routing.fleet import Fleet
-from prefixroute.routing.heads import Heads
-from prefixroute.routing.ledger import Ledger
+from prefixroute.routing.ledger import Head, Ledger
 from prefixroute.routing.loads import LOADS
 from prefixroute.routing.prompts import Prompts
-from prefixroute.routing.sessions import Bindings
 from prefixroute.types import Caps
 
 if TYPE_CHECKING:
@@ -32,6 +27,7 @@ if TYPE_CHECKING:
 
     from prefixroute.routing.config import RouterConfig
     from prefixroute.routing.ledger import Attempt
+    from prefixroute.types import LoadReport
 
 _LOG = logging.getLogger("prefixroute")
 SWEEP_S = 1.0
@@ -39,12 +35,13 @@ SWEEP_S = 1.0
 
 
 class RouterState:
-    """One router's configuration, fleet, load book, ledger, sessions, calibration, counters and belief.
+    """One router's configuration, fleet, ledger and belief.
 
-    Not thread-safe: whoever changes it holds a lock. A signal handler or finalizer may call in the middle of a step, or
-    raise there. So each change of the ledger or the fleet is a *step*: :attr:`step` is set before it and cleared behind
-    it. Who finds it set calls :meth:`repair`, which recomputes what follows from the primary facts (the attempts' own
-    fields, the fleet's members); who finds at the end that somebody else has cleared it does the same.
+    Not thread-safe: whoever changes it holds a lock. A signal handler or finalizer may call between any two statements of a
+    call, or raise there. What happens to requests is one compiled call of the ledger each. A change of the fleet takes
+    several, so it is a *step*: :attr:`step` is set before it and cleared behind it. Who finds it set calls :meth:`repair`,
+    which recomputes what follows from the fleet's members; who finds at the end that somebody else has cleared it does the
+    same.
 
     Attributes:
         given: the configuration as it was given.
@@ -77,22 +74,26 @@ class RouterState:
         config, timing = self.config, self.config.timing
         self.policy, self.policy_name = as_policy(config.policy), config.policy_name
         self.belief = _new_index(config) if index is None else index
-        self.fleet = Fleet(timing.slow_start_s, config.hash_seed)
-        self.book = LoadBook(config.recent_window, timing.report_fresh_s, timing.window_s)
-        self.bindings = Bindings(timing.session_idle_s, config.session_capacity)
-        self.ledger = Ledger(self.fleet, self.book, self.belief, self.bindings, timing.ticket_s)
-        self.calibration, self.counters, self.heads = Calibration(), Counters(), Heads()
-        self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         required = self.policy.required_signals()
+        self.ledger = Ledger(
+            window=config.recent_window,
+            window_s=timing.window_s,
+            ticket_s=timing.ticket_s,
+            session_idle_s=timing.session_idle_s,
+            session_capacity=config.session_capacity,
+            recent=config.load == "recent" or "recent" in required,
+            served=config.load == "requests",
+            hash_key=self.belief.hash_key,
+        )
+        self.live, self.recent = self.ledger.loads(), self.ledger.loads(recent=True)
+        self.counts = self.recent if config.load == "recent" else self.live
+        self.fleet = Fleet(timing.slow_start_s, config.hash_seed, self.ledger)
+        self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.readers = readers_of(required, branching=False)
         self.branch_readers = readers_of(required, branching=True)
         self.spends, self.learns_heads = "window_s" in required, "shared" in required
-        if required & {"active", "active_hits"}:
-            self.ledger.active = ActiveBlocks(config.block_size)
+        self.active = ActiveBlocks(config.block_size) if required & {"active", "active_hits"} else None
         self.load = LOADS[config.load]
-        self.counts = self.book.recent if config.load == "recent" else self.book
-        self.book.counts_recent = config.load == "recent" or "recent" in required
-        self.book.counts_served = config.load == "requests"
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
@@ -111,7 +112,7 @@ class RouterState:
 
     def herding(self) -> str | None:
         """Return a sentence about a head that the policy follows to few replicas; ``None`` = there is none."""
-        head = self.heads.commonest()
+        head = Head(*self.ledger.head)
         if self.learns_heads or not head.herds:
             return None
         return (
@@ -120,45 +121,37 @@ class RouterState:
             "there. policy='cache-aware' spreads it"
         )
 
+    def reports(self, now: float) -> list[LoadReport | None]:
+        """Return each replica's report by slot, ``None`` where it is stale or absent."""
+        fresh_s = self.config.timing.report_fresh_s
+        return [None if m is None or m.has_lapsed(now, fresh_s) else m.report for m in self.fleet.by_slot]
+
     def repair(self) -> None:
-        """Recompute what follows from the primary facts."""
+        """Recompute what follows from the fleet's members and the open attempts."""
         while True:
             mine = self.step = object()
             self.width = max(self.width, len(self.fleet.by_slot))
-            self.book.resize(self.width)
             self.fleet.refresh()
-            self.ledger.rebuild()
-            if self.config.load == "recent":
-                self.counts = self.book.recent
+            if self.active is not None:
+                self.active.rebuild(list(self.fleet.members), self.ledger.attempts)
             if self.step is mine:  # else somebody has changed the state meanwhile
                 self.step = None
                 return
 
     def sweep(self, now: float) -> None:
-        """Refund what was dropped or has expired; once a second, forget idle sessions and blocks past their lifetime."""
+        """Once a second: forget idle sessions and blocks past their lifetime, and end suspensions that are over."""
+        if now < self.sweep_at:
+            return
         step = self.begin()
-        expired = self.ledger.sweep(now)
-        if now >= self.sweep_at:
-            self.bindings.sweep(now)
-            self.belief.expire(now)
-            self.book.sweep(now)
-            self.fleet.sweep(now)
-            ends = [member.resume_at for member in list(self.fleet.members.values())]
-            if not self.warned and not self.learns_heads and (herding := self.herding()) is not None:
-                self.warned = True
-                _LOG.warning("%s", herding)
-            self.sweep_at = min([now + SWEEP_S, *(end for end in ends if end is not None)])
+        self.ledger.sweep(now)
+        self.belief.expire(now)
+        self.fleet.sweep(now)
+        ends = [member.resume_at for member in list(self.fleet.members.values())]
+        if not self.warned and not self.learns_heads and (herding := self.herding()) is not None:
+            self.warned = True
+            _LOG.warning("%s", herding)
+        self.sweep_at = min([now + SWEEP_S, *(end for end in ends if end is not None)])
         self.end(step)
-        if expired and self.on_expired is not None:
-            self._tell_expired(expired, self.on_expired)
-
-    @staticmethod
-    def _tell_expired(expired: list[Attempt], on_expired: Callable[[Attempt], object]) -> None:
-        for attempt in expired:
-            try:
-                on_expired(attempt)
-            except Exception:  # noqa: BLE001  # the request that noticed it goes on, whatever the host's function does
-                _LOG.exception("on_expired failed for a request at %r", attempt.name)
 
     def begin(self) -> object:
         """Begin a step; :meth:`end` takes what this returns."""

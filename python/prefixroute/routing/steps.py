@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.routing.decide import Query, decide
-from prefixroute.routing.fleet import MEDIA
-from prefixroute.routing.ledger import Attempt
+from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK
 from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from prefixroute.routing.decision import Decision
     from prefixroute.routing.fleet import Process
+    from prefixroute.routing.ledger import Attempt, Effects
     from prefixroute.routing.state import RouterState
+
+_LOG = logging.getLogger("prefixroute")
 
 
 def choose(state: RouterState, query: Query) -> Decision:
@@ -22,13 +26,32 @@ def choose(state: RouterState, query: Query) -> Decision:
     if state.step is not None:
         state.repair()
     if state.ledger.dropped or query.now >= state.sweep_at:
-        state.sweep(query.now)
+        expire(state, query.now)
     decision = decide(state, query)
     state.decision_id += 1
     return decision
 
 
-def draft(state: RouterState, decision: Decision, replica: str | None, now: float) -> Attempt:
+def expire(state: RouterState, now: float) -> None:
+    """Give up what was dropped or has made no progress for too long, and sweep the state."""
+    ended = state.ledger.expire(now)
+    carry_out(state, ended)
+    state.sweep(now)
+    if ended is not None and state.on_expired is not None:
+        _tell_expired([attempt for attempt, *_ in ended if attempt.outcome == "expired"], state.on_expired)
+
+
+def _tell_expired(attempts: list[Attempt], on_expired: Callable[[Attempt], object]) -> None:
+    for attempt in attempts:
+        try:
+            on_expired(attempt)
+        except Exception:  # noqa: BLE001  # the request that noticed it goes on, whatever the host's function does
+            _LOG.exception("on_expired failed for a request at %r", attempt.name)
+
+
+def draft(
+    state: RouterState, decision: Decision, replica: str | None, now: float, earlier: frozenset[Process] = NONE_TRIED
+) -> Attempt:
     """Return the attempt that a decision becomes at a replica, not yet booked.
 
     Args:
@@ -36,99 +59,88 @@ def draft(state: RouterState, decision: Decision, replica: str | None, now: floa
         decision: what was decided.
         replica: the replica that the host really took; ``None`` = the decision's.
         now: time in seconds.
+        earlier: processes that earlier attempts have tried.
 
     Raises:
         UnknownReplicaError: the replica has left the fleet.
     """
-    member = None
+    view, slot, member = decision.view, decision.slot, None
     if replica is None and decision.fleet_version == state.fleet.now.version:
-        member = state.fleet.by_slot[decision.slot]
-    if member is None:
+        member = state.fleet.by_slot[slot]
+    if member is not None:
+        hit = view.hits[slot]
+    else:
         member = state.fleet[decision.replica if replica is None else replica]
-    ledger = state.ledger
-    ledger.idents += 1
-    attempt = Attempt(ledger.idents, decision, member, now)
-    attempt.epoch = state.epoch
-    return attempt
+        slot = member.slot
+        hit = view.hits[slot] if slot < len(view.names) and view.names[slot] == member.name else 0
+    name, generation, key = member.name, member.generation, view.request.key
+    return state.ledger.draft(
+        decision, member, name, slot, generation, hit, view.prompt_tokens, key, earlier, state.epoch, now
+    )
 
 
-def book(state: RouterState, attempt: Attempt, now: float) -> None:
-    """Book the first attempt of a request: load up, predicted blocks into the belief, key and session to it."""
-    if state.step is not None:
-        state.repair()
-    decision, ledger, counters = attempt.decision, state.ledger, state.counters
-    attempt.booked = state.belief.insert(attempt.name, decision.blocks, None, now)  # before the step: it may raise
-    state.step = attempt
-    ledger.enter(attempt)
-    if attempt.key is not None:
-        ledger.claim(attempt)
-    ledger.bind(attempt, now)
-    best = decision.best_hit_tokens
-    counters.prompt_tokens += decision.view.prompt_tokens
-    counters.best_hit_tokens += best
-    if attempt.member.tiered:
-        for medium, tokens in _by_medium(state, attempt):
-            counters.hit_tokens[attempt.name, medium] += tokens
-    else:
-        counters.hit_tokens[attempt.name, MEDIA[0]] += attempt.hit
-    if not best or decision.branch is not None:
-        state.heads.learn(decision)
-    _end_booking(state, attempt, now)
+def book(
+    state: RouterState, attempt: Attempt, now: float, earlier: Attempt | None = None, *, hedge: bool = False
+) -> None:
+    """Book an attempt of a request: load up, predicted blocks into the belief, key and session to it.
+
+    Args:
+        state: the router's.
+        attempt: what is booked.
+        now: time in seconds.
+        earlier: an earlier attempt of the same request; ``None`` = this is the first.
+        hedge: the earlier one goes on, and the first to answer wins.
+    """
+    decision = attempt.decision
+    view, hit = decision.view, attempt.hit
+    insertion = state.belief.insert(attempt.name, decision.blocks, None, now)
+    media = _by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
+    spent = state.config.cost.prefill_seconds(view.prompt_tokens - hit, hit) if state.spends else None
+    session = view.request.session or None
+    step = None if state.active is None else state.begin()
+    effects = state.ledger.book(
+        attempt, insertion, view.decision_id, decision.reason, decision.best_hit_tokens, decision.branch, view.hits,
+        view.slots, session, view.binding is None and session is not None, decision.detour, media, spent, earlier, hedge,
+    )  # fmt: skip
+    if state.active is not None:
+        state.active.enter(attempt.name, decision.blocks)
+        state.end(step)
+    if effects is not None:
+        carry_out(state, effects)
 
 
-def book_again(state: RouterState, attempt: Attempt, now: float, earlier: Attempt, *, hedge: bool) -> None:
-    """Book a further attempt of a request. ``hedge``: the earlier one goes on, and the first to answer wins."""
-    if state.step is not None:
-        state.repair()
-    ledger = state.ledger
-    attempt.booked = state.belief.insert(attempt.name, attempt.decision.blocks, None, now)  # as above
-    state.step = attempt
-    attempt.followers, attempt.tried = earlier.followers, earlier.tried | {earlier.process}
-    ledger.enter(attempt)
-    if hedge or earlier.group is not None:
-        ledger.pair(earlier, attempt)  # after a retry the request's hedge may still answer first
-    ledger.claim(attempt)
-    if not hedge:
-        ledger.bind(attempt, now)
-    _end_booking(state, attempt, now)
+def carry_out(state: RouterState, effects: Effects) -> None:
+    """Do what the ends of attempts ask for: take their predicted blocks back, and end what follows their requests."""
+    for attempt, retract, followers in effects or ():
+        _leave(state, attempt)
+        if retract:
+            state.belief.retract(attempt.name, attempt.decision.blocks, attempt.insertion)
+        for follower in followers:
+            follower.abort()
 
 
-def _end_booking(state: RouterState, attempt: Attempt, now: float) -> None:
-    """Count a decision that is booked, and end the step."""
-    decisions, key = state.counters.decisions, (state.policy_name, attempt.decision.reason, attempt.name)
-    count = decisions.get(key)
-    if count is None:
-        state.counters.count_new(*key)
-    else:
-        decisions[key] = count + 1
-    if state.spends:
-        state.book.spend(attempt.slot, state.config.cost.prefill_seconds(attempt.queued, attempt.hit), now)
-    if state.step is attempt:
-        state.step = None
-    else:
-        state.repair()
+def _leave(state: RouterState, attempt: Attempt) -> None:
+    """Count the blocks of an attempt that has ended no more among the active ones."""
+    if state.active is not None and attempt.member.generation == attempt.generation:
+        state.active.leave(attempt.name, attempt.decision.blocks)
 
 
-def _by_medium(state: RouterState, attempt: Attempt) -> Iterable[tuple[str, int]]:
+def _by_medium(state: RouterState, attempt: Attempt) -> list[int]:
     """Split the hit tokens of a request over the media that hold them, fastest first."""
     hit_blocks = -(-attempt.hit // state.config.block_size)  # what follows was booked just now
     held = state.belief.match_media(attempt.decision.blocks.head(hit_blocks))[attempt.slot].tolist()
-    left = attempt.hit
-    for medium, tokens in zip(MEDIA, held, strict=True):
-        yield medium, min(tokens, left)
-        left -= min(tokens, left)
+    left, split = attempt.hit, []
+    for tokens in held:
+        split.append(min(tokens, left))
+        left -= split[-1]
+    return split
 
 
 def first_token(state: RouterState, attempt: Attempt, now: float) -> None:
     """Note that an engine answers, or goes on answering."""
-    if state.step is not None:
-        state.repair()
-    if not attempt.open:
-        state.ledger.counts["first_token_late"] += 1
-        return
-    state.step = attempt
-    state.ledger.first_token(attempt, now)
-    state.end(attempt)
+    effects = state.ledger.first_token(attempt, now)
+    if effects is not None:
+        carry_out(state, effects)
 
 
 def finish(state: RouterState, attempt: Attempt, context: Any, now: float, reported: Reported) -> bool:
@@ -141,40 +153,63 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         now: time in seconds.
         reported: cached tokens and prompt tokens as the engine reports them.
     """
-    if state.step is not None:
-        state.repair()
+    member = attempt.member
     if not attempt.open:
-        state.ledger.counts["finish_late"] += 1
+        state.ledger.count("finish_late")
         return False
-    decision, member = attempt.decision, attempt.member
-    if member.generation == attempt.generation and not member.replica.events and attempt.epoch == state.epoch:
+    if member.generation == attempt.generation and attempt.epoch == state.epoch and not member.replica.events:
+        decision = attempt.decision
         if context is None:
             state.belief.insert(attempt.name, decision.blocks, None, now)
         else:
             state.belief.insert(attempt.name, context, decision.view.request.namespace, now)
-    state.step = attempt
-    state.ledger.finish(attempt, now)
-    if state.step is attempt:
-        state.step = None
-    else:
-        state.repair()
-    if member.generation == attempt.generation:
-        state.calibration.learn(attempt.slot, attempt.name, attempt.hit, reported[0])
+    step = None if state.active is None else state.begin()
+    ended = state.ledger.finish(attempt, now, reported[0])
+    if state.active is not None:
+        if ended is not None:
+            _leave(state, attempt)
+        state.end(step)
+    if ended is None:
+        return False
+    effects, believed = ended
+    if effects is not None:
+        carry_out(state, effects)
+    if believed is not None:
+        _tell_trust(attempt.name, believed=believed)
     if reported[1] is not None:
+        decision = attempt.decision
         state.prompts.of(decision.prompt_kind).calibrate(decision.blocks.token_count, reported[1])
     return True
 
 
+def _tell_trust(name: str, *, believed: bool) -> None:
+    """Log that a replica's belief counts again, or counts no more."""
+    if believed:
+        _LOG.info("replica %r reports cached tokens again: its belief counts", name)
+    else:
+        _LOG.warning("replica %r reported no cached token for %d predicted hits: belief ignored", name, ZERO_STREAK)
+
+
 def abort(state: RouterState, attempt: Attempt, why: str = "aborted") -> None:
     """Give an attempt up."""
-    if state.step is not None:
-        state.repair()
-    if not attempt.open:
-        state.ledger.counts["abort_late"] += 1
-        return
-    state.step = attempt
-    state.ledger.abort(attempt, why)
-    state.end(attempt)
+    step = None if state.active is None else state.begin()
+    carry_out(state, state.ledger.abort(attempt, why))
+    if step is not None:
+        state.end(step)
+
+
+def give_up(state: RouterState, attempt: Attempt) -> None:
+    """End the request of an attempt that has been given up for another one, which could not be booked."""
+    if not attempt.open and not state.ledger.goes_on(attempt):
+        followers, attempt.followers = attempt.followers, ()
+        for follower in followers:
+            follower.abort()
+
+
+def tried(attempt: Attempt) -> frozenset[Process]:
+    """Return the processes that the attempts of a request have tried, this one included."""
+    processes: frozenset[Process] = attempt.tried | {(attempt.member, attempt.generation)}
+    return processes
 
 
 def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
@@ -185,9 +220,8 @@ def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
         OverloadedError: those left are over their admission caps.
     """
     earlier = attempt.decision
-    tried: frozenset[Process] = attempt.tried | {attempt.process}
     decision = choose(
-        state, Query(earlier.blocks, earlier.view.request, now, earlier.limits, tried, earlier.prompt_kind)
+        state, Query(earlier.blocks, earlier.view.request, now, earlier.limits, tried(attempt), earlier.prompt_kind)
     )
     decision.prompt = earlier.prompt
     return decision

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefixroute.routing.sessions import MAX_KEY
-
 if TYPE_CHECKING:
     from prefixroute.routing import Decision, RouterState
     from prefixroute.routing.ledger import Attempt
 
+MAX_KEY = 256
+"""Characters of a key that are told."""
 _REASONS = {
     "turn": "it was its turn",
     "drawn": "it was drawn",
@@ -75,7 +75,8 @@ def explain_decision(
         parts.append(f"{100 * view.shared:.0f} % of the last new requests share no more than this head.")
     if len(view.slots) < sum(name is not None for name in view.names):
         parts.append(f"{len(view.slots)} replicas were candidates.")
-    lapsed = [name for name, m in state.fleet.members.items() if state.book.has_lapsed(m.slot, now)]
+    fresh_s = state.config.timing.report_fresh_s
+    lapsed = [name for name, member in state.fleet.members.items() if member.has_lapsed(now, fresh_s)]
     if lapsed:
         parts.append(f"Load reports of {', '.join(sorted(lapsed))} are too old to count.")
     return " ".join([*parts, outcome])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from prefixroute.routing.counters import BUCKETS_S
+from prefixroute.routing.ledger import DURATIONS_S
 
 
 class Text:
@@ -27,7 +27,7 @@ class Text:
         """Add the histogram of decision times."""
         self._lines += [f"# HELP prefixroute_{name} {about}", f"# TYPE prefixroute_{name} histogram"]
         running = 0
-        for bound, count in zip((*map(repr, BUCKETS_S), "+Inf"), counts, strict=True):
+        for bound, count in zip((*map(repr, DURATIONS_S), "+Inf"), counts, strict=True):
             running += count
             self._lines.append(f'prefixroute_{name}_bucket{{le="{bound}"}} {running}')
         self._lines += [f"prefixroute_{name}_sum {_number(total)}", f"prefixroute_{name}_count {running}"]

@@ -11,9 +11,10 @@ from prefixroute.policies.base import Pick, Policy
 from prefixroute.routing import RouterState, membership, steps
 from prefixroute.routing.decide import Query
 from prefixroute.routing.decision import Limits
+from prefixroute.routing.ledger import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from prefixroute.belief import Belief
     from prefixroute.policies import Answer, View
@@ -64,19 +65,16 @@ class Regret:
     failures: int
 
 
-class Followed:
-    """A live request in a shadow: it ends there as it ends live."""
+class Followed(Lease):
+    """A live request in a shadow: it ends there as it ends live. If this is dropped, the attempt is given up."""
 
-    __slots__ = ("__weakref__", "_attempt", "_state")
+    __slots__ = ()
 
-    def __init__(self, state: RouterState, attempt: Attempt) -> None:
-        """Follow one attempt of the shadow; if this is dropped, the attempt is given up."""
-        self._state, self._attempt = state, attempt
-        state.ledger.drop_with(self, attempt)
+    host: RouterState
 
     def finish(self, output: Any, now: float) -> None:
         """End it normally; an output that the shadow cannot hash is not believed there."""
-        attempt, state = self._attempt, self._state
+        attempt, state = self.attempt, self.host
         try:
             context = None
             if output is not None:
@@ -91,8 +89,8 @@ class Followed:
 
     def abort(self) -> None:
         """End it without an answer."""
-        if self._attempt.open:
-            steps.abort(self._state, self._attempt)
+        if self.attempt.open:
+            steps.abort(self.host, self.attempt)
 
 
 class Shadow:
@@ -213,7 +211,7 @@ class Shadows:
             change(state)
         self._mirrored = self._live.fleet.now.version
 
-    def follow(self, attempt: Attempt, now: float) -> Sequence[Followed]:
+    def follow(self, attempt: Attempt, now: float) -> tuple[Followed, ...]:
         """Let every copy and every shadow route the request of a live attempt."""
         if self._mirrored != self._live.fleet.now.version:  # a change was cut off, or a suspension has ended by itself
             self._mirror(now)
@@ -221,7 +219,7 @@ class Shadows:
         followed = [copy.follow(decision, taken, now) for copy in self.copies]
         free = decision.limits._replace(hard=False)
         followed += [shadow.follow(decision, free, now) for shadow in self.all.values()]
-        return [each for each in followed if each is not None]
+        return tuple(each for each in followed if each is not None)
 
     def regret(self) -> dict[str, Regret]:
         """Return each shadow's regret by name."""

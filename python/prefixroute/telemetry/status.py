@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.routing.fleet import MEDIA
+from prefixroute.routing.ledger import Head
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds, told
 from prefixroute.telemetry.prometheus import Text
 
@@ -22,26 +23,27 @@ _EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped")
 
 def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) -> dict[str, Any]:
     """Return the router's counters and gauges; the router's lock is held."""
-    ledger, book, bindings, calibration = state.ledger, state.book, state.bindings, state.calibration
-    counters, fleet = state.counters, state.fleet
-    records = calibration.records.values()
+    ledger, fleet = state.ledger, state.fleet
+    live, hit_tokens, records = state.live.in_flight, ledger.hit_tokens, ledger.records
+    known = [record for record in records if record is not None]
+    prompt_tokens, best_hit_tokens = ledger.tokens
     return {
         "policy": state.config.policy_name,
-        "in_flight": len(ledger.attempts),
-        "counts": dict(ledger.counts),
-        "prompt_tokens": counters.prompt_tokens,
-        "hit_tokens": counters.hit_tokens.total(),
-        "best_hit_tokens": counters.best_hit_tokens,
-        "predicted_hit_tokens": sum(record.predicted for record in records),
-        "reported_hit_tokens": sum(record.reported for record in records) if calibration.records else None,
-        "reported_requests": sum(record.requests for record in records),
-        "unreported_requests": calibration.unreported,
+        "in_flight": len(ledger),
+        "counts": ledger.counts,
+        "prompt_tokens": prompt_tokens,
+        "hit_tokens": sum(map(sum, hit_tokens)),
+        "best_hit_tokens": best_hit_tokens,
+        "predicted_hit_tokens": sum(record[0] for record in known),
+        "reported_hit_tokens": sum(record[1] for record in known) if known else None,
+        "reported_requests": sum(record[2] for record in known),
+        "unreported_requests": ledger.unreported,
         "implausible_prompt_tokens": state.prompts.length.implausible,
         "tokens_per_estimate": state.prompts.scale,
-        "sessions": len(bindings),
-        "session_moves": dict(bindings.moves),
-        "load_skew": _skew(book.in_flight, fleet.now.slots),
-        "shared_head": state.heads.commonest()._asdict(),
+        "sessions": ledger.sessions,
+        "session_moves": ledger.moves,
+        "load_skew": _skew(live, fleet.now.slots),
+        "shared_head": Head(*ledger.head)._asdict(),
         "index": state.belief.stats().to_dict(),
         "notes": [*state.notes, *notes(state, now)],
         "replicas": {
@@ -53,27 +55,28 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
 
 def _replica(state: RouterState, member: Member, now: float) -> dict[str, Any]:
     """Return the counters and gauges of one replica."""
-    slot, book = member.slot, state.book
-    hits, report = state.calibration.records.get(slot), book.reports[slot]
+    slot, ledger, report = member.slot, state.ledger, member.report
+    hits = ledger.records[slot]
     return {
         "state": member.state,
         "incarnation": member.replica.incarnation,
-        "in_flight": book.in_flight[slot],
-        "uncached_tokens": book.queued[slot],
-        "decode_tokens": book.decoding[slot],
-        "tokens_per_s": book.rates[slot],
-        "hit_tokens": sum(state.counters.hit_tokens[member.name, medium] for medium in MEDIA),
-        "predicted_hit_tokens": 0 if hits is None else hits.predicted,
-        "reported_hit_tokens": None if hits is None else hits.reported,
-        "distrusted": slot in state.calibration.distrusted,
+        "in_flight": state.live.in_flight[slot],
+        "uncached_tokens": state.live.queued[slot],
+        "decode_tokens": state.live.decoding[slot],
+        "tokens_per_s": ledger.rates[slot],
+        "hit_tokens": sum(ledger.hit_tokens[slot]),
+        "predicted_hit_tokens": 0 if hits is None else hits[0],
+        "reported_hit_tokens": None if hits is None else hits[1],
+        "distrusted": hits is not None and hits[3],
         "report_age_s": None if report is None else now - report.at,
-        "report_lapsed": book.has_lapsed(slot, now),
+        "report_lapsed": member.has_lapsed(now, state.config.timing.report_fresh_s),
     }
 
 
 def notes(state: RouterState, now: float) -> list[str]:
     """Return what an operator should know, in sentences: lapsed reports, a head that everybody shares at few replicas."""
-    lapsed = [name for name, member in state.fleet.members.items() if state.book.has_lapsed(member.slot, now)]
+    fresh_s = state.config.timing.report_fresh_s
+    lapsed = [name for name, member in state.fleet.members.items() if member.has_lapsed(now, fresh_s)]
     found = []
     if lapsed:
         found.append(
@@ -95,26 +98,30 @@ def _skew(loads: list[int], slots: tuple[int, ...]) -> float:
 
 def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watched = NOTHING_WATCHED) -> str:
     """Return the metrics of field practice under our own prefix; the router's lock is held."""
-    text, numbers, counters = Text(), stats(state, now, watched), state.counters
+    text, numbers, ledger = Text(), stats(state, now, watched), state.ledger
     replicas = numbers["replicas"].items()
 
     def by_replica(field: str) -> list[tuple[dict[str, str], float]]:
         return [({"replica": name}, values[field]) for name, values in replicas if values[field] is not None]
 
     decisions = [
-        ({"policy": policy, "reason": reason, "replica": replica}, count)
-        for (policy, reason, replica), count in sorted(counters.decisions.items())
+        ({"policy": state.policy_name, "reason": reason, "replica": replica}, count)
+        for reason, replica, count in sorted(ledger.decisions)
     ]
     text.family("decisions_total", "counter", "Committed decisions.", decisions)
-    text.histogram(
-        "decision_seconds", "Time to decide, hashing and matching included.", counters.buckets, counters.seconds
-    )
+    text.histogram("decision_seconds", "Time to decide, hashing and matching included.", *ledger.durations)
     requests = [({"outcome": name}, count) for name, count in sorted(numbers["counts"].items())]
     text.family("requests_total", "counter", "Requests by what became of them, and calls that came too late.", requests)
-    text.family("prompt_tokens_total", "counter", "Prompt tokens routed.", counters.prompt_tokens)
-    hits = [({"replica": name, "medium": medium}, n) for (name, medium), n in sorted(counters.hit_tokens.items()) if n]
+    text.family("prompt_tokens_total", "counter", "Prompt tokens routed.", numbers["prompt_tokens"])
+    names = (*state.fleet.now.names, "")  # the last is of replicas that have left
+    by_medium = [
+        (name or "", medium, tokens)
+        for name, split in zip(names, ledger.hit_tokens, strict=True)
+        for medium, tokens in zip(MEDIA, split, strict=True)
+    ]
+    hits = [({"replica": name, "medium": medium}, n) for name, medium, n in sorted(by_medium) if n]
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
-    text.family("best_hit_tokens_total", "counter", "The same of the best holder.", counters.best_hit_tokens)
+    text.family("best_hit_tokens_total", "counter", "The same of the best holder.", numbers["best_hit_tokens"])
     text.family("inflight", "gauge", "Requests in flight.", by_replica("in_flight"))
     text.family("uncached_backlog_tokens", "gauge", "Uncached prompt tokens waiting.", by_replica("uncached_tokens"))
     text.family("load_skew", "gauge", "Requests in flight at the busiest replica over the mean.", numbers["load_skew"])

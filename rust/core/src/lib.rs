@@ -18,6 +18,7 @@ mod lock;
 mod outcome;
 mod registry;
 pub mod replica_cache;
+pub mod routing;
 pub mod sim;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]

@@ -176,6 +176,13 @@ impl BlockHashes {
         self.len
     }
 
+    /// The hash of one block: `int(array[block])`, without an array.
+    #[pyo3(signature = (block, /))]
+    fn hash_at(&self, #[pyo3(from_py_with = sizes::blocks)] block: usize) -> PyResult<u64> {
+        let hash = self.blocks().get(block).map(|hash| hash.0);
+        hash.ok_or_else(|| errors::config(format!("block must be below {}, got {block}", self.len)))
+    }
+
     fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
         let other = other.get();
         self.block_size == other.block_size && self.token_count == other.token_count && self.blocks() == other.blocks()

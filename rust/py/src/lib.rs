@@ -15,6 +15,7 @@ mod ints;
 mod namespace;
 mod out;
 mod outcomes;
+mod routing;
 mod sim;
 mod sizes;
 mod text;
@@ -40,9 +41,12 @@ mod _core {
     #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
+    use super::routing::{Attempt, Lease, Ledger, LoadCounts};
+    #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::{CONTENT_SEED, TEXT_BYTES_PER_TOKEN};
+    use prefixroute_core::routing::{DURATIONS_S, ZERO_STREAK};
     use prefixroute_core::{
         MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
     };
@@ -59,6 +63,8 @@ mod _core {
         module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
         module.add("PROVISIONAL_S", PROVISIONAL_S)?;
         module.add("FIXED_HASH_KEY", CONTENT_SEED)?;
+        module.add("DURATIONS_S", DURATIONS_S)?;
+        module.add("ZERO_STREAK", ZERO_STREAK)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }
 }

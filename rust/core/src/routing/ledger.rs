@@ -1,0 +1,498 @@
+//! The ledger: every request in flight, and what each end of it gives back.
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use super::book::{Book, Windows};
+use super::counters::{Counters, Outcome};
+use super::heads::{Head, Heads};
+use super::recency::RecencyMap;
+use super::sessions::{Move, Name, Sessions};
+use super::trust::{Trust, Verdict};
+use crate::ids::BlockHash;
+
+/// Keyed requests that can be explained after they have ended.
+const REMEMBERED: usize = 256;
+
+/// One engine process: a slot, and the number of the process in it, which is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Where it is.
+    pub slot: usize,
+    /// Its number; -1 = none.
+    pub generation: i64,
+}
+
+/// What is known of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The replica's name; `None` = the slot is free.
+    pub name: Option<Box<str>>,
+    /// Of the process in it; -1 = none.
+    pub generation: i64,
+    /// Whether it takes nothing new and its sessions move.
+    pub draining: bool,
+}
+
+/// One attempt of a request, in flight.
+#[derive(Clone, Debug)]
+pub struct Attempt<T> {
+    /// What the caller keeps of it.
+    pub item: T,
+    /// Where it was booked.
+    pub process: Process,
+    /// Leading prompt tokens that the replica was believed to hold.
+    pub hit: i64,
+    /// Tokens of the prompt.
+    pub context: i64,
+    /// The host's name for it.
+    pub key: Option<Name>,
+    /// Its session.
+    pub session: Option<Name>,
+    /// It goes elsewhere while its session stays bound.
+    pub detour: bool,
+    /// Whether earlier attempts of its request were made.
+    pub again: bool,
+    begun: f64,
+    progress: f64,
+    /// What the replica had to compute when it was booked, this attempt included, in tokens.
+    ahead: i64,
+    started: bool,
+    /// The attempts of a hedged request; `None` = it is alone.
+    group: Option<u64>,
+}
+
+impl<T> Attempt<T> {
+    /// An attempt that begins now.
+    pub fn new(item: T, process: Process, hit: i64, context: i64, now: f64) -> Self {
+        let (begun, progress) = (now, now);
+        let (key, session, group) = (None, None, None);
+        let (detour, again, started, ahead) = (false, false, false, 0);
+        Self { item, process, hit, context, key, session, detour, again, begun, progress, ahead, started, group }
+    }
+
+    /// Uncached tokens that it waits for, and context tokens that it decodes behind, as on the load book.
+    fn load(&self) -> (i64, i64) {
+        if self.started { (0, self.context) } else { (self.context - self.hit, 0) }
+    }
+}
+
+/// What a booking says of a decision, beside the attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Booking<'a> {
+    /// Number of the decision.
+    pub decision_id: i64,
+    /// The policy's word for why.
+    pub reason: &'a str,
+    /// The most that any candidate held of the prompt.
+    pub best_hit: i64,
+    /// Hit tokens by medium, fastest first.
+    pub media: [i64; 3],
+    /// Where the prompt leaves what is known, with the head that ends there.
+    pub branch: Option<(BlockHash, Head)>,
+    /// Whether the session is new.
+    pub first: bool,
+    /// Prefill seconds that the replica is given.
+    pub spent_s: Option<f64>,
+}
+
+/// What the end of an attempt asks of the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect<T> {
+    /// What the caller keeps of the attempt.
+    pub item: T,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its predicted blocks have to be taken back.
+    pub retract: bool,
+    /// Its request is over: what follows it ends without an answer.
+    pub abandon: bool,
+}
+
+/// Spans and bounds of a ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Seconds without progress after which an attempt is given up.
+    pub ticket_s: f64,
+    /// Seconds after which an unused session is forgotten.
+    pub session_idle_s: f64,
+    /// Sessions remembered at most.
+    pub sessions: usize,
+}
+
+/// Open attempts by number, oldest progress first, with the load, the sessions and the counters that follow from them.
+#[derive(Debug)]
+pub struct Ledger<T> {
+    /// What is in flight where.
+    pub book: Book,
+    /// Bindings.
+    pub sessions: Sessions,
+    /// Shared heads.
+    pub heads: Heads,
+    /// Predicted against reported hits.
+    pub trust: Trust,
+    /// Totals.
+    pub counters: Counters,
+    ticket_s: f64,
+    states: Vec<State>,
+    attempts: RecencyMap<u64, Attempt<T>>,
+    keys: HashMap<Name, u64, FxBuildHasher>,
+    ended: RecencyMap<Name, T>,
+    groups: HashMap<u64, Vec<u64>, FxBuildHasher>,
+    gone: Vec<T>,
+}
+
+impl<T: Clone> Ledger<T> {
+    /// Nothing in flight, and no slots.
+    pub fn new(limits: Limits, windows: Windows) -> Self {
+        Self {
+            book: Book::new(windows),
+            sessions: Sessions::new(limits.session_idle_s, limits.sessions),
+            heads: Heads::default(),
+            trust: Trust::default(),
+            counters: Counters::default(),
+            ticket_s: limits.ticket_s,
+            states: Vec::new(),
+            attempts: RecencyMap::default(),
+            keys: HashMap::default(),
+            ended: RecencyMap::default(),
+            groups: HashMap::default(),
+            gone: Vec::new(),
+        }
+    }
+
+    /// Take in what the slots are now. A slot with another process has no load and no record of hits; the counts of a replica
+    /// that has left go to those of all that have left.
+    pub fn see(&mut self, states: Vec<State>) {
+        self.book.grow(states.len());
+        self.counters.grow(states.len());
+        let free = State { name: None, generation: -1, draining: false };
+        self.states.resize(self.states.len().max(states.len()), free.clone());
+        let missing = std::iter::repeat_n(free, self.states.len() - states.len());
+        for (slot, state) in states.into_iter().chain(missing).enumerate() {
+            let known = std::mem::replace(&mut self.states[slot], state);
+            if known.generation != self.states[slot].generation {
+                self.book.reset(slot);
+                self.trust.reset(slot);
+            }
+            if known.name != self.states[slot].name {
+                self.counters.retire(slot);
+            }
+        }
+    }
+
+    /// What the slots are.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// Attempts in flight.
+    pub fn len(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.attempts.is_empty()
+    }
+
+    /// What the caller keeps of what is in flight, in no order.
+    pub fn open_items(&self) -> impl Iterator<Item = &T> {
+        self.attempts.values().map(|attempt| &attempt.item)
+    }
+
+    /// The same of everything that is in flight or can be explained.
+    pub fn items(&self) -> impl Iterator<Item = &T> {
+        self.open_items().chain(self.ended.values())
+    }
+
+    /// What nobody can ask for any more. The caller drops it when nothing of the ledger is borrowed: what is dropped may call.
+    pub fn take_gone(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// The attempt in flight under a key, or the last one that ended under it.
+    pub fn known(&self, key: Name) -> Option<&T> {
+        self.open(key).or_else(|| self.ended.get(&key))
+    }
+
+    /// The attempt in flight under a key.
+    pub fn open(&self, key: Name) -> Option<&T> {
+        self.attempts.get(self.keys.get(&key)?).map(|attempt| &attempt.item)
+    }
+
+    /// Whether an attempt is in flight.
+    pub fn is_open(&self, number: u64) -> bool {
+        self.attempts.get(&number).is_some()
+    }
+
+    /// Where a session is bound; a slot, or -1 if its replica has left or drains.
+    pub fn bound(&self, session: Name, now: f64) -> Option<i64> {
+        let process = self.sessions.get(session, now)?.process;
+        let state = self.states.get(process.slot);
+        let stays = state.is_some_and(|state| state.generation == process.generation && !state.draining);
+        #[expect(clippy::cast_possible_wrap, reason = "slots are few")]
+        Some(if stays { process.slot as i64 } else { -1 })
+    }
+
+    fn alive(&self, process: Process) -> bool {
+        self.states.get(process.slot).is_some_and(|state| state.generation == process.generation)
+    }
+
+    /// Book the first attempt of a request: load up, key and session to it, and everything counted.
+    pub fn book(&mut self, number: u64, attempt: Attempt<T>, booking: Booking<'_>) -> Vec<Effect<T>> {
+        let (process, context, now) = (attempt.process, attempt.context, attempt.begun);
+        self.enter(number, attempt, booking.decision_id);
+        let effects = self.claim(number);
+        self.bind(number, now);
+        self.counters.prompt_tokens += context;
+        self.counters.best_hit_tokens += booking.best_hit;
+        if self.alive(process) {
+            self.counters.hit(process.slot, booking.media);
+        }
+        if booking.best_hit == 0 || booking.branch.is_some() {
+            self.heads.learn(booking.branch, booking.first);
+        }
+        self.note(process, booking, now);
+        effects
+    }
+
+    /// Book a further attempt of a request. `hedge`: the earlier one goes on, and the first to answer wins.
+    pub fn book_again(
+        &mut self,
+        number: u64,
+        mut attempt: Attempt<T>,
+        earlier: u64,
+        hedge: bool,
+        booking: Booking<'_>,
+    ) -> Vec<Effect<T>> {
+        let (process, now) = (attempt.process, attempt.begun);
+        attempt.again = true;
+        self.enter(number, attempt, booking.decision_id);
+        let group = self.group_of(earlier);
+        if hedge || group.is_some() {
+            self.pair(group.unwrap_or(earlier), earlier, number);
+        }
+        let effects = self.claim(number);
+        if !hedge {
+            self.bind(number, now);
+        }
+        self.note(process, booking, now);
+        effects
+    }
+
+    fn enter(&mut self, number: u64, mut attempt: Attempt<T>, decision_id: i64) {
+        if self.alive(attempt.process) {
+            let uncached = attempt.context - attempt.hit;
+            attempt.ahead = self.book.book(attempt.process.slot, uncached, attempt.context, decision_id);
+        }
+        self.attempts.insert(number, attempt);
+        self.counters.count(Outcome::Committed);
+    }
+
+    fn note(&mut self, process: Process, booking: Booking<'_>, now: f64) {
+        if self.alive(process) {
+            self.counters.decide(process.slot, booking.reason);
+            if let Some(seconds) = booking.spent_s {
+                self.book.spend(process.slot, seconds, now);
+            }
+        }
+    }
+
+    /// The group that an attempt is in, or was in when its last attempt but it was retried.
+    fn group_of(&self, number: u64) -> Option<u64> {
+        self.groups.iter().find(|(_, numbers)| numbers.contains(&number)).map(|(group, _)| *group)
+    }
+
+    /// Make attempts a hedge: the first to answer wins.
+    fn pair(&mut self, group: u64, earlier: u64, number: u64) {
+        let numbers = self.groups.entry(group).or_insert_with(|| vec![earlier]);
+        numbers.push(number);
+        for number in numbers.clone() {
+            if let Some(attempt) = self.attempts.get_mut(&number) {
+                attempt.group = Some(group);
+            }
+        }
+    }
+
+    /// Let an attempt answer to its key; other requests in flight under it are refunded: charged once.
+    fn claim(&mut self, number: u64) -> Vec<Effect<T>> {
+        let Some(&Attempt { key: Some(key), group, .. }) = self.attempts.get(&number) else { return Vec::new() };
+        let mut effects = Vec::new();
+        while let Some(&earlier) = self.keys.get(&key) {
+            let own = earlier == number || group.is_some_and(|group| self.groups[&group].contains(&earlier));
+            if own || !self.is_open(earlier) {
+                break;
+            }
+            effects.extend(self.abort(earlier, Outcome::Rebooked));
+        }
+        self.keys.insert(key, number);
+        effects
+    }
+
+    /// Bind the session of an attempt to its replica, unless it is only on a detour.
+    fn bind(&mut self, number: u64, now: f64) {
+        let Some(attempt) = self.attempts.get(&number) else { return };
+        let (process, detour) = (attempt.process, attempt.detour);
+        let Some(session) = attempt.session else {
+            if !attempt.again {
+                self.counters.count(Outcome::Keyless);
+            }
+            return;
+        };
+        match self.sessions.get(session, now).map(|bound| bound.process) {
+            None => self.sessions.count(Move::Assigned),
+            Some(bound) if bound == process => {}
+            Some(bound) if detour => {
+                self.sessions.count(Move::Detour);
+                self.sessions.bind(session, bound, now);
+                return;
+            }
+            Some(bound) => self.sessions.count(self.why_moved(bound)),
+        }
+        self.sessions.bind(session, process, now);
+    }
+
+    fn why_moved(&self, bound: Process) -> Move {
+        match self.states.get(bound.slot) {
+            Some(state) if state.generation == bound.generation => {
+                if state.draining {
+                    Move::Drained
+                } else {
+                    Move::Moved
+                }
+            }
+            _ => Move::Removed,
+        }
+    }
+
+    /// Note that the engine answers: prefill load becomes decode load, and a hedge is decided. `None` if it has ended.
+    pub fn first_token(&mut self, number: u64, now: f64) -> Option<Vec<Effect<T>>> {
+        let Some(attempt) = self.attempts.touch(&number) else {
+            self.counters.count(Outcome::FirstTokenLate);
+            return None;
+        };
+        attempt.progress = now;
+        if std::mem::replace(&mut attempt.started, true) {
+            return Some(Vec::new());
+        }
+        let (process, uncached, context) = (attempt.process, attempt.context - attempt.hit, attempt.context);
+        let (ahead, begun, group) = (attempt.ahead, attempt.begun, attempt.group);
+        if self.alive(process) {
+            self.book.start(process.slot, uncached, context);
+            self.book.learn(process.slot, ahead, now - begun);
+        }
+        Some(group.map_or_else(Vec::new, |group| self.win(number, group, now)))
+    }
+
+    /// Note that an attempt is complete. `reported`: cached tokens as the engine reports them. `None` if it had ended.
+    pub fn finish(&mut self, number: u64, reported: Option<i64>, now: f64) -> Option<Finished<T>> {
+        let Some(attempt) = self.attempts.get(&number) else {
+            self.counters.count(Outcome::FinishLate);
+            return None;
+        };
+        let effects = attempt.group.map_or_else(Vec::new, |group| self.win(number, group, now));
+        let attempt = self.close(number)?;
+        self.counters.count(Outcome::Finished);
+        let mut verdict = None;
+        if self.alive(attempt.process) {
+            self.book.serve(attempt.process.slot);
+            verdict = self.trust.learn(attempt.process.slot, attempt.hit, reported);
+        }
+        Some(Finished { item: attempt.item, effects, verdict })
+    }
+
+    /// Give an attempt up: its load goes back, and before the first token its predicted blocks too. `None` if it had ended.
+    pub fn abort(&mut self, number: u64, outcome: Outcome) -> Option<Effect<T>> {
+        let Some(attempt) = self.close(number) else {
+            self.counters.count(Outcome::AbortLate);
+            return None;
+        };
+        self.counters.count(outcome);
+        let retract = !attempt.started && self.alive(attempt.process);
+        if retract {
+            self.book.unbook(attempt.process.slot, attempt.context - attempt.hit);
+        }
+        let abandon = !outcome.continues() && self.other_open(attempt.group, number).is_none();
+        Some(Effect { item: attempt.item, outcome, retract, abandon })
+    }
+
+    /// Whether another attempt of the request of an attempt that has ended is open.
+    pub fn goes_on(&self, number: u64) -> bool {
+        self.other_open(self.group_of(number), number).is_some()
+    }
+
+    fn other_open(&self, group: Option<u64>, number: u64) -> Option<u64> {
+        let numbers = self.groups.get(&group?)?;
+        numbers.iter().copied().find(|&other| other != number && self.is_open(other))
+    }
+
+    /// Decide a hedge: the others are refunded, the winner takes the key and the session.
+    fn win(&mut self, number: u64, group: u64, now: f64) -> Vec<Effect<T>> {
+        let numbers = self.groups.remove(&group).unwrap_or_default();
+        let mut effects = Vec::new();
+        for other in numbers {
+            if let Some(attempt) = self.attempts.get_mut(&other) {
+                attempt.group = None;
+                if other != number {
+                    effects.extend(self.abort(other, Outcome::HedgeLost));
+                }
+            }
+        }
+        effects.extend(self.claim(number));
+        self.bind(number, now);
+        effects
+    }
+
+    /// Take an attempt off the table, the book and its key.
+    fn close(&mut self, number: u64) -> Option<Attempt<T>> {
+        let attempt = self.attempts.remove(&number)?;
+        if let Some(key) = attempt.key.filter(|key| self.keys.get(key) == Some(&number)) {
+            if let Some(other) = self.other_open(attempt.group, number) {
+                self.keys.insert(key, other);
+            } else {
+                self.keys.remove(&key);
+                self.gone.extend(self.ended.insert(key, attempt.item.clone()));
+                if self.ended.len() > REMEMBERED {
+                    self.gone.extend(self.ended.pop_first().map(|(_, item)| item));
+                }
+            }
+        }
+        if self.alive(attempt.process) {
+            let (queued, decoding) = attempt.load();
+            self.book.release(attempt.process.slot, queued, decoding);
+        }
+        if let Some(group) = attempt.group.filter(|group| self.other_open(Some(*group), number).is_none()) {
+            self.groups.remove(&group);
+        }
+        Some(attempt)
+    }
+
+    /// Refund these attempts, whose tickets were dropped, and those without progress.
+    pub fn sweep(&mut self, dropped: &[u64], now: f64) -> Vec<Effect<T>> {
+        let mut effects = Vec::new();
+        for &number in dropped {
+            if self.is_open(number) {
+                effects.extend(self.abort(number, Outcome::Dropped));
+            }
+        }
+        while let Some((number, attempt)) = self.attempts.first() {
+            if now - attempt.progress <= self.ticket_s {
+                break;
+            }
+            effects.extend(self.abort(number, Outcome::Expired));
+        }
+        effects
+    }
+}
+
+/// What the end of an attempt gives.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// What the caller kept of it.
+    pub item: T,
+    /// Of the other attempts of its request.
+    pub effects: Vec<Effect<T>>,
+    /// Whether the replica's belief is believed from now on.
+    pub verdict: Option<Verdict>,
+}

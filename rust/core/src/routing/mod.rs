@@ -1,0 +1,21 @@
+//! What a router keeps between decisions: load, requests in flight, session bindings, shared heads, and its counters.
+//!
+//! Every change is one call that runs to its end, so that a signal of the host cannot leave half of it. What a change asks of
+//! others (the index, shadows, a log) is returned as [`Effect`]s, for the caller to carry out. A request's own data is a
+//! parameter: the ledger keeps it and gives it back.
+
+mod book;
+mod counters;
+mod heads;
+mod ledger;
+mod recency;
+mod sessions;
+mod trust;
+
+pub use book::{Book, Counts, Windows};
+pub use counters::{Counters, DURATIONS_S, MAX_REASON_CHARS, MAX_REASONS, OTHER_REASON, Outcome};
+pub use heads::{Head, Heads};
+pub use ledger::{Attempt, Booking, Effect, Finished, Ledger, Limits, Process, State};
+pub use recency::RecencyMap;
+pub use sessions::{Binding, Move, Name, Sessions};
+pub use trust::{HitRecord, Trust, Verdict, ZERO_STREAK};

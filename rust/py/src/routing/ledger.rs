@@ -1,0 +1,562 @@
+//! `Ledger`: what a router keeps between decisions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use prefixroute_core::BlockHash;
+use prefixroute_core::routing::{self as core, Name};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::attempt::{Attempt, Dropped, Parts};
+use crate::errors;
+use crate::ints::Numbers;
+
+/// An attempt in the core's tables.
+struct Item(Py<Attempt>);
+
+impl Clone for Item {
+    fn clone(&self) -> Self {
+        Self(Python::attach(|py| self.0.clone_ref(py)))
+    }
+}
+
+/// What the end of another attempt asks of the router: the attempt, whether its predicted blocks have to be taken back, and
+/// what follows its request, if that is over.
+type Effects<'py> = Option<Bound<'py, PyList>>;
+
+/// Load, requests in flight, sessions, shared heads and counters of one router. Each call is one step that no signal divides.
+///
+/// Args:
+///     window: length of the recent window in bookings; None: by the number of replicas.
+///     window_s: length of the window of prefill seconds.
+///     ticket_s: seconds without progress after which an attempt is given up.
+///     session_idle_s: seconds after which an unused session is forgotten.
+///     session_capacity: sessions remembered at most.
+///     recent: whether the recent window is kept.
+///     served: whether served requests count in `busy`.
+///     hash_key: key of the hashes that names of sessions and requests are kept as.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct Ledger {
+    books: Mutex<core::Ledger<Item>>,
+    dropped: Arc<Dropped>,
+    numbers: AtomicU64,
+    hash_key: u64,
+}
+
+impl Ledger {
+    fn lock(&self) -> MutexGuard<'_, core::Ledger<Item>> {
+        // Never waited for with the interpreter held by somebody who waits for it: no Python runs while it is held.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the work, and drops what is gone when nothing is borrowed any more: what is dropped may call.
+    #[inline]
+    fn with<T>(&self, work: impl FnOnce(&mut core::Ledger<Item>) -> T) -> T {
+        let mut ledger = self.lock();
+        let done = work(&mut ledger);
+        let gone = ledger.take_gone();
+        drop(ledger);
+        drop(gone);
+        done
+    }
+
+    fn name(&self, text: &Bound<'_, PyString>) -> PyResult<Name> {
+        if let Ok(text) = text.to_str() {
+            return Ok(Name::of(text.as_bytes(), self.hash_key));
+        }
+        // Half an emoji, which no UTF-8 can say.
+        let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
+        Ok(Name::of(bytes.extract::<&[u8]>()?, self.hash_key))
+    }
+
+    fn optional_name(&self, text: Option<&Bound<'_, PyString>>) -> PyResult<Option<Name>> {
+        text.map(|text| self.name(text)).transpose()
+    }
+
+    fn column<'py, T: IntoPyObject<'py> + Clone>(
+        &self,
+        py: Python<'py>,
+        column: impl Fn(&core::Book) -> &Vec<T>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let values = column(&self.lock().book).clone();
+        PyList::new(py, values)
+    }
+}
+
+/// Marks attempts as ended; what the router has to do about it, nothing most of the time.
+fn carry_out(py: Python<'_>, effects: Vec<core::Effect<Item>>) -> PyResult<Effects<'_>> {
+    if effects.is_empty() {
+        return Ok(None);
+    }
+    let list = PyList::empty(py);
+    for core::Effect { item, outcome, retract, abandon } in effects {
+        let followers = item.0.get().end(outcome);
+        let followers = if abandon { followers } else { None };
+        list.append((item.0, retract, followers.unwrap_or_else(|| PyTuple::empty(py).unbind())))?;
+    }
+    Ok(Some(list))
+}
+
+fn outcome(name: &str) -> PyResult<core::Outcome> {
+    core::Outcome::named(name).ok_or_else(|| errors::config(format!("no outcome is called {name:?}")))
+}
+
+#[pymethods]
+impl Ledger {
+    #[new]
+    #[pyo3(signature = (*, window, window_s, ticket_s, session_idle_s, session_capacity, recent, served, hash_key))]
+    #[expect(clippy::too_many_arguments, reason = "each by name, from Python")]
+    fn new(
+        window: Option<&Bound<'_, PyAny>>,
+        window_s: f64,
+        ticket_s: f64,
+        session_idle_s: f64,
+        session_capacity: &Bound<'_, PyAny>,
+        recent: bool,
+        served: bool,
+        hash_key: u64,
+    ) -> Self {
+        // What is too large for the machine is no limit.
+        let limit = |limit: &Bound<'_, PyAny>| limit.extract().unwrap_or(usize::MAX);
+        let limits = core::Limits { ticket_s, session_idle_s, sessions: limit(session_capacity) };
+        let kept = core::Windows { bookings: window.map(limit), prefill_s: window_s, recent, served };
+        let books = Mutex::new(core::Ledger::new(limits, kept));
+        Self { books, dropped: Arc::default(), numbers: AtomicU64::new(1), hash_key }
+    }
+
+    /// Take in what the slots are: (name, generation, draining) of each; a free one has no name and generation -1.
+    fn see(&self, states: Vec<(Option<String>, i64, bool)>) {
+        let state = |(name, generation, draining): (Option<String>, _, _)| core::State {
+            name: name.map(String::into_boxed_str),
+            generation,
+            draining,
+        };
+        self.with(|ledger| ledger.see(states.into_iter().map(state).collect()));
+    }
+
+    // -- requests
+
+    /// An attempt that is going to be booked.
+    #[pyo3(signature = (decision, member, name, slot, generation, hit, prompt_tokens, key, tried, epoch, now, /))]
+    #[expect(clippy::too_many_arguments, reason = "an attempt, without an object in between")]
+    fn draft(
+        &self,
+        decision: Py<PyAny>,
+        member: Py<PyAny>,
+        name: Py<PyString>,
+        slot: usize,
+        generation: i64,
+        hit: i64,
+        prompt_tokens: i64,
+        key: Option<&Bound<'_, PyString>>,
+        tried: Py<PyAny>,
+        epoch: u64,
+        now: f64,
+    ) -> PyResult<Attempt> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let process = core::Process { slot, generation };
+        let (key, dropped) = (self.optional_name(key)?, Arc::clone(&self.dropped));
+        let parts = Parts { decision, member, name, tried, epoch };
+        Ok(Attempt::new(number, process, hit, prompt_tokens, now, key, parts, dropped))
+    }
+
+    /// Book an attempt: load up, key and session to it, everything counted. `earlier`: an attempt of the same request.
+    #[pyo3(signature = (attempt, insertion, decision_id, reason, best_hit, branch, hits, slots, session, first, detour, media,
+        spent_s, earlier=None, hedge=false, /))]
+    #[expect(clippy::too_many_arguments, reason = "a decision, without its object")]
+    fn book<'py>(
+        &self,
+        attempt: &Bound<'py, Attempt>,
+        insertion: Py<PyAny>,
+        decision_id: i64,
+        reason: &Bound<'py, PyString>,
+        best_hit: i64,
+        branch: Option<u64>,
+        hits: &Bound<'py, PyList>,
+        slots: &Bound<'py, PyTuple>,
+        session: Option<&Bound<'py, PyString>>,
+        first: bool,
+        detour: bool,
+        media: Option<[i64; 3]>,
+        spent_s: Option<f64>,
+        earlier: Option<&Bound<'py, Attempt>>,
+        hedge: bool,
+    ) -> PyResult<Effects<'py>> {
+        let one = attempt.get();
+        let branch = match branch {
+            Some(branch) => Some((BlockHash(branch), head(hits, slots, best_hit)?)),
+            None => None,
+        };
+        let reason = reason.to_string_lossy();
+        let media = media.unwrap_or([one.hit, 0, 0]);
+        let booking = core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s };
+        let session = self.optional_name(session)?;
+        one.set_insertion(insertion);
+        if let Some(earlier) = earlier {
+            one.follow_on(attempt.py(), earlier.get());
+        }
+        let item = Item(attempt.clone().unbind());
+        let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
+        (entry.key, entry.session, entry.detour) = (one.key, session, detour);
+        let effects = self.with(|ledger| match earlier {
+            None => ledger.book(one.number, entry, booking),
+            Some(earlier) => ledger.book_again(one.number, entry, earlier.get().number, hedge, booking),
+        });
+        carry_out(attempt.py(), effects)
+    }
+
+    /// Note that an engine answers, or goes on answering.
+    #[pyo3(signature = (attempt, now, /))]
+    fn first_token<'py>(&self, attempt: &Bound<'py, Attempt>, now: f64) -> PyResult<Effects<'py>> {
+        let one = attempt.get();
+        match self.with(|ledger| ledger.first_token(one.number, now)) {
+            None => Ok(None),
+            Some(effects) => {
+                one.started.store(true, Ordering::Relaxed);
+                carry_out(attempt.py(), effects)
+            }
+        }
+    }
+
+    /// End an attempt normally. None if it had ended; else what it asks for, and whether its replica is believed from now on,
+    /// if that has changed.
+    #[pyo3(signature = (attempt, now, reported_hit_tokens, /))]
+    fn finish<'py>(
+        &self,
+        attempt: &Bound<'py, Attempt>,
+        now: f64,
+        reported_hit_tokens: Option<i64>,
+    ) -> PyResult<Option<(Effects<'py>, Option<bool>)>> {
+        let one = attempt.get();
+        let Some(finished) = self.with(|ledger| ledger.finish(one.number, reported_hit_tokens, now)) else {
+            return Ok(None);
+        };
+        drop(one.end(core::Outcome::Finished));
+        let believed = finished.verdict.map(|verdict| verdict == core::Verdict::Trusted);
+        Ok(Some((carry_out(attempt.py(), finished.effects)?, believed)))
+    }
+
+    /// Give an attempt up; `why` is a word of `counts`. None if it had ended.
+    #[pyo3(signature = (attempt, why, /))]
+    fn abort<'py>(&self, attempt: &Bound<'py, Attempt>, why: &str) -> PyResult<Effects<'py>> {
+        let (number, outcome) = (attempt.get().number, outcome(why)?);
+        let effect = self.with(|ledger| ledger.abort(number, outcome));
+        carry_out(attempt.py(), effect.into_iter().collect())
+    }
+
+    /// Whether another attempt of the same request is in flight.
+    fn goes_on(&self, attempt: &Bound<'_, Attempt>) -> bool {
+        self.lock().goes_on(attempt.get().number)
+    }
+
+    /// Leave an attempt to be given up by the next sweep. May be called at any time.
+    fn drop(&self, attempt: &Bound<'_, Attempt>) {
+        self.dropped.push(attempt.get().number);
+    }
+
+    /// Whether an attempt waits to be given up.
+    #[getter]
+    fn dropped(&self) -> bool {
+        self.dropped.any()
+    }
+
+    /// Give up what was dropped, and what has made no progress for too long.
+    fn expire<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Effects<'py>> {
+        let numbers = self.dropped.take();
+        carry_out(py, self.with(|ledger| ledger.sweep(&numbers, now)))
+    }
+
+    /// Forget idle sessions, and prefill seconds that have left the window.
+    fn sweep(&self, now: f64) {
+        self.with(|ledger| {
+            ledger.sessions.sweep(now);
+            ledger.book.sweep(now);
+        });
+    }
+
+    /// The attempt in flight with this key.
+    fn find<'py>(&self, key: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, Attempt>>> {
+        let name = self.name(key)?;
+        Ok(self.with(|ledger| ledger.open(name).cloned()).map(|item| item.0.into_bound(key.py())))
+    }
+
+    /// The attempt with this key that is in flight or ended lately.
+    fn known<'py>(&self, key: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, Attempt>>> {
+        let name = self.name(key)?;
+        Ok(self.with(|ledger| ledger.known(name).cloned()).map(|item| item.0.into_bound(key.py())))
+    }
+
+    /// The attempts in flight, in no order.
+    #[getter]
+    fn attempts(&self, py: Python<'_>) -> Vec<Py<Attempt>> {
+        self.lock().open_items().map(|item| item.0.clone_ref(py)).collect()
+    }
+
+    /// Count what has happened; `what` is a word of `counts`.
+    fn count(&self, what: &str) -> PyResult<()> {
+        let what = outcome(what)?;
+        self.lock().counters.count(what);
+        Ok(())
+    }
+
+    /// Count a decision's time.
+    #[pyo3(signature = (seconds, /))]
+    fn time(&self, seconds: f64) {
+        self.lock().counters.time(seconds);
+    }
+
+    fn __len__(&self) -> usize {
+        self.lock().len()
+    }
+
+    // -- sessions
+
+    /// The slot that a session is bound to; -1: its replica has left or drains; None: it is not bound.
+    #[pyo3(signature = (session, now, /))]
+    fn bound(&self, session: &Bound<'_, PyString>, now: f64) -> PyResult<Option<i64>> {
+        let name = self.name(session)?;
+        Ok(self.lock().bound(name, now))
+    }
+
+    /// Bind a session to a process.
+    #[pyo3(signature = (session, slot, generation, now, /))]
+    fn bind(&self, session: &Bound<'_, PyString>, slot: usize, generation: i64, now: f64) -> PyResult<()> {
+        let name = self.name(session)?;
+        self.lock().sessions.bind(name, core::Process { slot, generation }, now);
+        Ok(())
+    }
+
+    /// Bind another name of a session to its process; whether the session was bound.
+    #[pyo3(signature = (session, alias, now, /))]
+    fn alias(&self, session: &Bound<'_, PyString>, alias: &Bound<'_, PyString>, now: f64) -> PyResult<bool> {
+        let (session, alias) = (self.name(session)?, self.name(alias)?);
+        let mut ledger = self.lock();
+        let bound = ledger.sessions.get(session, now);
+        if let Some(binding) = bound {
+            ledger.sessions.bind(alias, binding.process, now);
+        }
+        Ok(bound.is_some())
+    }
+
+    /// Drop a session's binding; whether there was one.
+    fn forget(&self, session: &Bound<'_, PyString>) -> PyResult<bool> {
+        let name = self.name(session)?;
+        Ok(self.lock().sessions.forget(name))
+    }
+
+    /// Drop every session's binding; how many there were.
+    fn forget_sessions(&self) -> usize {
+        self.lock().sessions.clear()
+    }
+
+    /// Sessions remembered.
+    #[getter]
+    fn sessions(&self) -> usize {
+        self.lock().sessions.len()
+    }
+
+    // -- what decisions read
+
+    /// What is in flight, by slot; with `recent`, what the recent window holds.
+    #[pyo3(signature = (*, recent=false))]
+    fn loads(slf: Py<Self>, recent: bool) -> LoadCounts {
+        LoadCounts { ledger: slf, recent }
+    }
+
+    #[getter]
+    fn busy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |book| &book.busy)
+    }
+
+    #[getter]
+    fn last_miss<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |book| &book.last_miss)
+    }
+
+    #[getter]
+    fn since_requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |book| &book.since_requests)
+    }
+
+    #[getter]
+    fn since_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |book| &book.since_tokens)
+    }
+
+    #[getter]
+    fn rates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |book| &book.rates)
+    }
+
+    /// Prefill seconds given to each replica within the window.
+    fn window_s<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
+        let seconds = self.lock().book.window_s(now);
+        PyList::new(py, seconds)
+    }
+
+    /// A replica has reported its load: what was booked before is in the report.
+    fn reported(&self, slot: usize) {
+        self.lock().book.reported(slot);
+    }
+
+    /// Share of the last beginnings that branched at a block.
+    #[pyo3(signature = (branch, /))]
+    fn shared(&self, branch: u64) -> f64 {
+        self.lock().heads.share(BlockHash(branch))
+    }
+
+    /// Whether some replica's belief counts for nothing.
+    #[getter]
+    fn distrusts(&self) -> bool {
+        self.lock().trust.distrusted > 0
+    }
+
+    /// Slots of replicas whose belief counts for nothing.
+    #[getter]
+    fn distrusted(&self) -> Vec<usize> {
+        let ledger = self.lock();
+        let records = ledger.trust.records.iter().enumerate();
+        records.filter(|(_, record)| record.is_some_and(|record| record.distrusted)).map(|(slot, _)| slot).collect()
+    }
+
+    // -- what is told of it
+
+    /// How often each outcome was counted, those that were.
+    #[getter]
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = self.lock().counters.outcomes;
+        named(py, core::Outcome::ALL.map(|(_, name)| name).into_iter().zip(counts))
+    }
+
+    /// How often bindings changed, and why.
+    #[getter]
+    fn moves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let moves = self.lock().sessions.moves;
+        named(py, core::Move::ALL.map(|(_, name)| name).into_iter().zip(moves))
+    }
+
+    /// (reason, replica, count) of committed decisions; the replica is empty for those that have left.
+    #[getter]
+    fn decisions(&self) -> Vec<(String, String, u64)> {
+        let ledger = self.lock();
+        let name =
+            |slot: Option<usize>| slot.and_then(|slot| ledger.states()[slot].name.as_deref()).unwrap_or("").to_owned();
+        let counted = ledger.counters.decisions().into_iter();
+        counted.map(|(slot, reason, count)| (reason.to_owned(), name(slot), count)).collect()
+    }
+
+    /// Hit tokens by slot and medium, fastest first; the last is of replicas that have left.
+    #[getter]
+    fn hit_tokens(&self) -> Vec<[i64; 3]> {
+        let ledger = self.lock();
+        let (slots, left) = ledger.counters.hit_tokens();
+        slots.iter().copied().chain([left]).collect()
+    }
+
+    /// Prompt tokens of all requests, and the most that any candidate held of each.
+    #[getter]
+    fn tokens(&self) -> (i64, i64) {
+        let ledger = self.lock();
+        (ledger.counters.prompt_tokens, ledger.counters.best_hit_tokens)
+    }
+
+    /// Decisions by the time that they took, and seconds of all.
+    #[getter]
+    fn durations(&self) -> (Vec<u64>, f64) {
+        let ledger = self.lock();
+        (ledger.counters.durations.to_vec(), ledger.counters.seconds)
+    }
+
+    /// (predicted, reported, requests, distrusted) by slot; None: nothing was reported.
+    #[getter]
+    fn records(&self) -> Vec<Option<(i64, i64, u64, bool)>> {
+        let ledger = self.lock();
+        let slots = ledger.states().len();
+        let record = |slot| ledger.trust.records.get(slot).copied().flatten();
+        let told = |record: core::HitRecord| (record.predicted, record.reported, record.requests, record.distrusted);
+        (0..slots).map(|slot| record(slot).map(told)).collect()
+    }
+
+    /// Requests that finished without a report.
+    #[getter]
+    fn unreported(&self) -> u64 {
+        self.lock().trust.unreported
+    }
+
+    /// The head at which most of the last beginnings branched: (tokens, share, holders, replicas, beginnings).
+    #[getter]
+    fn head(&self) -> (i64, f64, usize, usize, usize) {
+        let ledger = self.lock();
+        let (head, share) = ledger.heads.commonest();
+        (head.tokens, share, head.holders, head.replicas, ledger.heads.beginnings())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let ledger = match self.books.try_lock() {
+            Ok(ledger) => ledger,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        ledger.items().try_for_each(|item| visit.call(&item.0))
+    }
+}
+
+/// Requests and tokens by slot, as they are when they are read.
+#[pyclass(frozen, module = "prefixroute._core")]
+pub struct LoadCounts {
+    ledger: Py<Ledger>,
+    recent: bool,
+}
+
+impl LoadCounts {
+    fn column<'py>(&self, py: Python<'py>, of: impl Fn(&core::Counts) -> &Vec<i64>) -> PyResult<Bound<'py, PyList>> {
+        self.ledger.get().column(py, |book| of(if self.recent { &book.recent } else { &book.live }))
+    }
+}
+
+#[pymethods]
+impl LoadCounts {
+    #[getter]
+    fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |counts| &counts.in_flight)
+    }
+
+    #[getter]
+    fn queued<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |counts| &counts.queued)
+    }
+
+    #[getter]
+    fn decoding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.column(py, |counts| &counts.decoding)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.ledger)
+    }
+}
+
+/// What is known of a head: how many of the candidates hold the most.
+fn head(hits: &Bound<'_, PyList>, slots: &Bound<'_, PyTuple>, best_hit: i64) -> PyResult<core::Head> {
+    let numbers = Numbers::of(hits);
+    let (mut holders, replicas) = (0, slots.len());
+    if replicas == hits.len() {
+        holders = (0..replicas).filter(|&slot| numbers.int(slot) == Some(best_hit)).count();
+    } else {
+        for slot in slots {
+            let slot: usize = slot.extract()?;
+            holders += usize::from(slot < numbers.len() && numbers.int(slot) == Some(best_hit));
+        }
+    }
+    Ok(core::Head { tokens: best_hit, holders, replicas })
+}
+
+fn named(py: Python<'_>, counts: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, count) in counts.filter(|(_, count)| *count > 0) {
+        found.set_item(name, count)?;
+    }
+    Ok(found)
+}
