@@ -45,6 +45,8 @@ macro_rules! each {
             $run::<c::Ours>($($argument),*),
             #[cfg(feature = "smg")]
             $run::<c::SmgChain>($($argument),*),
+            #[cfg(feature = "smg")]
+            $run::<c::SmgRadix>($($argument),*),
             #[cfg(feature = "dynamo")]
             $run::<c::DynamoRadix>($($argument),*),
             #[cfg(feature = "dynamo")]

@@ -8,12 +8,16 @@ mod dynamo;
 mod ours;
 #[cfg(feature = "smg")]
 mod smg;
+#[cfg(feature = "smg")]
+mod smg_radix;
 
 #[cfg(feature = "dynamo")]
 pub use dynamo::{DynamoConcurrent, DynamoRadix};
 pub use ours::{Belief, Ours};
 #[cfg(feature = "smg")]
 pub use smg::{SmgChain, SmgTokenTree};
+#[cfg(feature = "smg")]
+pub use smg_radix::SmgRadix;
 
 /// An index that is fed by engines' events.
 pub trait Contender {

@@ -6,6 +6,8 @@ use crate::error::MAX_REPLICAS;
 use crate::ids::Slot;
 
 const WORDS: usize = MAX_REPLICAS / 64;
+/// Where a gauge ends: those of all replicas together are still a number, though they come from a snapshot.
+const MOST: u64 = u64::MAX / MAX_REPLICAS as u64;
 
 /// Blocks from store events of each replica since a query last matched there. All that a reader writes, and only after new
 /// events: `waiting` tells in one load of a word whether any replica of it has something to reset.
@@ -29,10 +31,10 @@ impl Unmatched {
         self.set(slot, self.blocks_of(slot).saturating_add(blocks));
     }
 
-    /// Another value.
+    /// Another value, [`MOST`] at most.
     pub(crate) fn set(&mut self, slot: Slot, blocks: u64) {
         let (word, bit) = (slot.index() / 64, slot.index() % 64);
-        *self.blocks[slot.index()].get_mut() = blocks;
+        *self.blocks[slot.index()].get_mut() = blocks.min(MOST);
         let waiting = self.waiting[word].get_mut();
         *waiting = *waiting & !(1 << bit) | u64::from(blocks > 0) << bit;
     }
@@ -59,5 +61,21 @@ impl Unmatched {
     /// All gauges together.
     pub(crate) fn total(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_of_all_replicas_add_up_whatever_was_loaded() {
+        let mut gauges = Unmatched::default();
+        for slot in (0..MAX_REPLICAS as u16).map(Slot) {
+            gauges.open(slot);
+            gauges.set(slot, u64::MAX);
+            gauges.add(slot, 1);
+        }
+        assert_eq!(gauges.total(), MOST * MAX_REPLICAS as u64);
     }
 }

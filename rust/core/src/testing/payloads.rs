@@ -155,7 +155,8 @@ impl StoreForm<'_> {
     }
 }
 
-fn removal(names: &[EngineHash], medium: &str, form: u16, is_array: bool) -> Packed {
+/// A removal event, as a map or as an array.
+pub fn removal(names: &[EngineHash], medium: &str, form: u16, is_array: bool) -> Packed {
     let mut out = Packed::default();
     if is_array {
         out.array(3).text("BlockRemoved");
