@@ -1463,11 +1463,19 @@ class Cluster:
         Returns:
             ``(0, at, number, hit_tokens)``: a first token is out; ``(1, at, number, hit_tokens)``: a request is
             finished;
-            ``(2, at, replica, events)``: a store that records them has changed. :attr:`BATCH` or more: call again.
+            ``(2, at, replica, events)``: a store that records them has changed; ``(3, at, number, 0)``: a request that
+            was aborted while it ran is out. :attr:`BATCH` or more: call again.
 
         Raises:
             ConfigError: a context that does not begin with its prompt.
             ValueError: a step takes no finite time.
+        """
+
+    def abort(self, replica: int, number: int, now: float) -> bool:
+        """Drop a request whose client has gone; return whether it waited and is gone at once.
+
+        One that runs is taken out when the step under way ends, and :meth:`advance` tells of it. What it has computed
+        stays cached.
         """
 
     @property

@@ -235,6 +235,29 @@ def test_texts_of_any_length_are_told_whole() -> None:
         assert client.get("/health").is_success
 
 
+def test_a_request_whose_client_leaves_makes_room_for_the_others() -> None:
+    core, batches = _core(capacity_tokens=16 * 16)
+    heard: list[str] = []
+    core.submit(_request(list(range(16)), 200, finished=lambda: heard.append("long")))
+    leaves = core.submit(_request(list(range(1_000, 1_064)), 100, finished=lambda: heard.append("left")))
+    waits = core.submit(_request(list(range(2_000, 2_200)), 2, finished=lambda: heard.append("waited")))
+    core.advance(1.0)
+    assert (core.running, core.waiting) == (2, 1)
+    core.leave(leaves)
+    core.leave(waits)
+    assert (core.running, core.waiting) == (1, 0)
+    core.submit(_request(list(range(3_000, 3_100)), 2, finished=lambda: heard.append("next")))
+    core.advance(3.0)
+    assert heard == ["next"]
+    assert leaves.ended
+    assert core.hit(list(range(1_000, 1_065))) > 0, "what was computed stays cached"
+    core.advance(100.0)
+    assert heard == ["next", "long"]
+    assert core.kv_use == 0
+    assert core.reset()
+    assert batches[-1][1] == [{"type": "AllBlocksCleared"}]
+
+
 def test_settings_are_checked() -> None:
     for wrong in (
         lambda: EngineSettings(format="other"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS, MAX_RUNNING = 8_192, 256
 """vLLM's defaults for ``max_num_batched_tokens``, of a server on an H100, and for ``max_num_seqs``."""
-FIRST_TOKEN, FINISHED, CHANGED = range(3)
+FIRST_TOKEN, FINISHED, CHANGED, ABORTED = range(4)
 """Kinds of outcomes of :meth:`Cluster.advance`."""
 
 
@@ -81,4 +81,14 @@ class EngineModel:
         return Cluster(self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup)
 
 
-__all__ = ["CHANGED", "CHUNK_TOKENS", "FINISHED", "FIRST_TOKEN", "MAX_RUNNING", "Cluster", "EngineModel", "StepCost"]
+__all__ = [
+    "ABORTED",
+    "CHANGED",
+    "CHUNK_TOKENS",
+    "FINISHED",
+    "FIRST_TOKEN",
+    "MAX_RUNNING",
+    "Cluster",
+    "EngineModel",
+    "StepCost",
+]

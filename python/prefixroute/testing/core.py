@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, EngineModel
+from prefixroute.sim.engine import ABORTED, CHANGED, FIRST_TOKEN, EngineModel
 from prefixroute.sim.replica import CacheEvent, ReplicaStore
 from prefixroute.testing.kv_events import EventEncoder
 from prefixroute.types import Namespace
@@ -74,7 +74,8 @@ class EngineJob:
 class EngineCore:
     """The simulator's engine and cache, driven by :meth:`advance`. Not thread-safe.
 
-    A client that leaves frees nothing at once: its request is computed to its end, unless nobody else is served.
+    A request whose client leaves is dropped: at once if it waits or nobody else is served, else at the end of the step
+    under way, as engines do. What it has computed stays cached.
 
     Args:
         model: how steps are built and what they cost.
@@ -152,6 +153,8 @@ class EngineCore:
                     self._tell(detail)
                 elif kind == FIRST_TOKEN:
                     self._first_token(self._jobs[number], detail)
+                elif kind == ABORTED:
+                    self._end(self._jobs[number])
                 else:
                     self._finished(self._jobs[number])
         self.now = max(self.now, to)
@@ -174,7 +177,11 @@ class EngineCore:
     def leave(self, job: EngineJob) -> None:
         """Note that a request's client has gone."""
         job.left = True
-        if job.ended or any(not other.left for other in self._jobs.values()):
+        if job.ended:
+            return
+        if any(not other.left for other in self._jobs.values()):
+            if self._cluster.abort(self._replica, job.number, self.now):
+                self._end(job)
             return
         stopped, _ = self._cluster.stop(self._replica, self.now)
         self._replica = self._cluster.add(self._store, 0)

@@ -35,6 +35,13 @@ pub enum Outcome {
         /// What it has been through.
         served: Served,
     },
+    /// A request that was aborted while it ran is out.
+    Aborted {
+        /// When, in seconds.
+        at: f64,
+        /// The caller's number of the request.
+        number: u64,
+    },
     /// A step has changed what a replica holds. Only of stores that record it.
     Changed {
         /// When, in seconds.
@@ -108,6 +115,15 @@ impl<P: Prices> Cluster<P> {
         self.clock.next_at()
     }
 
+    /// Drop a request of a replica at second `now`; whether it waited and is gone at once. One that runs ends as
+    /// [`Outcome::Aborted`], or as [`Outcome::Finished`] if the step under way finishes it.
+    pub fn abort(&mut self, replica: usize, number: u64, now: f64) -> Result<bool, Failure<P::Error>> {
+        let Some(engine) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return Ok(false) };
+        let (gone, wake) = engine.abort(number, now);
+        self.put(replica, wake)?;
+        Ok(gone)
+    }
+
     /// Let a replica die at second `now`: its requests, oldest first, and its seconds of work.
     pub fn stop(&mut self, replica: usize, now: f64) -> (Vec<Request>, f64) {
         let Some(mut engine) = self.replicas.get_mut(replica).and_then(Option::take) else { return (Vec::new(), 0.0) };
@@ -149,4 +165,5 @@ fn tell(outcomes: &mut Vec<Outcome>, ended: Ended, replica: usize, at: f64) {
     outcomes.extend(ended.first_tokens.into_iter().map(first));
     let finished = |(request, served)| Outcome::Finished { at, replica, request, served };
     outcomes.extend(ended.finished.into_iter().map(finished));
+    outcomes.extend(ended.aborted.into_iter().map(|number| Outcome::Aborted { at, number }));
 }

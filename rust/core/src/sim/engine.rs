@@ -87,6 +87,8 @@ pub struct Ended {
     pub first_tokens: Vec<Served>,
     /// Requests whose last token is out, which may be their first.
     pub finished: Vec<(Request, Served)>,
+    /// Numbers of requests that were aborted.
+    pub aborted: Vec<u64>,
 }
 
 /// A replica that serves requests in virtual time.
@@ -108,6 +110,8 @@ pub struct Engine {
     admitted: u64,
     joined: u64,
     preempted: u64,
+    /// Numbers of requests to be taken out when the step under way ends.
+    aborting: Vec<u64>,
     version: u64,
     began: f64,
     /// In the event under way; 0 = idle.
@@ -137,6 +141,7 @@ impl Engine {
             admitted: 0,
             joined: 0,
             preempted: 0,
+            aborting: Vec::new(),
             version: 0,
             began: 0.0,
             steps: 0,
@@ -207,11 +212,47 @@ impl Engine {
         jobs.extend(self.queue.drain(..));
         (self.context, self.reserved, self.steps, self.counted) = (0, 0, 0, 0);
         self.growth = Growth::new(self.block_size);
+        self.aborting.clear();
         self.version += 1;
         jobs.into_iter().map(|job| *job.request).collect()
     }
 
-    /// End a run of decode steps at the next step boundary, because a request waits.
+    /// Drop a request whose client has gone, at second `now`; whether it waited and is gone at once. One that runs is taken
+    /// out between two steps, as engines do: it is in [`Ended::aborted`] of the step under way, unless that finishes it.
+    pub fn abort(&mut self, number: u64, now: f64) -> (bool, Option<Wake>) {
+        if let Some(at) = self.queue.iter().position(|job| job.request.number == number) {
+            self.queue.remove(at);
+            return (true, None);
+        }
+        self.aborting.push(number);
+        (false, if self.steps > 1 { self.cut_run(now) } else { None })
+    }
+
+    /// Take out the requests that were aborted during the step that ends. What they have computed stays cached.
+    fn pop_aborted<E>(&mut self, ended: &mut Ended) -> Result<(), Failure<E>> {
+        for number in std::mem::take(&mut self.aborting) {
+            if let Some(at) = self.prefilling.iter().position(|job| job.request.number == number) {
+                let job = self.prefilling.remove(at);
+                self.stop_prefill(job)?;
+                ended.aborted.push(number);
+            } else if let Some(job) = self.take_decoding(|job| job.request.number == number) {
+                self.stop_decode(job)?;
+                ended.aborted.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Take the decoding request out that is meant, if any is.
+    fn take_decoding(&mut self, is_meant: impl Fn(&Job) -> bool) -> Option<Job> {
+        let mut taken = None;
+        for job in std::mem::take(&mut self.decoding).into_vec() {
+            if is_meant(&job) { taken = Some(job) } else { self.decoding.push(job) }
+        }
+        taken
+    }
+
+    /// End a run of decode steps at the next step boundary, because a request waits or leaves.
     fn cut_run(&mut self, now: f64) -> Option<Wake> {
         if self.step_s <= 0.0 {
             return None;
@@ -361,11 +402,7 @@ impl Engine {
         let job = if prefilling > last {
             self.prefilling.pop().map(|job| self.stop_prefill(job))
         } else {
-            let mut taken = None;
-            for job in std::mem::take(&mut self.decoding).into_vec() {
-                if job.order == last { taken = Some(job) } else { self.decoding.push(job) }
-            }
-            taken.map(|job| self.stop_decode(job))
+            self.take_decoding(|job| job.order == last).map(|job| self.stop_decode(job))
         };
         if let Some(job) = job {
             self.preempted += 1;
@@ -422,6 +459,9 @@ impl Engine {
             self.pop_finished(&mut ended)?;
         }
         self.pass_to_decode(&mut ended, now)?;
+        if !self.aborting.is_empty() {
+            self.pop_aborted(&mut ended)?;
+        }
         Ok(Some(ended))
     }
 

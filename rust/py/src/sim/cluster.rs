@@ -18,6 +18,7 @@ use crate::hashes::BlockHashes;
 const FIRST_TOKEN: u8 = 0;
 const FINISHED: u8 = 1;
 const CHANGED: u8 = 2;
+const ABORTED: u8 = 3;
 
 /// Prices as numbers, or a function of (chunks, decodes, context tokens) that is called for each step.
 enum Prices {
@@ -117,6 +118,7 @@ impl Cluster {
                     self.write(at, replica, &request, &served);
                     told.append((FINISHED, at, served.number, served.hit_tokens))?;
                 }
+                core::Outcome::Aborted { at, number } => told.append((ABORTED, at, number, 0))?,
                 core::Outcome::Changed { at, replica, events } => {
                     let events: Vec<_> = events.into_iter().map(CacheEvent::from).collect();
                     told.append((CHANGED, at, replica, events))?;
@@ -124,6 +126,10 @@ impl Cluster {
             }
         }
         Ok(told)
+    }
+
+    fn abort(&mut self, replica: usize, number: u64, now: f64) -> PyResult<bool> {
+        self.replicas.abort(replica, number, now).map_err(failed)
     }
 
     #[getter]

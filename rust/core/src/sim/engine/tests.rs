@@ -105,3 +105,40 @@ fn one_request_may_outgrow_the_cache() {
     assert_eq!((engine.store().oversized(), engine.preempted(), engine.reserved), (1, 0, 0));
     assert_eq!(engine.store().cache().pinned_blocks(), 0);
 }
+
+#[test]
+fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
+    let (mut engine, prices) = (engine(None, 2), Linear::default());
+    engine.submit(request(0, 10, 100), 0.0, &prices).unwrap();
+    engine.submit(request(1, 10, 50), 0.0, &prices).unwrap();
+    let mut wake = Wake { at: 10.0, version: 1 };
+    for _ in 0..2 {
+        engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
+        wake = engine.begin(wake.at, &prices).unwrap().unwrap();
+    }
+    let (gone, cut) = engine.abort(1, 45.0);
+    assert!(!gone);
+    let cut = cut.unwrap();
+    assert!((cut.at - 50.0).abs() < 1e-9, "the run of decode steps ends at the next boundary");
+    engine.submit(request(2, 10, 1), 46.0, &prices).unwrap();
+    assert_eq!(engine.abort(2, 47.0), (true, None), "it was in the queue");
+    let ended = engine.end::<std::convert::Infallible>(cut.version, cut.at).unwrap().unwrap();
+    assert_eq!((ended.aborted, engine.running(), engine.waiting()), (vec![1], 1, 0));
+    let wake = engine.begin(cut.at, &prices).unwrap();
+    let finished = run(&mut engine, &prices, wake);
+    assert_eq!(finished.iter().map(|end| end.0).collect::<Vec<_>>(), [0]);
+    assert_eq!((engine.running(), engine.reserved, engine.context), (0, 0, 0));
+    assert_eq!(engine.store().cache().pinned_blocks(), 0);
+}
+
+#[test]
+fn a_request_aborted_in_prefill_gives_its_memory_back() {
+    let (mut engine, prices) = (engine(Some(400), 2), Linear::default());
+    let wake = engine.submit(request(0, 300, 5), 0.0, &prices).unwrap().unwrap();
+    assert_eq!(engine.abort(0, 1.0), (false, None));
+    assert_eq!(engine.abort(7, 1.0), (false, None), "nobody knows it");
+    let ended = engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
+    assert_eq!(ended.aborted, [0]);
+    assert_eq!(engine.begin(wake.at, &prices).unwrap(), None);
+    assert_eq!((engine.running(), engine.store().cache().pinned_blocks()), (0, 0));
+}
