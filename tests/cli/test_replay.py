@@ -29,11 +29,17 @@ def endpoints(engines: list[FakeEngine]) -> list[str]:
 
 
 def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
+    rows, page = tmp_path / "rows.csv", tmp_path / "replay.html"
     given = ["--policy", "round-robin", "--policy", "session", "--dictate", "--rows", rows, "--quiet", "--slo-ttft", 5]
-    said = prefixroute("replay", WORKLOAD, *endpoints, *given)
+    said = prefixroute("replay", WORKLOAD, *endpoints, *given, "--report", page)
     assert said.code == 0, said.err
     assert "predicted / measured" in said.out
+    assert "ASSUMED gpu = " in said.out
+    assert "session answers" in said.out
+    drawn = page.read_text()
+    assert drawn.count("<svg ") == 2
+    assert "Time to first token, measured" in drawn
+    assert "ASSUMED</span> every figure rests on defaults" in drawn
     assert "differences from round-robin" in said.out
     assert f"Next: prefixroute fit {rows} " in said.out
     with rows.open() as lines:
@@ -48,6 +54,8 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
     assert found["rows"][0]["measured"]["requests"] == 16
     assert found["rows"][0]["measured"]["good_share"] == 1.0
     assert 0.5 < found["rows"][1]["predicted_over_measured"]["recompute_ratio"] < 2.0  # of 16 requests
+    assert found["assumptions"]["gpu"]["assumed"]
+    assert 0 <= found["rows"][0]["predicted"]["good_share"] <= 1
     assert "api_key" not in found["settings"]
     assert found["caches_reset"]
 

@@ -15,6 +15,7 @@ import pytest
 from prefixroute import EventError, Namespace, Replica, Router, UnknownReplicaError
 from prefixroute.live import FollowOptions, KvFeed
 from prefixroute.replay import PromptMaker, ReplaySettings, predict, replay
+from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, EventPublisher, FakeEngine, PlainCost
 from prefixroute.workload import ChatShape, Even, chat
 
@@ -78,9 +79,9 @@ def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeE
     expected = predict(
         workload,
         ReplaySettings(endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True),
-        cost=cost,
+        Scenario(engine=EngineModel(cost)),
     )
-    assert measured.figures[0].recompute_ratio == pytest.approx(expected[0].recompute_ratio, abs=0.05)
+    assert measured.figures[0].recompute_ratio == pytest.approx(expected.rows[0].recompute_ratio, abs=0.05)
 
 
 def test_a_replica_that_leaves_is_not_followed_any_more() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import math
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,7 +28,9 @@ from prefixroute.replay import (
     replay,
     write_rows,
 )
+from prefixroute.replay.bodies import Bodies, TokenText
 from prefixroute.replay.harness import parts_of
+from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, PlainCost
 from prefixroute.workload import ChatShape, Even, Workload, chat
 
@@ -114,7 +119,7 @@ def test_the_simulator_predicts_what_fake_engines_do(engines: list[FakeEngine]) 
     workload = small_chat(60)
     chosen = settings(engines, policies=("session",))
     measured = asyncio.run(replay(workload, chosen))
-    predicted = predict(workload, chosen, cost=PlainCost(SLOW.prefill_s_per_1k, SLOW.decode_s))
+    predicted = predict(workload, chosen, Scenario(engine=EngineModel(PlainCost(SLOW.prefill_s_per_1k, SLOW.decode_s))))
     rows = compared(measured, predicted)
     assert rows[0]["policy"] == "session"
     ratio = rows[0]["predicted_over_measured"]["recompute_ratio"]
@@ -174,6 +179,78 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="parts"):
         parts_of([], 1)
     assert "secret" not in repr(ReplaySettings(endpoints=("http://h",), api_key="secret"))
+
+
+def test_requests_are_sent_when_due_though_nothing_is_answered() -> None:
+    """Open loop: the first answer ends after all requests are sent."""
+    slow = Behaviour(prefill_s_per_1k=0.0, decode_s=0.05)
+    with FakeEngine(EngineSettings(), slow) as engine:
+        found = asyncio.run(replay(small_chat(20).scaled(2.0), settings([engine], policies=("random",), reset=False)))
+        assert [row.error for row in found.rows] == [""] * 20
+        assert max(row.sent_s for row in found.rows) < min(row.done_s or 0.0 for row in found.rows)
+        last = max(found.rows, key=lambda row: row.due_s)
+        assert last.ttft_s == (last.first_s or 0.0) - last.due_s
+
+
+def test_thousands_of_requests_while_one_engine_fails_and_another_dies() -> None:
+    """Every request has a row; failures cost their requests alone; both policies answer the same requests otherwise."""
+    count = 1_200
+    workload = chat(5, requests=count, arrivals=Even(1_000.0), shape=SHAPE)
+    fast = [
+        FakeEngine(EngineSettings(capacity_tokens=40_000), Behaviour(prefill_s_per_1k=0, decode_s=0)) for _ in range(3)
+    ]
+    broken: list[str] = []
+
+    def fail(share: float, _: str) -> None:
+        if share > 0.6 and not broken:  # within the second policy
+            broken.append("status")
+            fast[0].app.behaviour = fast[0].app.behaviour.changed({"status": 500})
+        elif share > 0.8 and len(broken) == 1:
+            broken.append("death")
+            threading.Thread(target=fast[1].kill).start()
+
+    try:
+        chosen = settings(fast, policies=("round-robin", "random"), parts=1, warmup=100, slo=Slo(ttft_s=30.0))
+        found = asyncio.run(replay(workload, chosen, progress=fail))
+    finally:
+        for engine in fast:
+            engine.kill()
+    assert len(broken) == 2
+    assert sorted((row.policy, row.number) for row in found.rows) == [
+        (policy, number) for policy in ("random", "round-robin") for number in range(count)
+    ]
+    first, second = found.figures
+    assert (first.requests, first.errors) == (count - 100, 0)
+    assert first.skew == pytest.approx(1.0, abs=0.01)
+    errors = Counter(row.error for row in found.rows if row.error)
+    assert errors["status 500"] > 20
+    assert second.errors == errors.total() > errors["status 500"]
+    assert {row.replica for row in found.rows if row.error} == {fast[0].url, fast[1].url}
+    assert all(one.pairs == second.requests - second.errors for one in found.differences if one.figure == "ttft_s")
+    assert second.good_share == pytest.approx(1 - second.errors / second.requests)
+
+
+def test_bodies_are_json_with_the_tokens_of_the_prompt() -> None:
+    workload = small_chat(30)
+    requests, maker = list(workload.requests()), PromptMaker(workload.block_size)
+    bodies = Bodies(requests, maker, dictate=True, model=None, default_model="m", ahead_bytes=20_000)
+    kept = bodies.prepare(range(10, 30))
+    assert 0 < kept < 20
+    assert bodies.prepare(range(10, 30)) == kept
+    for number in (0, 10, 29):
+        body, prompt = json.loads(bodies[number].body), maker.make(requests[number], number)
+        assert body["prompt"] == prompt.tokens.tolist()
+        assert body["output_token_ids"] == prompt.output.tolist()
+        assert (body["model"], body["max_tokens"]) == ("m", requests[number].output_tokens)
+    named = Bodies(requests, maker, dictate=False, model="other", default_model="m")
+    assert json.loads(named[3].body)["model"] == "other"
+    assert "output_token_ids" not in json.loads(named[3].body)
+
+
+@pytest.mark.parametrize(("first", "vocabulary"), [(0, 2), (5, 7), (1_000, 30_000), (99_990, 20)])
+def test_token_ids_of_any_vocabulary_become_a_json_array(first: int, vocabulary: int) -> None:
+    tokens = np.array([first, first + vocabulary - 1, first + 1], np.uint32)
+    assert json.loads(TokenText(first, vocabulary).array(tokens)) == tokens.tolist()
 
 
 # -- figures -----------------------------------------------------------------------------------------------------

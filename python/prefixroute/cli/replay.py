@@ -14,10 +14,19 @@ import typer
 from rich.console import Console
 
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.table import show, show_end, show_notes
-from prefixroute.replay import Prediction, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
-from prefixroute.report.replays import difference_table, measured_table, prediction_table
+from prefixroute.cli.output import Output
+from prefixroute.cli.table import show, show_assumed, show_end, show_notes
+from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
+from prefixroute.report.replays import (
+    difference_table,
+    measured_table,
+    prediction_table,
+    replay_notes,
+    replay_title,
+    replay_verdict,
+)
 from prefixroute.sim.grid import open_source
+from prefixroute.sim.sweep import assumptions_dict
 
 EXAMPLE = (
     "Example: prefixroute replay day.jsonl.gz --endpoint http://10.0.0.1:8000 --endpoint http://10.0.0.2:8000 "
@@ -65,6 +74,8 @@ def command(  # noqa: PLR0917
     rows: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write a row for each request.")] = None,
     seed: options.Seed = 1,
     as_json: options.AsJson = False,
+    report: options.ReportFile = None,
+    png: options.PngFile = None,
     quiet: options.Quiet = False,
     *,
     hardware: options.Hardware,
@@ -75,6 +86,7 @@ def command(  # noqa: PLR0917
     Prompts are made up from the workload's block hashes, so a private trace will do. The API key is read from
     PREFIXROUTE_API_KEY. Ctrl-C ends it and shows what was measured until then.
     """
+    output = Output(report, png)
     for name in policy or []:
         arguments.policies(name, workload)
     capacity = hardware.settings.get("capacity_tokens")
@@ -102,14 +114,19 @@ def command(  # noqa: PLR0917
         with rows.open("w", newline="", encoding="utf-8") as out:
             write_rows(replayed.rows, out)
         console.note(f"rows: {rows}")
-    predictions = predict(source, settings, cost=hardware.cost, chunk_tokens=hardware.batching.get("chunk_tokens"))
+    predictions = predict(source, settings, options.scenario(hardware, options.Simulated(), timed=True))
     if as_json:
         print(json.dumps(to_dict(replayed, predictions), indent=2))
     else:
         show_replay(source.name, replayed, predictions, console.stdout(), rows)
+    if output:
+        from prefixroute.report.replay_page import replay_page, replay_picture
+
+        told_of = source.name, replayed, predictions
+        output.write(lambda: replay_page(*told_of), *replay_picture(*told_of))
 
 
-def to_dict(replayed: Replayed, predictions: list[Prediction]) -> dict[str, Any]:
+def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
     """Return the JSON object; the API key is not in it."""
     settings = asdict(replayed.settings)
     del settings["api_key"]
@@ -118,30 +135,22 @@ def to_dict(replayed: Replayed, predictions: list[Prediction]) -> dict[str, Any]
         "settings": settings,
         "interrupted": replayed.interrupted,
         "caches_reset": replayed.reset,
+        "assumptions": assumptions_dict(predictions.assumptions),
         "rows": compared(replayed, predictions),
         "differences": [{**asdict(one), "within_noise": one.is_noise} for one in replayed.differences],
     }
 
 
 def show_replay(
-    name: str, replayed: Replayed, predictions: list[Prediction], out: Console, rows: Path | None = None
+    name: str, replayed: Replayed, predictions: Predictions, out: Console, rows: Path | None = None
 ) -> None:
     """Print the tables of a replay. ``rows``: the file that its rows are in."""
-    settings = replayed.settings
-    count = len(settings.endpoints)
-    show(measured_table(replayed, f"{name}: measured on {count} endpoint{'s' * (count > 1)}"), out)
+    show(measured_table(replayed, replay_title(name, replayed)), out)
     if replayed.differences:
         show(difference_table(replayed), out)
     show(prediction_table(replayed, predictions), out)
-    notes = []
-    if replayed.interrupted:
-        notes.append("interrupted: what was measured until then.")
-    if not replayed.reset:
-        notes.append("the caches were not emptied before each part; predictions begin with empty ones.")
-    if not settings.dictate:
-        notes.append(
-            "the engines' answers are not the trace's, so no blocks of answers are hit, here and in predictions."
-        )
-    show_notes(notes, out)
+    show_assumed(predictions.assumptions, out)
+    show_notes(replay_notes(replayed), out)
     file, hint = ("ROWS.csv", "; --rows ROWS.csv writes the file") if rows is None else (shlex.quote(str(rows)), "")
-    show_end([], f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})", out)
+    following = f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})"
+    show_end(replay_verdict(replayed), following, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefixroute.replay.client import Client, Exchange
 from prefixroute.replay.harness import Replayed, ReplaySettings, replay
-from prefixroute.replay.predict import Prediction, compared, predict
+from prefixroute.replay.predict import Prediction, Predictions, compared, predict
 from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
 from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences, write_rows
 
@@ -14,6 +14,7 @@ __all__ = [
     "Exchange",
     "Figures",
     "Prediction",
+    "Predictions",
     "PromptMaker",
     "ReplayRow",
     "ReplaySettings",

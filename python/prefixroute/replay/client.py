@@ -49,11 +49,14 @@ class Client:
     def __init__(self, clock: Callable[[], float], timeout_s: float, api_key: str | None = None) -> None:
         self._aiohttp = extra_module("aiohttp", "replay")
         self._clock = clock
-        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        headers = {"content-type": "application/json"}
+        if api_key is not None:
+            headers["authorization"] = f"Bearer {api_key}"
         self._session = self._aiohttp.ClientSession(
             connector=self._aiohttp.TCPConnector(limit=0),
             timeout=self._aiohttp.ClientTimeout(total=timeout_s),
             headers=headers,
+            cookie_jar=self._aiohttp.DummyCookieJar(),
             read_bufsize=1 << 20,
         )
 
@@ -72,11 +75,10 @@ class Client:
             headers: more headers.
             first_token: called when the first token has come.
         """
-        sent = {"content-type": "application/json", **headers}
         first = last = None
         tail, events = b"", 0
         try:
-            async with self._session.post(f"{url}/v1/completions", data=body, headers=sent) as answer:
+            async with self._session.post(f"{url}/v1/completions", data=body, headers=headers) as answer:
                 if answer.status != 200:  # noqa: PLR2004  # OK
                     return Exchange(error=f"status {answer.status}")
                 async for part in answer.content.iter_any():

@@ -7,21 +7,21 @@ when it was due. So an endpoint that stalls cannot hide its stall by slowing the
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError
+from prefixroute.replay.bodies import Bodies, Prepared
 from prefixroute.replay.client import Client, Exchange
-from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
+from prefixroute.replay.prompts import PromptMaker
 from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences
 from prefixroute.router import Router, Ticket
+from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Request, Workload
 
@@ -29,6 +29,8 @@ Progress = Callable[[float, str], None]
 MakeRouter = Callable[[str], Router]
 LEAD_S = 0.05
 """Seconds between the start of a part and its first request."""
+TELL_S = 0.1
+"""Least seconds between two reports of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class ReplaySettings:
             what changes over hours changes for all policies alike.
         warmup: requests at the start of each part that are sent and in no figure.
         block_size: tokens in a block of the engines.
-        capacity_tokens: tokens that an engine's KV cache holds, as the router believes.
+        capacity_tokens: tokens that an engine's KV cache holds, as routers and predictions take it.
         dictate: tell the engine what to answer, so that the next turn finds it cached: fake engines only. A real engine
             answers what it will, and the blocks of a trace's answers are never hit.
         reset: empty the engines' caches before each part and policy.
@@ -60,7 +62,7 @@ class ReplaySettings:
     parts: int = 1
     warmup: int = 0
     block_size: int = 16
-    capacity_tokens: int = 300_000
+    capacity_tokens: int = ARTICLE_CAPACITY_TOKENS
     dictate: bool = False
     reset: bool = True
     model: str | None = None
@@ -157,8 +159,8 @@ class _Run:
         self._maker = PromptMaker(workload.block_size)
         self._rows: list[ReplayRow] = []
         self._sent, self._total = 0, len(self._requests) * len(settings.policies)
+        self._told_at = 0.0
         self._reset = settings.reset
-        self._model = settings.model or ""
 
     async def measure(self) -> Replayed:
         settings = self._settings
@@ -166,11 +168,17 @@ class _Run:
         client = Client(time.perf_counter, settings.timeout_s, settings.api_key)
         try:
             names = [await client.model(url) for url in settings.endpoints]
-            self._model = settings.model or names[0]
-            for part, numbers in enumerate(self._parts):
+            bodies = Bodies(
+                self._requests,
+                self._maker,
+                dictate=settings.dictate,
+                model=settings.model,
+                default_model=names[0],
+            )
+            for part in range(len(self._parts)):
                 turn = part % len(settings.policies)
                 for policy in (*settings.policies[turn:], *settings.policies[:turn]):
-                    await self._measure_part(client, policy, part, numbers)
+                    await self._measure_part(client, bodies, policy, part)
         except asyncio.CancelledError:
             interrupted = True
         finally:
@@ -184,26 +192,23 @@ class _Run:
         found = differences(self._rows, settings.policies, settings.seed)
         return Replayed(settings, tuple(self._rows), tuple(figures), tuple(found), self._reset, interrupted)
 
-    async def _measure_part(self, client: Client, policy: str, part: int, numbers: range) -> None:
-        settings = self._settings
+    async def _measure_part(self, client: Client, bodies: Bodies, policy: str, part: int) -> None:
+        settings, numbers = self._settings, self._parts[part]
         if settings.reset:
             done = await asyncio.gather(*(client.reset(url) for url in settings.endpoints))
             self._reset = self._reset and all(done)
-        router = self._make_router(policy)
-        sender = _Sender(client, router, settings, policy, part)
+        bodies.prepare(numbers)
+        sender = _Sender(client, self._make_router(policy), settings, policy, part)
         first = self._requests[numbers[0]].arrival_s
         start = time.perf_counter() + LEAD_S
         tasks: list[asyncio.Task[ReplayRow]] = []
         try:
             for number in numbers:
-                request = self._requests[number]
-                prompt = self._maker.make(request, number)
-                body = self._body(request, prompt)
-                due = (request.arrival_s - first) / settings.speed
+                made = bodies[number]
+                due = (made.request.arrival_s - first) / settings.speed
                 await asyncio.sleep(max(0.0, start + due - time.perf_counter()))
                 warm = number - numbers[0] < settings.warmup
-                sent = sender.send(request, prompt, body, number=number, start=start, due=due, warm=warm)
-                tasks.append(asyncio.create_task(sent))
+                tasks.append(asyncio.create_task(sender.send(made, _Slot(number, start, due, warm))))
                 self._tell(policy, part)
             await asyncio.gather(*tasks)
         finally:
@@ -212,26 +217,23 @@ class _Run:
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             self._rows += [row for row in ended if isinstance(row, ReplayRow)]
 
-    def _body(self, request: Request, prompt: SynthesizedPrompt) -> bytes:
-        body: dict[str, Any] = {
-            "model": request.model or self._model,
-            "prompt": prompt.tokens.tolist(),
-            "max_tokens": max(1, request.output_tokens),
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if self._settings.model is not None:
-            body["model"] = self._settings.model
-        if self._settings.dictate and len(prompt.output):
-            body["output_token_ids"] = prompt.output.tolist()
-        return json.dumps(body, separators=(",", ":")).encode()
-
     def _tell(self, policy: str, part: int) -> None:
+        """Tell what is done, now and then: drawing a bar for each request would make the sender late."""
         self._sent += 1
-        if self._progress is not None:
+        now = time.perf_counter()
+        if self._progress is not None and (now - self._told_at >= TELL_S or self._sent == self._total):
+            self._told_at = now
             self._progress(self._sent / self._total, f"{policy}, part {part + 1} of {len(self._parts)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """When a request is sent: its number, the start of its part on the clock, and seconds from there."""
+
+    number: int
+    start: float
+    due: float
+    warm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,61 +247,57 @@ class _Sender:
     part: int
     busy: Counter[str] = field(default_factory=Counter)
 
-    async def send(
-        self,
-        request: Request,
-        prompt: SynthesizedPrompt,
-        body: bytes,
-        *,
-        number: int,
-        start: float,
-        due: float,
-        warm: bool,
-    ) -> ReplayRow:
+    async def send(self, made: Prepared, slot: _Slot) -> ReplayRow:
         """Route a request, send it, and return its row."""
-        sent = time.perf_counter() - start
+        sent = time.perf_counter() - slot.start
+        request = made.request
         try:
-            ticket = self.router.route(prompt.tokens, session=request.session, max_tokens=request.output_tokens)
+            ticket = self.router.route(made.prompt.tokens, session=request.session, max_tokens=request.output_tokens)
         except (NoReplicaError, OverloadedError) as error:
-            failed = Exchange(error=type(error).__name__)
-            return self._row(request, number, (due, sent, warm), failed)
+            return self._row(made, slot, sent, Exchange(error=type(error).__name__))
         others = self.busy[ticket.replica]
         self.busy[ticket.replica] += 1
         exchange = Exchange(error="cancelled")
         try:
-            exchange = await self.client.complete(ticket.replica, body, {}, ticket.first_token)
+            exchange = await self.client.complete(ticket.replica, made.body, ticket.headers(), ticket.first_token)
         finally:
             self.busy[ticket.replica] -= 1
-            self._end(ticket, prompt, exchange)
-        first = None if exchange.first is None else exchange.first - start
-        last = None if exchange.last is None else exchange.last - start
-        row = self._row(request, number, (due, sent, warm), replace(exchange, first=first, last=last))
-        return replace(row, replica=ticket.replica, predicted_tokens=ticket.hit_tokens, in_flight=others)
+            self._end(ticket, made, exchange)
+        return self._row(made, slot, sent, exchange, ticket=ticket, others=others)
 
-    def _end(self, ticket: Ticket, prompt: SynthesizedPrompt, exchange: Exchange) -> None:
+    def _end(self, ticket: Ticket, made: Prepared, exchange: Exchange) -> None:
         if exchange.error:
             ticket.abort()
             return
-        output = prompt.output if self.settings.dictate and len(prompt.output) else None
+        output = made.prompt.output if self.settings.dictate and len(made.prompt.output) else None
         ticket.finish(output=output, reported_hit_tokens=exchange.cached_tokens)
 
-    def _row(self, request: Request, number: int, when: tuple[float, float, bool], exchange: Exchange) -> ReplayRow:
-        """Return the row of a request that went nowhere yet."""
+    def _row(
+        self,
+        made: Prepared,
+        slot: _Slot,
+        sent: float,
+        exchange: Exchange,
+        *,
+        ticket: Ticket | None = None,
+        others: int = 0,
+    ) -> ReplayRow:
+        """Return the row of a request; without a ticket it went nowhere."""
         return ReplayRow(
             policy=self.policy,
             part=self.part,
-            number=number,
-            session=request.session,
-            replica="",
-            due_s=when[0],
-            sent_s=when[1],
-            first_s=exchange.first,
-            done_s=exchange.last,
-            prompt_tokens=request.prompt_tokens,
+            number=slot.number,
+            session=made.request.session,
+            replica="" if ticket is None else ticket.replica,
+            due_s=slot.due,
+            sent_s=sent,
+            first_s=None if exchange.first is None else exchange.first - slot.start,
+            done_s=None if exchange.last is None else exchange.last - slot.start,
+            prompt_tokens=made.request.prompt_tokens,
             output_tokens=exchange.output_tokens,
             cached_tokens=exchange.cached_tokens,
-            predicted_tokens=0,
-            in_flight=0,
-            warm=when[2],
+            predicted_tokens=0 if ticket is None else ticket.hit_tokens,
+            in_flight=others,
+            warm=slot.warm,
             error=exchange.error,
         )

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.costmodel import CostModel
+from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.replay.harness import Replayed, ReplaySettings, parts_of
-from prefixroute.replay.rows import Figures
+from prefixroute.replay.rows import Figures, Slo
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.sim.engine import StepCost
 from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.sweep import assumed
 from prefixroute.workload import Request, Workload
 
 FIGURES = (
@@ -24,6 +24,7 @@ FIGURES = (
     "ttft_p99_s",
     "tpot_mean_s",
     "total_mean_s",
+    "good_share",
     "recompute_ratio",
     "skew",
 )
@@ -40,6 +41,7 @@ class Prediction:
     ttft_p99_s: float
     tpot_mean_s: float
     total_mean_s: float
+    good_share: float
     recompute_ratio: float
     skew: float
 
@@ -48,37 +50,50 @@ class Prediction:
         return {name: _ratio(getattr(self, name), getattr(measured, name)) for name in FIGURES}
 
 
-def predict(
-    workload: Workload, settings: ReplaySettings, *, cost: StepCost | None = None, chunk_tokens: int | None = None
-) -> list[Prediction]:
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The simulator's figures, and what they rest on.
+
+    Attributes:
+        rows: by policy, in the order of the replay.
+        assumptions: the figures behind them, those that nobody gave marked so.
+    """
+
+    rows: tuple[Prediction, ...]
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def predict(workload: Workload, settings: ReplaySettings, scenario: Scenario | None = None) -> Predictions:
     """Simulate what :func:`~prefixroute.replay.replay` measures: each part from empty caches, warm-up left out.
 
     Args:
         workload: what is replayed.
         settings: how.
-        cost: prices the engines' steps; by default the cost model's own GPU and model.
-        chunk_tokens: tokens of an engine's step.
+        scenario: the engine with its prices, and every setting that the replay does not have. By default an engine of the
+            cost model's own GPU and model, which the assumptions say.
     """
-    cost = cost if cost is not None else CostModel()
-    engine = EngineModel(cost) if chunk_tokens is None else EngineModel(cost, chunk_tokens)
+    scenario = scenario if scenario is not None else Scenario()
+    engine = scenario.engine if scenario.engine is not None else EngineModel(CostModel())
+    base = replace(
+        scenario,
+        engine=engine,
+        replicas=len(settings.endpoints),
+        seed=settings.seed,
+        capacity_tokens=settings.capacity_tokens,
+        warmup=settings.warmup,
+    )
     requests = list(workload.requests())
     parts = parts_of(requests, settings.parts)
     found = []
     for policy in settings.policies:
-        scenario = Scenario(
-            policy=policy,
-            replicas=len(settings.endpoints),
-            seed=settings.seed,
-            capacity_tokens=settings.capacity_tokens,
-            engine=engine,
-            warmup=settings.warmup,
-        )
-        logs = [simulate(_part(workload, requests, part, settings), scenario).log for part in parts]
-        found.append(_summed(policy, logs, len(settings.endpoints)))
-    return found
+        one = replace(base, policy=policy)
+        logs = [simulate(_part(workload, requests, part, settings), one).log for part in parts]
+        found.append(_summed(policy, logs, base.replicas, settings.slo))
+    priced = engine.cost.assumptions if isinstance(engine.cost, CostModel) else ()
+    return Predictions(tuple(found), (*workload.assumptions, *priced, *assumed(base)))
 
 
-def compared(replayed: Replayed, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+def compared(replayed: Replayed, predictions: Predictions) -> list[dict[str, Any]]:
     """Return a row for each policy: its figures as measured, as predicted, and predicted / measured."""
     return [
         {
@@ -87,7 +102,7 @@ def compared(replayed: Replayed, predictions: Sequence[Prediction]) -> list[dict
             "predicted": {name: getattr(prediction, name) for name in FIGURES},
             "predicted_over_measured": prediction.over(measured),
         }
-        for measured, prediction in zip(replayed.figures, predictions, strict=True)
+        for measured, prediction in zip(replayed.figures, predictions.rows, strict=True)
     ]
 
 
@@ -104,7 +119,7 @@ def _part(workload: Workload, requests: Sequence[Request], part: range, settings
     return replace(workload, source=source, request_count=len(part), volatile=None, is_parsed=False)
 
 
-def _summed(policy: str, logs: Sequence[RequestLog], replicas: int) -> Prediction:
+def _summed(policy: str, logs: Sequence[RequestLog], replicas: int, slo: Slo) -> Prediction:
     def column(name: str) -> NDArray[np.float64]:
         return np.concatenate([log.column(name).astype(np.float64) for log in logs])
 
@@ -112,6 +127,10 @@ def _summed(policy: str, logs: Sequence[RequestLog], replicas: int) -> Predictio
     ttft = first - arrival
     p50, p90, p99 = np.percentile(ttft, (50, 90, 99))
     several = output > 1
+    tpot = (finish - first)[several] / (output[several] - 1)
+    good = np.ones(len(ttft), bool) if slo.ttft_s is None else ttft <= slo.ttft_s
+    if slo.tpot_s is not None:
+        good[several] &= tpot <= slo.tpot_s
     counts = np.bincount(column("replica").astype(int), minlength=replicas)
     return Prediction(
         policy=policy,
@@ -119,8 +138,9 @@ def _summed(policy: str, logs: Sequence[RequestLog], replicas: int) -> Predictio
         ttft_p50_s=float(p50),
         ttft_p90_s=float(p90),
         ttft_p99_s=float(p99),
-        tpot_mean_s=float(((finish - first)[several] / (output[several] - 1)).mean()) if several.any() else 0.0,
+        tpot_mean_s=float(tpot.mean()) if len(tpot) else 0.0,
         total_mean_s=float((finish - arrival).mean()),
+        good_share=float(good.mean()),
         recompute_ratio=float(1.0 - column("hit").sum() / column("prompt").sum()),
         skew=float(counts.max() * replicas / counts.sum()),
     )

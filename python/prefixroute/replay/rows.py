@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import IO, Any
@@ -154,7 +155,7 @@ class Difference:
 
     Attributes:
         policy: the policy.
-        figure: ``ttft_s``, ``total_s`` (means, seconds) or ``recompute_ratio``.
+        figure: ``ttft_s``, ``tpot_s``, ``total_s`` (means, seconds) or ``recompute_ratio``.
         value: the policy's figure minus that of the first policy.
         low: lower end of the interval at :data:`LEVEL`.
         high: upper end.
@@ -184,9 +185,10 @@ def differences(rows: Iterable[ReplayRow], policies: Sequence[str], seed: int = 
     found = []
     for policy in policies[1:]:
         pairs = [(first[key], row) for key, row in by_policy[policy].items() if key in first]
-        for figure in ("ttft_s", "total_s"):
-            values = [(getattr(other, figure) - getattr(one, figure), 1.0) for one, other in pairs]
-            found.append(_resampled(policy, figure, pairs, values, seed))
+        for figure in ("ttft_s", "tpot_s", "total_s"):
+            known = [pair for pair in pairs if not any(math.isnan(getattr(row, figure)) for row in pair)]
+            values = [(getattr(other, figure) - getattr(one, figure), 1.0) for one, other in known]
+            found.append(_resampled(policy, figure, known, values, seed))
         told = [(one, other) for one, other in pairs if None not in (one.cached_tokens, other.cached_tokens)]
         saved = [((one.cached_tokens or 0) - (other.cached_tokens or 0), one.prompt_tokens) for one, other in told]
         found.append(_resampled(policy, "recompute_ratio", told, saved, seed))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import altair as alt
 
 from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart
@@ -36,7 +39,9 @@ def charts(study: Study) -> dict[str, Chart]:
         "Skew": _measure(study, "skew", SKEW, 1.0),
     }
     if study.ttft_s:
-        drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = _ttft(study, most)
+        drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = answered_within(
+            study.policies, {policy: curve for (policy, count), curve in study.ttft_s.items() if count == most}
+        )
     if any(replicas == most for _, replicas in study.load):
         drawn[f"Load over time, {most} replica{'s' * (most > 1)}: band from least to most loaded, line = mean"] = _load(
             study, most
@@ -76,15 +81,15 @@ def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: st
         y=height,
         color=_colour(study.policies),
     )
-    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study))
+    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study.policies))
     limit = alt.Chart(limits).encode(y=height)
     name = limit.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK, fontSize=FONT_SIZE - 1).encode(
         text="name:N", x=alt.value(0)
     )
     rule = limit.mark_rule(color=INK, strokeDash=[5, 4])
-    return alt.layer(rule, base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study)), marks, name).properties(
-        width=WIDTH, height=HEIGHT
-    )
+    return alt.layer(
+        rule, base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study.policies)), marks, name
+    ).properties(width=WIDTH, height=HEIGHT)
 
 
 def bars(policies: list[str], rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
@@ -103,9 +108,13 @@ def bars(policies: list[str], rows: alt.InlineData, limits: alt.InlineData, titl
     return alt.layer(marks, limit, value, name).properties(width=WIDTH, height=alt.Step(BAR))
 
 
-def _ttft(study: Study, replicas: int) -> Chart:
-    """Draw the share of requests answered within a time, per policy, with each one's mark at a height of its own."""
-    curves = {policy: curve for (policy, count), curve in study.ttft_s.items() if count == replicas}
+def answered_within(policies: list[str], curves: Mapping[str, Sequence[float]]) -> Chart:
+    """Draw the share of requests answered within a time, per policy, with each one's mark at a height of its own.
+
+    Args:
+        policies: all of the study, which fixes their colours.
+        curves: by policy, the seconds at each share of :data:`prefixroute.sim.metrics.CURVE`.
+    """
     at = {policy: len(CURVE) * (place + 1) // (len(curves) + 1) for place, policy in enumerate(curves)}
     values = [
         {"policy": policy, "ms": max(SOONEST_MS, 1e3 * seconds), "share": 100 * share, "marked": number == at[policy]}
@@ -115,13 +124,31 @@ def _ttft(study: Study, replicas: int) -> Chart:
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X("ms:Q", title="milliseconds", scale=alt.Scale(type="log", nice=False), axis=LOGARITHMIC),
         y=alt.Y("share:Q", title="% of requests answered within", axis=alt.Axis(domain=False, ticks=False)),
-        color=_colour(study.policies),
+        color=_colour(policies),
     )
-    lines = base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study), order="share:Q")
-    marks = (
-        base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study)).transform_filter("datum.marked")
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=_dash(policies), order="share:Q")
+    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(policies))
+    return alt.layer(lines, marks.transform_filter("datum.marked")).properties(width=WIDTH, height=HEIGHT)
+
+
+def ratios(policies: list[str], values: Sequence[Mapping[str, Any]], title: str) -> Chart:
+    """Draw a mark for each policy and figure at a ratio, and a dashed line at 1.
+
+    Args:
+        policies: all of the study.
+        values: ``policy``, ``figure`` and ``ratio`` of each mark.
+        title: of the axis.
+    """
+    figures = list(dict.fromkeys(value["figure"] for value in values))
+    across = alt.X(
+        "ratio:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=16), axis=alt.Axis(tickCount=5)
     )
-    return alt.layer(lines, marks).properties(width=WIDTH, height=HEIGHT)
+    base = alt.Chart(alt.InlineData(values=list(values))).encode(
+        x=across, y=alt.Y("figure:N", title=None, sort=figures, axis=alt.Axis(ticks=False))
+    )
+    marks = base.mark_point(filled=True, size=80, opacity=0.9).encode(color=_colour(policies), shape=_shape(policies))
+    even = alt.Chart(alt.InlineData(values=[{"ratio": 1}])).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=across)
+    return alt.layer(even, marks).properties(width=WIDTH, height=alt.Step(26))
 
 
 def _load(study: Study, replicas: int) -> Chart:
@@ -161,12 +188,12 @@ def _colour(policies: list[str], legend: alt.Legend | None = LEGEND) -> alt.Colo
     return alt.Color("policy:N", scale=scale, sort=policies, legend=legend)
 
 
-def _shape(study: Study) -> alt.Shape:
-    scale = alt.Scale(domain=study.policies, range=[shape(i) for i in range(len(study.policies))])
-    return alt.Shape("policy:N", scale=scale, sort=study.policies, legend=LEGEND)
+def _shape(policies: list[str]) -> alt.Shape:
+    scale = alt.Scale(domain=policies, range=[shape(i) for i in range(len(policies))])
+    return alt.Shape("policy:N", scale=scale, sort=policies, legend=LEGEND)
 
 
-def _dash(study: Study) -> alt.StrokeDash:
+def _dash(policies: list[str]) -> alt.StrokeDash:
     """Dash the lines that are drawn later, so that one below them shows through."""
-    scale = alt.Scale(domain=study.policies, range=[dash(i) for i in range(len(study.policies))])
-    return alt.StrokeDash("policy:N", scale=scale, sort=study.policies, legend=None)
+    scale = alt.Scale(domain=policies, range=[dash(i) for i in range(len(policies))])
+    return alt.StrokeDash("policy:N", scale=scale, sort=policies, legend=None)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from prefixroute.replay import Difference, Figures, Prediction, Replayed, compared
+from prefixroute.costmodel.assumption import SECONDS, SHARES
+from prefixroute.replay import Difference, Figures, Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
 from prefixroute.report.table import Column, Table
 
-_TITLES = {
+TITLES = {
     "ttft_mean_s": "TTFT mean",
     "ttft_p50_s": "TTFT p50",
     "ttft_p90_s": "TTFT p90",
     "ttft_p99_s": "TTFT p99",
     "tpot_mean_s": "TPOT mean",
     "total_mean_s": "total mean",
+    "good_share": "good",
     "recompute_ratio": "recomputed",
     "skew": "skew",
 }
+"""What tables and charts call the figures that are predicted."""
+_DIFFERING = {"ttft_s": "TTFT mean", "tpot_s": "TPOT mean", "total_s": "total mean", "recompute_ratio": "recomputed"}
 
 
 def _ms(seconds: float) -> str:
@@ -55,9 +58,7 @@ def measured_table(replayed: Replayed, title: str) -> Table:
 
 DIFFERENCES: tuple[Column[Difference], ...] = (
     Column("policy", lambda one: one.policy, text=True),
-    Column(
-        "figure", lambda one: {"ttft_s": "TTFT mean", "total_s": "total mean"}.get(one.figure, "recomputed"), text=True
-    ),
+    Column("figure", lambda one: _DIFFERING[one.figure], text=True),
     Column("difference", lambda one: _amount(one.figure, one.value)),
     Column("from", lambda one: _amount(one.figure, one.low)),
     Column("to", lambda one: _amount(one.figure, one.high)),
@@ -76,11 +77,57 @@ def difference_table(replayed: Replayed) -> Table:
     return Table.of(title, DIFFERENCES, replayed.differences)
 
 
-def prediction_table(replayed: Replayed, predictions: Sequence[Prediction]) -> Table:
+def prediction_table(replayed: Replayed, predictions: Predictions) -> Table:
     """Return predicted / measured for each figure: 1.00 = the simulator was right."""
     columns: list[Column[dict[str, Any]]] = [Column("policy", lambda row: str(row["policy"]), text=True)]
-    columns += [Column(_TITLES[name], lambda row, name=name: _ratio(row, name)) for name in FIGURES]  # type: ignore[misc]
-    return Table.of("predicted / measured", columns, compared(replayed, predictions))
+    for name in FIGURES:
+        rests_on = SHARES if name in {"recompute_ratio", "skew"} else SECONDS | SHARES
+        columns.append(Column(TITLES[name], lambda row, name=name: _ratio(row, name), rests_on))  # type: ignore[misc]
+    return Table.of("predicted / measured", columns, compared(replayed, predictions), predictions.assumptions)
+
+
+def replay_title(name: str, replayed: Replayed) -> str:
+    """Return what was measured, in a line."""
+    count = len(replayed.settings.endpoints)
+    return f"{name}: measured on {count} endpoint{'s' * (count > 1)}"
+
+
+def replay_verdict(replayed: Replayed) -> list[str]:
+    """Return in a sentence for each policy how it differs from the first in mean TTFT and recomputed tokens."""
+    first = replayed.settings.policies[0]
+    said = []
+    for policy in replayed.settings.policies[1:]:
+        found = {one.figure: one for one in replayed.differences if one.policy == policy}
+        ttft, tokens = found["ttft_s"], found["recompute_ratio"]
+        if not ttft.pairs:
+            said.append(f"{policy} and {first} have no request in common that both answered.")
+            continue
+        told = f"; it recomputes {_change(tokens, 'less', 'more')}" if tokens.pairs else ""
+        said.append(f"{policy} answers {_change(ttft, 'sooner', 'later')} than {first} by the mean TTFT{told}.")
+    return said
+
+
+def _change(one: Difference, less: str, more: str) -> str:
+    """Return a difference as words: ``12.0 ms sooner [10.1, 13.9]``."""
+    sign = 1 if one.value > 0 else -1
+    ends = sorted((sign * one.low, sign * one.high))
+    value, low, high = (_amount(one.figure, end).lstrip("+") for end in (abs(one.value), *ends))
+    noise = ", within the noise" if one.is_noise else ""
+    return f"{value} {more if one.value > 0 else less} [{low}, {high}]{noise}"
+
+
+def replay_notes(replayed: Replayed) -> list[str]:
+    """Return what a reader should know before believing the figures."""
+    notes = []
+    if replayed.interrupted:
+        notes.append("interrupted: what was measured until then.")
+    if not replayed.reset:
+        notes.append("the caches were not emptied before each part; predictions begin with empty ones.")
+    if not replayed.settings.dictate:
+        notes.append(
+            "the engines' answers are not the trace's, so no blocks of answers are hit, here and in predictions."
+        )
+    return notes
 
 
 def _ratio(row: dict[str, Any], name: str) -> str:
