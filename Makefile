@@ -40,7 +40,7 @@ test-python: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS)
 
 hosts: $(HOSTS)/.installed ## adapters beside the hosts really running (minutes): Ray Serve, LiteLLM, verl, SkyPilot
-	PYTHONPATH=python timeout 300 $(HOSTS)/bin/python -m pytest tests/hosts -W default --no-header -q
+	HOME=$(abspath $(HOSTS)) PYTHONPATH=python timeout 300 $(HOSTS)/bin/python -m pytest tests/hosts -W ignore --no-header -q
 
 golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 	$(BIN)/python -m pytest -m golden --golden-seeds 20
@@ -102,6 +102,7 @@ $(HOSTS)/.installed: $(VENV)/.built pyproject.toml
 	$(BIN)/python -m venv $(HOSTS)
 	$(HOSTS)/bin/python -m pip install --upgrade 'pip>=25.1'
 	$(HOSTS)/bin/python -m pip install --group hosts
+	$(HOSTS)/bin/python -m pip install --no-deps --group hosts-bare
 	@touch $@
 
 $(VENV)/.accuracy: $(VENV)/.built pyproject.toml

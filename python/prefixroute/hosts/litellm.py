@@ -90,7 +90,9 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
         prompt, kind = prompt_of(call)
         metadata = _metadata(call) or {}
         session = session_of(metadata.get("headers"), {**call, "metadata": metadata})
-        return self.router.choose(prompt, prompt_kind=kind, session=session, candidates=candidates)
+        return self.router.choose(
+            prompt, prompt_kind=kind, session=session, candidates=candidates, unknown_candidates="ignore"
+        )
 
     def _add(self, name: str) -> None:
         if name not in self.router:
