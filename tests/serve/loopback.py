@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -90,8 +90,8 @@ class Engine:
 class Scripted:
     """An engine of bytes: answers every completion with the given pieces, one write each, and keeps what it was sent."""
 
-    def __init__(self, pieces: list[bytes], health: bytes = HEALTHY) -> None:
-        self.pieces, self.health = pieces, health
+    def __init__(self, pieces: list[bytes], health: bytes = HEALTHY, models: bytes = NO_SUCH_PAGE) -> None:
+        self.pieces, self.health, self.models = pieces, health, models
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -105,7 +105,7 @@ class Scripted:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, suppress(BrokenPipeError, ConnectionResetError):
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
@@ -120,7 +120,7 @@ class Scripted:
             connection.sendall(self.health)
             return
         if head.startswith(b"GET "):
-            connection.sendall(NO_SUCH_PAGE)
+            connection.sendall(self.models)
             return
         lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         while len(body) < int(lengths[0]):

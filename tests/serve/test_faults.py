@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from loopback import Engine, Proxy, chat_body, events, wait_until
+from loopback import Engine, Proxy, Scripted, chat_body, events, wait_until
 
 NEVER_S = 3_600.0
 
@@ -253,3 +253,81 @@ def test_whatever_happens_every_ticket_ends_once(
     assert not any(name.endswith("_late") for name in counts)
     wait_until(lambda: set(proxy.client.get("/healthz").json()["replicas"].values()) == {"active"})
     wait_until(lambda: not any(engine.stats()["running"] for engine in engines))
+
+
+def test_an_engine_that_asks_for_rest_gets_it(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    body = b"HTTP/1.1 503 Busy\r\nretry-after: 30\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    tired, sound = make_scripted([body]), make_scripted([body.replace(b"503 Busy", b"200 OK")])
+    proxy = make_proxy([tired.url, sound.url], routing__policy="round-robin", health__max_retry_after_s=0.3)
+    for _ in range(6):
+        assert proxy.chat().status_code == 200
+    assert len(tired.bodies) == 1
+    wait_until(lambda: proxy.chat().status_code == 200 and len(tired.bodies) == 2)  # no longer than we allow
+    assert proxy.state(tired.url) in {"active", "suspended"}
+    assert proxy.idle()
+
+
+def test_a_breaker_is_tried_with_requests_before_it_closes(
+    pair: list[Engine], make_proxy: Callable[..., Proxy]
+) -> None:
+    sick, sound = pair
+    proxy = make_proxy(
+        [sick.url, sound.url],
+        routing__policy="round-robin",
+        health__failures=1,
+        health__reset_s=0.05,
+        health__max_reset_s=0.05,
+    )
+    sick.control(status=503)  # its checks pass all the same
+    breaker = proxy.service.fleet.engines[sick.url].breaker
+    assert {proxy.chat(max_tokens=1).status_code for _ in range(4)} == {200}
+    for _ in range(3):
+        wait_until(lambda: breaker.state.value == "half-open" and proxy.state(sick.url) == "active")
+        wait_until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "open")
+        assert proxy.state(sick.url) in {"suspended", "active"}
+    sick.control(status=-1)
+    wait_until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "closed")
+    assert proxy.state(sick.url) == "active"
+    assert proxy.idle()
+
+
+def test_a_client_that_takes_nothing_is_given_up(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    event = b"data: " + b"x" * 60_000 + b"\n\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    engine = make_scripted([head, *[event] * 2_000])
+    proxy = make_proxy([engine.url], limits__write_timeout_s=0.1)
+    with proxy.opened(chat_body(stream=True)) as connection:
+        connection.recv(10)
+        wait_until(proxy.idle)
+    assert proxy.router.stats()["counts"]["aborted"] == 1
+    assert proxy.state(engine.url) == "active"
+
+
+def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    engine.control(decode_s=0.05)
+    proxy = make_proxy([engine.url], upstream__request_timeout_s=0.3)
+    assert proxy.chat(max_tokens=1_000).status_code == 504
+    with pytest.raises(httpx.RemoteProtocolError):
+        proxy.chat(max_tokens=1_000, stream=True)
+    wait_until(proxy.idle)
+    assert proxy.state(engine.url) == "active"
+
+
+def test_requests_above_the_limit_are_a_429(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    engine = pair[0]
+    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
+    proxy = make_proxy([engine.url], limits__max_requests=3)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(proxy.opened(chat_body()))
+        wait_until(lambda: proxy.load() == {engine.url: 3})
+        response = proxy.chat()
+        assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    wait_until(proxy.idle)
+    engine.control(prefill_s_per_1k=0)
+    assert proxy.chat(max_tokens=1).is_success

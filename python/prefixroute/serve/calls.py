@@ -11,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from prefixroute.bodies import SessionKeys, prompt_of, session_of
-from prefixroute.serve.headers import RawHeaders, end_to_end
+from prefixroute.serve.headers import REQUEST_ID, RawHeaders, end_to_end
 from prefixroute.types import Namespace
 
 OFF_LOOP_BYTES = 256 * 1024
@@ -79,7 +79,10 @@ class Call:
         return cls(
             api=api,
             target=f"{api.value}?{query.decode('latin-1')}" if query else api.value,
-            headers=[*end_to_end(headers.raw), (b"accept-encoding", b"identity")],  # the answer is read as it passes
+            headers=[
+                *end_to_end(headers.raw, REQUEST_ID),
+                (b"accept-encoding", b"identity"),
+            ],  # the answer is read as it passes
             content=content,
             prompt=prompt,
             prompt_kind=kind,

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
+REQUEST_ID = b"x-request-id"
+"""The header of a request's id, which we pass on or make up."""
 HOP_BY_HOP = frozenset(
     {b"accept-encoding", b"connection", b"content-length", b"date", b"expect", b"host", b"keep-alive"}
     | {b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"server", b"te", b"trailer"}

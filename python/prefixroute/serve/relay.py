@@ -18,7 +18,7 @@ from prefixroute.serve.answers import Answer
 from prefixroute.serve.calls import Api, Call
 from prefixroute.serve.downstream import ClientTooSlow, Downstream, read_body, while_connected
 from prefixroute.serve.fleet import Fleet
-from prefixroute.serve.headers import end_to_end, retry_after_s
+from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.replies import Refused, refusal
 from prefixroute.serve.settings import Settings
@@ -90,7 +90,7 @@ class Relay:
                     )
                 except MALFORMED as error:
                     raise refusal(400, str(error), "no request", openai=openai) from error
-                call.headers.append((b"x-request-id", trail.request_id.encode()))
+                call.headers.append((REQUEST_ID, trail.request_id.encode()))
                 await while_connected(receive, lambda: Attempts(shared, call, trail).serve(client))
         except TimeoutError as error:
             trail.outcome = "timed out"
@@ -278,10 +278,10 @@ class Attempts:
         if opened.is_success:
             ticket.first_token()
         self._trail.answered(ticket)
-        headers = end_to_end(opened.raw_headers, b"x-replica", b"x-request-id", shared.replica_header)
+        headers = end_to_end(opened.raw_headers, b"x-replica", REQUEST_ID, shared.replica_header)
         if shared.replica_header:
             headers.append((shared.replica_header, name.encode()))
-        headers.append((b"x-request-id", self._trail.request_id.encode()))
+        headers.append((REQUEST_ID, self._trail.request_id.encode()))
         if opened.parts is None:
             self._end(ticket, opened)
             await client.reply(opened.status, headers, opened.first)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.sim.engine import EngineModel
-from prefixroute.testing.answers import Answer
+from prefixroute.testing.answers import FORMS
 from prefixroute.testing.core import EngineCore, EngineJob, EngineRequest, PlainCost
 from prefixroute.testing.kv_events import EventEncoder
 from prefixroute.testing.publisher import EventPublisher
@@ -128,13 +128,12 @@ class FakeApp:
     # -- completions -------------------------------------------------------------------------------------------------
 
     async def complete(self, request: Request) -> Response:
-        """Serve /v1/chat/completions and /v1/completions."""
+        """Serve the paths of :data:`~prefixroute.testing.answers.FORMS`."""
         responses = extra_module("starlette.responses", "testing")
         if self.behaviour.status >= 0:
             return self._error(self.behaviour.status, "told to answer so")
-        chat = request.url.path.endswith("/chat/completions")
         try:
-            serving = Serving(self, await request.json(), chat=chat)
+            serving = Serving(self, await request.json(), request.url.path)
         except (ConfigError, ValueError, TypeError, AttributeError) as error:
             return self._error(400, str(error) or "not a request")
         # Both as streams: only so does Starlette cancel the work when the client leaves.
@@ -250,8 +249,7 @@ class FakeApp:
 
         pages = ("/health", "/metrics", "/server_info", "/v1/models", "/stats")
         routes = [
-            routing.Route("/v1/chat/completions", self.complete, methods=["POST"]),
-            routing.Route("/v1/completions", self.complete, methods=["POST"]),
+            *(routing.Route(path, self.complete, methods=["POST"]) for path in FORMS),
             routing.Route("/control", self.control, methods=["POST"]),
             routing.Route("/reset_prefix_cache", self.reset, methods=["POST"]),
             routing.Route("/flush_cache", self.reset, methods=["GET", "POST"]),
@@ -259,6 +257,19 @@ class FakeApp:
         ]
         app: Starlette = extra_module("starlette.applications", "testing").Starlette(routes=routes, lifespan=lifespan)
         return app
+
+
+def _prompt(body: Any, path: str) -> Any:
+    """Return the text, or the token ids, that a request's body asks to go on from."""
+    field = {"/v1/completions": "prompt", "/v1/responses": "input"}.get(path, "messages")
+    if not isinstance(body, Mapping) or field not in body:
+        raise ConfigError(f"no {field}")
+    if field == "prompt":
+        return body["prompt"]
+    messages, system = body[field], body.get("system") or body.get("instructions")
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    return render([{"role": "system", "content": system}, *messages] if system else messages)
 
 
 def _extended(prompt: list[int], text: list[int], count: int, block_size: int) -> list[int]:
@@ -294,16 +305,16 @@ class Serving:
     The body may hold ``output_token_ids``: what to answer, so that a trace's next turn finds the answer in the cache.
     """
 
-    def __init__(self, app: FakeApp, body: Any, *, chat: bool) -> None:
+    def __init__(self, app: FakeApp, body: Any, path: str) -> None:
         """Read the request; raise ConfigError if it is none."""
-        if not isinstance(body, Mapping) or ("messages" if chat else "prompt") not in body:
-            raise ConfigError("no messages" if chat else "no prompt")
         self._app = app
-        prompt = render(body["messages"]) if chat else body["prompt"]
+        prompt = _prompt(body, path)
         text = isinstance(prompt, str)
         tokens = tokenize(prompt) if text else list(prompt)
         forced = list(body.get("output_token_ids") or ())
-        count = len(forced) or max(1, min(int(body.get("max_tokens") or 16), MAX_OUTPUT_TOKENS))
+        count = len(forced) or max(
+            1, min(int(body.get("max_tokens") or body.get("max_output_tokens") or 16), MAX_OUTPUT_TOKENS)
+        )
         words = [f" w{number}" for number in range(count)]
         if not tokens or any(not isinstance(token, int) for token in (tokens[0], *forced)):
             raise ConfigError("a prompt is a text or a list of token ids, and not empty")
@@ -319,8 +330,7 @@ class Serving:
         self._words, self._ids = words, ids
         options = body.get("stream_options") or {}
         self.stream, self._usage = bool(body.get("stream")), bool(options.get("include_usage"))
-        ident = f"cmpl-{app.core.requests + 1}"
-        self._answer = Answer(ident, asked, chat, len(tokens), bool(body.get("return_token_ids")))
+        self._answer = FORMS[path](app.core.requests + 1, asked, len(tokens), bool(body.get("return_token_ids")))
 
     async def whole(self) -> AsyncIterator[bytes]:
         """Serve the request, and give the answer as one object."""
@@ -332,10 +342,11 @@ class Serving:
         """Serve the request, and give the answer token by token."""
         told = 0
         async for count, job in self._progress():
-            parts = [self._answer.word(self._words[at], self._ids[at]) for at in range(told, count)]
+            parts = [] if told else [self._answer.begin(job.hit)]
+            parts += [self._answer.word(self._words[at], self._ids[at]) for at in range(told, count)]
             told = count
             if count == len(self._words):
-                parts.append(self._answer.end(count, job.hit, usage=self._usage))
+                parts.append(self._answer.end(self._words, job.hit, usage=self._usage))
             yield b"".join(parts)
 
     async def _progress(self) -> AsyncIterator[tuple[int, EngineJob]]:

@@ -1,0 +1,178 @@
+"""Run it: every proxy in turn in front of the same engines, and one table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from loadtest.client import Measured, all_at_once, one_after_another
+from loadtest.relays import NGINX
+
+HERE = Path(__file__).parent
+START_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def running(command: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + START_S
+    while not listens(port):
+        assert process.poll() is None, f"{command} has exited"
+        assert time.monotonic() < end, f"{command} does not listen"
+        time.sleep(0.05)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def engine(port: int, tokens: int, gap_s: float) -> list[str]:
+    return [sys.executable, "-m", "loadtest.engine", f"--port={port}", f"--tokens={tokens}", f"--gap-s={gap_s}"]
+
+
+def proxies(urls: list[str], folder: str) -> dict[str, list[str]]:
+    """Return the commands, but for the port, which stands as PORT."""
+    serve = [sys.executable, "-m", "prefixroute", "serve", *urls, "--port", "PORT", "--set", "log.access=false"]
+    found = {
+        "starlette + httpx": [sys.executable, "-m", "loadtest.relays", "httpx", "PORT", *urls],
+        "starlette + aiohttp": [sys.executable, "-m", "loadtest.relays", "aiohttp", "PORT", *urls],
+        "prefixroute serve": serve,
+    }
+    if shutil.which("nginx"):
+        found = {"nginx": ["nginx", "-p", folder, "-c", f"{folder}/nginx.conf"], **found}
+    return found
+
+
+def prepared(command: list[str], urls: list[str], folder: str) -> tuple[list[str], int]:
+    port = free_port()
+    servers = " ".join(f"server {url.removeprefix('http://')};" for url in urls)
+    Path(folder, "nginx.conf").write_text(NGINX.format(folder=folder, servers=servers, port=port))
+    return [str(port) if word == "PORT" else word for word in command], port
+
+
+def cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor seconds of a process and its children: nginx works in one."""
+    ticks = 0
+    pids = [process.pid, *map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def row(name: str, part: str, measured: Measured, used_s: float, requests: int) -> dict[str, object]:
+    return {
+        "proxy": name,
+        "part": part,
+        "first_p50_ms": round(1e3 * measured.quantile(0.5), 2),
+        "first_p99_ms": round(1e3 * measured.quantile(0.99), 2),
+        "total_p50_ms": round(1e3 * measured.quantile(0.5, "total_s"), 1),
+        "cpu_ms_per_request": round(1e3 * used_s / requests, 3),
+        "broken": measured.broken,
+    }
+
+
+def measure(name: str, command: list[str], urls: list[str], options: argparse.Namespace) -> Iterator[dict[str, object]]:
+    with tempfile.TemporaryDirectory() as folder:
+        command, port = prepared(proxies(urls, folder)[name] if not command else command, urls, folder)
+        with running(command, port) as process:
+            asyncio.run(one_after_another(port, 200, options.clients, options.words))
+            before = cpu_s(process)
+            measured = asyncio.run(one_after_another(port, options.requests, options.clients, options.words))
+            yield row(name, "whole answers", measured, cpu_s(process) - before, options.requests)
+            before = cpu_s(process)
+            measured = asyncio.run(all_at_once(port, options.streams, options.words, options.over_s))
+            yield row(name, "streams", measured, cpu_s(process) - before, options.streams)
+
+
+def kills(urls: list[str], engines: list[int], options: argparse.Namespace) -> dict[str, object]:
+    """Kill and restart engines under load; whatever had not begun to be answered must be answered elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, port = prepared(proxies(urls, folder)["prefixroute serve"], urls, folder)
+        with running(command, port) as process:
+            victims = {
+                at: subprocess.Popen(engine(at, options.tokens, options.gap_s), stdout=subprocess.DEVNULL)
+                for at in engines
+            }
+            while not all(listens(at) for at in engines):
+                time.sleep(0.05)
+
+            async def load() -> Measured:
+                task = asyncio.create_task(one_after_another(port, options.requests, options.clients, options.words))
+                for turn in range(options.kills):
+                    await asyncio.sleep(0.3)
+                    at = engines[turn % len(engines)]
+                    victims[at].kill()
+                    victims[at].wait()
+                    await asyncio.sleep(0.3)
+                    victims[at] = subprocess.Popen(engine(at, options.tokens, options.gap_s), stdout=subprocess.DEVNULL)
+                return await task
+
+            before = cpu_s(process)
+            measured = asyncio.run(load())
+            for victim in victims.values():
+                victim.kill()
+                victim.wait()
+            return row(
+                "prefixroute serve", f"{options.kills} kills", measured, cpu_s(process) - before, options.requests
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m loadtest", description=__doc__)
+    add = parser.add_argument
+    add("--requests", type=int, default=3_000, help="whole answers")
+    add("--clients", type=int, default=8, help="at once")
+    add("--streams", type=int, default=2_000, help="at once")
+    add("--over-s", type=float, default=4.0, help="time over which streams are opened")
+    add("--tokens", type=int, default=20, help="events of a stream")
+    add("--gap-s", type=float, default=0.5, help="between two events")
+    add("--words", type=int, default=200, help="of a prompt")
+    add("--engines", type=int, default=4)
+    add("--kills", type=int, default=8)
+    add("--only", help="part of a proxy's name")
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    ports = [free_port() for _ in range(options.engines)]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    rows: list[dict[str, object]] = []
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        for port in ports:
+            stack.enter_context(running(engine(port, options.tokens, options.gap_s), port))
+        for name in proxies(urls, "."):
+            if options.only is None or options.only in name:
+                for one in measure(name, [], urls, options):
+                    rows.append(one)
+                    print(json.dumps(one), flush=True)
+    if options.kills and (options.only is None or options.only in "prefixroute serve"):
+        print(json.dumps(kills(urls, ports, options)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""The command as a process: its end, its workers, its logs and its operators' port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+from loopback import DEADLINE_S, PLAIN, Engine, chat_body, events, free_port, wait_until
+
+from prefixroute.serve.metrics import Metrics, merged
+
+
+class Served:
+    """``prefixroute serve`` in a process; what it says is kept."""
+
+    def __init__(self, *arguments: str, admin: bool = True) -> None:
+        self.port, self.admin_port = free_port(), free_port()
+        flags = ["--port", str(self.port), "--log-format", "json"]
+        flags += ["--admin-port", str(self.admin_port)] if admin else []
+        command = [sys.executable, "-m", "prefixroute", "serve", *flags, *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.said: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", verify=PLAIN, timeout=DEADLINE_S)
+        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", verify=PLAIN, timeout=DEADLINE_S)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(json.loads(line))
+
+    def ready(self) -> Self:
+        wait_until(lambda: self.healthy(self.client))
+        return self
+
+    def healthy(self, client: httpx.Client) -> bool:
+        try:
+            return client.get("/healthz").is_success
+        except httpx.TransportError:
+            assert self.process.poll() is None, self.said
+            return False
+
+    def ended(self) -> int:
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+    def records(self, logger: str) -> list[dict[str, Any]]:
+        return [record for record in self.said if record["logger"] == logger]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.ended()
+        self.client.close()
+        self.admin.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(closing(Served(*arguments, **options)))
+
+
+def streams(served: Served, count: int, tokens: int) -> tuple[list[threading.Thread], list[bytes]]:
+    """Open streams in threads; return these and what they will have received."""
+    received: list[bytes] = []
+
+    def read(number: int) -> None:
+        said = b""
+        body = chat_body(f"{number} " * 10, stream=True, max_tokens=tokens)
+        with suppress(httpx.TransportError), httpx.Client(verify=PLAIN, timeout=DEADLINE_S) as client:
+            url = f"http://127.0.0.1:{served.port}/v1/chat/completions"
+            with client.stream("POST", url, json=body) as response:
+                for data in response.iter_raw():
+                    said += data
+        received.append(said)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads, received
+
+
+def in_flight(served: Served) -> int:
+    return sum(one["in_flight"] for one in served.admin.get("/replicas").json()["replicas"].values())
+
+
+def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
+    pair: list[Engine], serve: Callable[..., Served]
+) -> None:
+    for engine in pair:
+        engine.control(decode_s=1)
+    served = serve(*(engine.url for engine in pair), "--set", "listen.lame_duck_s=1").ready()
+    threads, received = streams(served, 100, 30)
+    wait_until(lambda: in_flight(served) == 100)
+    served.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: served.admin.get("/healthz").json()["status"] == "draining")
+    assert served.client.get("/healthz").status_code == 503
+    for engine in pair:
+        engine.control(decode_s=0.01)
+    assert served.client.post("/v1/chat/completions", json=chat_body(max_tokens=1)).is_success  # still accepted
+    assert served.ended() == 0
+    for thread in threads:
+        thread.join()
+    assert len(received) == 100
+    assert all(said.endswith(b"data: [DONE]\n\n") and len(events(said)) == 31 for said in received)
+    outcomes = {record["outcome"] for record in served.records("prefixroute.serve.access")}
+    assert outcomes == {"served"}
+    wait_until(lambda: not any(engine.stats()["running"] for engine in pair))
+
+
+def test_after_the_time_to_drain_what_is_left_is_broken_off(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    pair[0].control(decode_s=0.05)
+    served = serve(pair[0].url, "--set", "listen.drain_s=0.3").ready()
+    threads, received = streams(served, 5, 10_000)
+    wait_until(lambda: in_flight(served) == 5)
+    served.process.send_signal(signal.SIGINT)
+    assert served.ended() == 0
+    for thread in threads:
+        thread.join()
+    assert not any(said.endswith(b"[DONE]\n\n") for said in received)
+    wait_until(lambda: pair[0].stats()["running"] == 0)
+
+
+def test_a_second_signal_ends_it_at_once(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    pair[0].control(decode_s=0.05)
+    served = serve(pair[0].url, "--set", "listen.drain_s=3600").ready()
+    threads, _ = streams(served, 2, 10_000)
+    wait_until(lambda: in_flight(served) == 2)
+    served.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: any("told to end" in record["message"] for record in served.said))
+    served.process.send_signal(signal.SIGTERM)
+    served.ended()
+    for thread in threads:
+        thread.join()
+
+
+def test_each_request_is_a_line_that_says_nothing_of_its_words(
+    pair: list[Engine], serve: Callable[..., Served]
+) -> None:
+    served = serve(pair[0].url).ready()
+    body = chat_body("a secret", max_tokens=2)
+    assert served.client.post("/v1/chat/completions", json=body, headers={"x-request-id": "r-1"}).is_success
+    served.client.post("/v1/messages", content=b"{")
+    served.process.send_signal(signal.SIGTERM)
+    assert served.ended() == 0
+    good, bad = served.records("prefixroute.serve.access")
+    assert (good["request_id"], good["path"], good["status"], good["outcome"]) == (
+        "r-1",
+        "/v1/chat/completions",
+        200,
+        "served",
+    )
+    assert good["replica"] == pair[0].url
+    assert (good["tried"], good["hedged"]) == (1, False)
+    assert good["duration_ms"] >= good["first_byte_ms"] > 0
+    assert (bad["status"], bad["outcome"], bad["replica"]) == (400, "no request", "")
+    assert "secret" not in json.dumps(served.said)
+
+
+def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
+    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    assert any("2 workers share nothing" in record["message"] for record in served.said)
+    for number in range(40):  # each on a connection of its own
+        with httpx.Client(base_url=served.client.base_url, verify=PLAIN) as client:
+            assert client.post("/v1/chat/completions", json=chat_body(str(number), max_tokens=1)).is_success
+    text = served.admin.get("/metrics").text
+    counts = [
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith("prefixroute_serve_requests_total{") and 'status="200"' in line
+    ]
+    assert sum(counts) == 40
+    assert len(counts) == 2
+    assert text.count("# TYPE prefixroute_inflight gauge") == 1
+    assert served.client.get("/metrics").status_code == 404
+    held = served.admin.post("/replicas/drain", params={"replica": pair[0].url})
+    states = [worker["replicas"][pair[0].url]["state"] for worker in held.json()["workers"].values()]
+    assert (held.status_code, states) == (200, ["draining", "draining"])
+    assert served.admin.post("/replicas/drain", params={"replica": "http://x:1"}).status_code == 404
+    served.process.send_signal(signal.SIGTERM)
+    assert served.ended() == 0
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def workers_of(served: Served) -> list[int]:
+    """Return the workers; beside them multiprocessing has a process of its own."""
+    return [pid for pid in children(served.process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
+def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
+    pair: list[Engine], serve: Callable[..., Served]
+) -> None:
+    served = serve(pair[0].url, "--workers", "2").ready()
+    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    before = workers_of(served)
+    assert len(before) == 2
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: len(set(workers_of(served)) - {before[0]}) == 2)
+    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    assert served.client.post("/v1/chat/completions", json=chat_body(max_tokens=1)).is_success
+    left = workers_of(served)
+    served.process.kill()
+    served.ended()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in left))
+
+
+def _runs(pid: int) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_an_address_in_use_is_the_users_mistake(pair: list[Engine]) -> None:
+    port = pair[0].port
+    command = [sys.executable, "-m", "prefixroute", "serve", pair[0].url, "--port", str(port)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith(f"error: cannot listen at 127.0.0.1:{port}: ")
+
+
+def test_metrics_of_workers_become_one_text() -> None:
+    one, other = Metrics(), Metrics()
+    one.retries.labels('a "b"').inc(2)
+    other.retries.labels("c").inc()
+    other.overhead.observe(0.003)
+    text = merged({"0": one.text(), "1": other.text()})
+    lines = text.splitlines()
+    assert 'prefixroute_serve_retries_total{why="a \\"b\\"",worker="0"} 2.0' in lines
+    assert 'prefixroute_serve_retries_total{why="c",worker="1"} 1.0' in lines
+    assert 'prefixroute_serve_overhead_seconds_bucket{le="0.005",worker="1"} 1.0' in lines
+    assert text.count("# TYPE prefixroute_serve_overhead_seconds histogram") == 1
+    assert merged({}) == ""

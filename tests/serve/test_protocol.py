@@ -1,0 +1,173 @@
+"""What comes in at a client's connection before there is a request: slow, large, twisted or old."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body, wait_until
+
+CONTENT = json.dumps(chat_body(max_tokens=3)).encode()
+STREAMED = json.dumps(chat_body(max_tokens=3, stream=True)).encode()
+PATH = b"/v1/chat/completions"
+
+
+def request(content: bytes = CONTENT, *lines: bytes, version: bytes = b"1.1", method: bytes = b"POST") -> bytes:
+    head = [method + b" " + PATH + b" HTTP/" + version, b"host: p", b"connection: close", *lines]
+    if not any(b"length" in line or b"transfer" in line for line in lines):
+        head.append(b"content-length: %d" % len(content))
+    return b"\r\n".join([*head, b"", content])
+
+
+def said(proxy: Proxy, *pieces: bytes) -> bytes:
+    """Send bytes, and return all that comes back until the connection ends."""
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+        received = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65_536):
+                received += data
+        except ConnectionResetError:
+            pass
+        return received
+
+
+@pytest.fixture
+def proxy(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> Proxy:
+    return make_proxy(
+        [pair[0].url], limits__header_timeout_s=0.2, limits__max_header_bytes=2_000, limits__keep_alive_s=0.2
+    )
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"POST", b"POST / HTTP/1.1\r\nhost: p\r\n", b"\r\n", b"GET / HTTP/1.1\r\nx-a: "]
+)
+def test_a_head_that_does_not_come_is_given_up(proxy: Proxy, begun: bytes) -> None:
+    answer = said(proxy, begun)
+    assert answer.startswith(b"HTTP/1.1 408 ") if begun else answer == b""
+
+
+def test_a_byte_now_and_then_keeps_no_connection(proxy: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\n")
+        connection.settimeout(0.02)
+        received = b""
+        for _ in range(1_000):
+            try:
+                connection.sendall(b"x")
+                if data := connection.recv(65_536):
+                    received += data
+                else:
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        assert received.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("name", [b"x-long: ", b"", b"x" * 3_000])
+def test_a_head_without_an_end_is_cut_off(proxy: Proxy, name: bytes) -> None:
+    begun = b"POST / HTTP/1.1\r\n" + name if name else b"POST /"
+    assert said(proxy, begun, b"a" * 3_000).startswith(b"HTTP/1.1 431 ")
+
+
+def test_many_headers_are_too_large_too(proxy: Proxy) -> None:
+    assert said(proxy, request(CONTENT, *[b"x-%d: 1" % number for number in range(500)])).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"content-length: 5", b"content-length: 6"),
+        (b"content-length: +5",),
+        (b"content-length: 5, 5",),
+        (b"content-length: -1",),
+        (b"content-length: 0x10",),
+        (b"content-length: 5", b"transfer-encoding: chunked"),
+        (b"transfer-encoding: chunked", b"content-length: 5"),
+        (b"transfer-encoding: gzip, x",),
+        (b"content-length: 5", b"x-a b: 1"),
+        (b"content-length: 5", b"no colon"),
+    ],
+)
+def test_a_request_that_can_be_read_in_two_ways_is_a_400(
+    pair: list[Engine], proxy: Proxy, lines: tuple[bytes, ...]
+) -> None:
+    before = pair[0].stats()["requests"]
+    answer = said(proxy, request(CONTENT, *lines))
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
+    assert pair[0].stats()["requests"] == before
+    assert proxy.idle()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 50, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"],
+)
+def test_what_is_no_http_is_a_400(proxy: Proxy, data: bytes) -> None:
+    assert said(proxy, data).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 "))
+
+
+@pytest.mark.parametrize("content", [CONTENT, STREAMED])
+def test_a_client_of_http_1_0_gets_a_length_and_no_chunks(proxy: Proxy, content: bytes) -> None:
+    head, body = said(proxy, request(content, version=b"1.0")).split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"content-length: %d" % len(body) in head
+    assert body.endswith(b"data: [DONE]\n\n" if content is STREAMED else b"}")
+    assert proxy.idle()
+
+
+def test_a_broken_stream_to_a_client_of_http_1_0_is_a_502(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\nconnection: close\r\n\r\n"
+    proxy = make_proxy([make_scripted([head, b"data: {}\n\n"]).url])
+    assert said(proxy, request(STREAMED, version=b"1.0")).startswith(b"HTTP/1.1 502 ")
+    assert proxy.idle()
+
+
+def test_pieces_of_any_size_are_one_request(proxy: Proxy) -> None:
+    whole = request(CONTENT)
+    answer = said(proxy, *(whole[at : at + 7] for at in range(0, len(whole), 7)))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_two_requests_in_a_row_on_one_connection_are_answered_in_their_order(proxy: Proxy) -> None:
+    first = request(CONTENT).replace(b"connection: close\r\n", b"")
+    answer = said(proxy, first + request(STREAMED))
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    assert answer.index(b"application/json") < answer.index(b"text/event-stream")
+    assert proxy.idle()
+
+
+def test_an_expectation_is_met(proxy: Proxy) -> None:
+    whole = request(CONTENT, b"expect: 100-continue")
+    head, body = whole[: -len(CONTENT)], CONTENT
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(head)
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_after_a_refused_body_the_connection_is_closed(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+    proxy = make_proxy([pair[0].url], limits__max_body_bytes=100)
+    head = b"POST " + PATH + b" HTTP/1.1\r\nhost: p\r\ncontent-length: 100000\r\n\r\n"
+    answer = said(proxy, head, b" " * 1_000)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer
+    wait_until(proxy.idle)
+
+
+def test_an_idle_connection_is_closed(proxy: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(request(CONTENT).replace(b"connection: close\r\n", b""))
+        received = b""
+        while data := connection.recv(65_536):
+            received += data
+        assert received.startswith(b"HTTP/1.1 200 ")
