@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loadtest.client import Measured, all_at_once, one_after_another
@@ -50,8 +52,9 @@ def running(command: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def engine(port: int, tokens: int, gap_s: float) -> list[str]:
-    return [sys.executable, "-m", "loadtest.engine", f"--port={port}", f"--tokens={tokens}", f"--gap-s={gap_s}"]
+def engine(port: int, **options: float) -> list[str]:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    return [sys.executable, "-m", "loadtest.engine", f"--port={port}", *flags]
 
 
 def proxies(urls: list[str], folder: str) -> dict[str, list[str]]:
@@ -96,9 +99,9 @@ def row(name: str, part: str, measured: Measured, used_s: float, requests: int) 
     }
 
 
-def measure(name: str, command: list[str], urls: list[str], options: argparse.Namespace) -> Iterator[dict[str, object]]:
+def measure(name: str, urls: list[str], options: argparse.Namespace) -> Iterator[dict[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
-        command, port = prepared(proxies(urls, folder)[name] if not command else command, urls, folder)
+        command, port = prepared(proxies(urls, folder)[name], urls, folder)
         with running(command, port) as process:
             asyncio.run(one_after_another(port, 200, options.clients, options.words))
             before = cpu_s(process)
@@ -109,37 +112,35 @@ def measure(name: str, command: list[str], urls: list[str], options: argparse.Na
             yield row(name, "streams", measured, cpu_s(process) - before, options.streams)
 
 
-def kills(urls: list[str], engines: list[int], options: argparse.Namespace) -> dict[str, object]:
+def kills(options: argparse.Namespace) -> dict[str, object]:
     """Kill and restart engines under load; whatever had not begun to be answered must be answered elsewhere."""
-    with tempfile.TemporaryDirectory() as folder:
+    commands = {port: engine(port, delay_s=options.delay_s) for port in (free_port() for _ in range(options.engines))}
+    ports, urls = list(commands), [f"http://127.0.0.1:{port}" for port in commands]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
         command, port = prepared(proxies(urls, folder)["prefixroute serve"], urls, folder)
+        victims = {at: subprocess.Popen(commands[at], stdout=subprocess.DEVNULL) for at in ports}
+        while not all(map(listens, ports)):
+            time.sleep(0.05)
         with running(command, port) as process:
-            victims = {
-                at: subprocess.Popen(engine(at, options.tokens, options.gap_s), stdout=subprocess.DEVNULL)
-                for at in engines
-            }
-            while not all(listens(at) for at in engines):
-                time.sleep(0.05)
-
-            async def load() -> Measured:
-                task = asyncio.create_task(one_after_another(port, options.requests, options.clients, options.words))
-                for turn in range(options.kills):
-                    await asyncio.sleep(0.3)
-                    at = engines[turn % len(engines)]
-                    victims[at].kill()
-                    victims[at].wait()
-                    await asyncio.sleep(0.3)
-                    victims[at] = subprocess.Popen(engine(at, options.tokens, options.gap_s), stdout=subprocess.DEVNULL)
-                return await task
-
-            before = cpu_s(process)
-            measured = asyncio.run(load())
-            for victim in victims.values():
-                victim.kill()
-                victim.wait()
-            return row(
-                "prefixroute serve", f"{options.kills} kills", measured, cpu_s(process) - before, options.requests
-            )
+            load = one_after_another(port, options.requests, 4 * options.clients, options.words)
+            before, under = cpu_s(process), pool.submit(asyncio.run, load)
+            for turn in range(options.kills):
+                at = ports[turn % len(ports)]
+                time.sleep(0.2)
+                victims[at].kill()
+                victims[at].wait()
+                time.sleep(0.2)
+                victims[at] = subprocess.Popen(commands[at], stdout=subprocess.DEVNULL)
+            measured = under.result()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+                counted = [line for line in page.read().decode().splitlines() if "serve_retries_total{" in line]
+            retries = sum(float(line.rpartition(" ")[2]) for line in counted)
+            used_s = cpu_s(process) - before
+        for victim in victims.values():
+            victim.kill()
+            victim.wait()
+    found = row("prefixroute serve", f"{options.kills} kills", measured, used_s, options.requests)
+    return {**found, "hidden_by_retries": int(retries)}
 
 
 def main() -> None:
@@ -154,24 +155,22 @@ def main() -> None:
     add("--words", type=int, default=200, help="of a prompt")
     add("--engines", type=int, default=4)
     add("--kills", type=int, default=8)
+    add("--delay-s", type=float, default=0.05, help="until an engine answers whole, while engines are killed")
     add("--only", help="part of a proxy's name")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     ports = [free_port() for _ in range(options.engines)]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
-    rows: list[dict[str, object]] = []
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
         for port in ports:
-            stack.enter_context(running(engine(port, options.tokens, options.gap_s), port))
+            command = engine(port, tokens=options.tokens, gap_s=options.gap_s)
+            stack.enter_context(running(command, port))
         for name in proxies(urls, "."):
             if options.only is None or options.only in name:
-                for one in measure(name, [], urls, options):
-                    rows.append(one)
+                for one in measure(name, urls, options):
                     print(json.dumps(one), flush=True)
     if options.kills and (options.only is None or options.only in "prefixroute serve"):
-        print(json.dumps(kills(urls, ports, options)), flush=True)
+        print(json.dumps(kills(options)), flush=True)
 
 
 if __name__ == "__main__":

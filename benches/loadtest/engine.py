@@ -37,7 +37,7 @@ def whole(body: bytes) -> bytes:
 class Engine(asyncio.Protocol):
     """One connection."""
 
-    tokens, gap_s = 20, 0.1
+    tokens, gap_s, delay_s = 20, 0.1, 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -63,6 +63,10 @@ class Engine(asyncio.Protocol):
             self.transport.write(STREAM_HEAD + EVENT)
             self.later(self.tokens - 1)
         else:
+            asyncio.get_running_loop().call_later(self.delay_s, self.end)
+
+    def end(self) -> None:
+        if not self.transport.is_closing():
             self.transport.write(whole(PLAIN))
 
     def later(self, left: int) -> None:
@@ -89,6 +93,7 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=Engine.tokens)
     parser.add_argument("--gap-s", type=float, default=Engine.gap_s)
+    parser.add_argument("--delay-s", type=float, default=Engine.delay_s)
     options = parser.parse_args()
-    Engine.tokens, Engine.gap_s = options.tokens, options.gap_s
+    Engine.tokens, Engine.gap_s, Engine.delay_s = options.tokens, options.gap_s, options.delay_s
     asyncio.run(serve(options.port))

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
+import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,8 +18,6 @@ from starlette.routing import Route
 
 
 def aiohttp_app(urls: list[str]) -> Starlette:
-    import aiohttp
-
     turns, clients = itertools.cycle(urls), []
 
     @asynccontextmanager
@@ -38,8 +38,6 @@ def aiohttp_app(urls: list[str]) -> Starlette:
 
 
 def httpx_app(urls: list[str]) -> Starlette:
-    import httpx
-
     turns, clients = itertools.cycle(urls), []
 
     @asynccontextmanager

@@ -127,7 +127,7 @@ class Response(Answer):
         return _named("response.completed", response=response)
 
     def _response(self, text: str | None, usage: dict[str, Any] | None) -> dict[str, Any]:
-        content = [{"type": "output_text", "text": text, "annotations": []}]
+        content: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": []}]
         item = {"id": f"msg-{self.ident}", "type": "message", "role": "assistant", "content": content}
         return {
             "id": f"resp-{self.ident}",
