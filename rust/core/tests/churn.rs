@@ -150,3 +150,30 @@ fn hostile_shapes_stay_linear() {
     index.clear(slots[2]).expect("a live replica");
     assert_eq!(index.stats().blocks, chain.len() as u64);
 }
+
+/// A small event map in which blocks come and go for long: each of its few buckets has then been passed by an entry that is still there,
+/// and looking for a name that it does not have must end all the same.
+#[test]
+fn names_that_are_not_there_are_looked_for_once_around() {
+    for key in 0..20 {
+        let index = Index::with_table_key(Config::default(), mix(0xFEED, key)).expect("a valid config");
+        let slot = index.add_replica("a", None).expect("room");
+        let mut held: Vec<EngineHash> = Vec::new();
+        for step in 0..5_000 {
+            let draw = mix(key, step);
+            if held.len() < 40 || (held.len() < 56 && draw % 2 == 0) {
+                let prompt = Prompt::new(0, 0, draw, 1);
+                prompt.store(&index, slot);
+                held.push(prompt.names[0]);
+            } else {
+                let name = held.swap_remove(draw as usize % held.len());
+                let removed = index.removed(slot, &[name], Medium::Gpu).expect("a live replica");
+                assert_eq!(removed.unknown, 0);
+            }
+            let missing = index.removed(slot, &[EngineHash(draw)], Medium::Gpu).expect("a live replica");
+            assert_eq!(missing.unknown, 1);
+        }
+        index.validate().expect("every invariant holds");
+        assert_eq!(index.stats().memberships, held.len() as u64);
+    }
+}

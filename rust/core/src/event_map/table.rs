@@ -128,10 +128,12 @@ impl Table {
                     return Ok(place);
                 }
             }
-            if self.passed[bucket] == 0 {
+            let next = self.next(bucket);
+            // Where entries come and go in a small table, each bucket may have been passed by some that are left.
+            if self.passed[bucket] == 0 || next == home.bucket {
                 return Err(self.vacancy(home));
             }
-            bucket = self.next(bucket);
+            bucket = next;
         }
     }
 
@@ -241,10 +243,11 @@ impl Table {
             if let Some(lane) = found.lanes(home.tag).find(|&lane| found.place(lane) == place) {
                 return Some(Entry { bucket, lane });
             }
-            if self.passed[bucket] == 0 {
+            let next = self.next(bucket);
+            if self.passed[bucket] == 0 || next == home.bucket {
                 return None;
             }
-            bucket = self.next(bucket);
+            bucket = next;
         }
     }
 
