@@ -21,7 +21,7 @@ from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
 from prefixroute.policies import Policy, View
 from prefixroute.providers import PreWarmer, cache_key, fan_out
-from prefixroute.router import Decision, Router, Ticket
+from prefixroute.router import Decision, PairDecision, PairTicket, Router, Ticket
 from prefixroute.types import Caps, Namespace, Replica, Timing
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "Namespace",
     "NoReplicaError",
     "OverloadedError",
+    "PairDecision",
+    "PairTicket",
     "Policy",
     "PreWarmer",
     "PrefixIndex",

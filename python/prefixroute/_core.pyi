@@ -36,6 +36,7 @@ __all__ = [
     "duplicated_tokens",
     "ReplicaStore",
     "StepPrices",
+    "TransferPrices",
     "Applied",
     "FeedStats",
     "IndexStats",
@@ -1033,6 +1034,9 @@ class Attempt:
     def insertion(self) -> Any:
         """What the belief said when the prompt was inserted; `None` = it is not booked."""
     @property
+    def prefill(self) -> Any:
+        """The attempt that computes the prompt, if this one only decodes behind it; else `None`."""
+    @property
     def followers(self) -> tuple[Any, ...]:
         """What follows its request to its end."""
     @followers.setter
@@ -1162,6 +1166,35 @@ class Ledger:
             earlier: an attempt of the same request; `None` = this is the first.
             hedge: the earlier one goes on, and the first to answer wins.
         """
+    def book_pair(
+        self,
+        prompt: Attempt,
+        insertion: Any,
+        decision_id: int,
+        reason: str,
+        best_hit: int,
+        branch: int | None,
+        hits: list[int],
+        slots: tuple[int, ...],
+        session: str | None,
+        first: bool,
+        detour: bool,
+        media: Sequence[int] | None,
+        spent_s: float | None,
+        answer: Attempt,
+        answer_insertion: Any,
+        answer_decision_id: int,
+        answer_reason: str,
+        earlier: Attempt | None = None,
+        /,
+    ) -> tuple[bool, _Effects]:
+        """Book both halves of a request, or what takes the place of an earlier pair, whose half that decodes is `earlier`.
+
+        A half without an insertion is that of the earlier pair, and goes on. What does not go on is given back.
+
+        Returns:
+            Whether it was booked, which it was not if a half that was to go on has ended; and effects.
+        """
     def first_token(self, attempt: Attempt, now: float, /) -> _Effects:
         """Note that an engine answers, or goes on answering."""
     def finish(
@@ -1248,8 +1281,9 @@ class Ledger:
     def moves(self) -> dict[str, int]:
         """How often bindings changed, and why."""
     @property
-    def decisions(self) -> list[tuple[str, str, int]]:
-        """(reason, replica, count) of committed decisions; the replica is empty for those that have left."""
+    def decisions(self) -> list[tuple[bool, str, str, int]]:
+        """(on who decodes, reason, replica, count) of committed decisions; the replica is empty for those that have
+        left."""
     @property
     def hit_tokens(self) -> list[list[int]]:
         """Hit tokens by slot on GPU, CPU and disk; the last entry is of replicas that have left."""
@@ -1271,6 +1305,32 @@ class Ledger:
 
 # Two axes and the values at each pair of their points, row by row.
 _Points: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
+
+@final
+class TransferPrices:
+    """Prices of every transfer of one model's keys and values over one link: tokens in, seconds out. Immutable.
+
+    Policies, the simulator and :class:`prefixroute.costmodel.CostModel` all ask it. Tokens must be finite; they are not
+    checked, and 0 or fewer cost nothing.
+    """
+
+    def __new__(cls, latency_s: float, request_s: float, layers: Sequence[tuple[float, float]]) -> TransferPrices:
+        """Price transfers.
+
+        Args:
+            latency_s: seconds between the end of sending and the arrival.
+            request_s: seconds to send what a request keeps whatever its length.
+            layers: of like layers, seconds to send a token, and the tokens that they keep at most.
+        """
+
+    def seconds(self, tokens: float) -> float:
+        """Return the seconds to move ``tokens`` of a prompt."""
+
+    def rest_seconds(self, prompt_tokens: float, held_tokens: _Column[float]) -> NDArray[np.float64]:
+        """Return the seconds to move the rest of a prompt to each of several replicas that hold a head of it."""
+
+    def __getnewargs__(self) -> tuple[float, float, list[tuple[float, float]]]:
+        """Return the arguments, for pickling."""
 
 @final
 class StepPrices:
@@ -1353,6 +1413,20 @@ class StepPrices:
     def rest_seconds(self, prompt_tokens: float, cached_tokens: _Column[float]) -> NDArray[np.float64]:
         """Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are
         distinct."""
+
+    def joined_seconds(
+        self, prompt_tokens: float, decodes: _Column[float], decode_context_tokens: _Column[float]
+    ) -> NDArray[np.float64]:
+        """Return the seconds of a decode step at each of several replicas, once one more request has joined.
+
+        Args:
+            prompt_tokens: of the one that joins.
+            decodes: requests that each replica decodes; fractions are allowed.
+            decode_context_tokens: tokens that these attend to.
+
+        Raises:
+            ConfigError: the two differ in length, or hold what is no number.
+        """
 
 @final
 class ReplicaStore:

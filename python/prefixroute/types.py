@@ -14,6 +14,10 @@ from prefixroute.validation import check_float, check_instance, check_int
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""
 
+MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
+ROLES = (MIXED, PREFILL, DECODE)
+"""What a replica does of a request: all of it, the prompt, or the answer."""
+
 new_tuple: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__
 """Make a named tuple of a class and the values of all its fields, in a quarter of the time of the class's own constructor."""
 
@@ -53,6 +57,8 @@ class Replica:
         events: the engine's KV events are fed into the index, so that routed blocks are provisional.
         reuse_reports: the engine reports the reuse of a block in the shape of a store event, so that such an event is no
             further copy (see :meth:`PrefixIndex.add_replica`). Fixed when the replica is added.
+        role: ``mixed`` = it computes prompts and decodes; ``prefill`` or ``decode`` = only one of these, and gets requests by
+            :meth:`Router.route_pair` alone.
     """
 
     incarnation: str = ""
@@ -63,6 +69,7 @@ class Replica:
     rank: int | None = None
     events: bool = False
     reuse_reports: bool = False
+    role: str = MIXED
 
     def __post_init__(self) -> None:
         """Refuse what no replica can have; accept any collection of models."""
@@ -71,6 +78,8 @@ class Replica:
             check_int("capacity_tokens", self.capacity_tokens, 1)
         for name in ("events", "reuse_reports"):
             check_instance(name, getattr(self, name), bool)
+        if not isinstance(self.role, str) or self.role not in ROLES:
+            raise ConfigError(f"a replica's role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {self.role!r}")
         if self.models is None:
             return
         if isinstance(self.models, str) or not isinstance(self.models, Iterable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import subprocess
@@ -110,6 +111,54 @@ def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
             stop.set()
 
     in_threads([traffic, partial(changes, router, stop)])
+    assert_settled(router)
+    for state in router._shadows.states:
+        assert_settled(Router.of(state))
+
+
+def pairs(router: Router, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311  # a test's own dice
+    for number in range(200):
+        key = f"{seed}-{number}" if number % 2 else None
+        with suppress(NoReplicaError, UnknownReplicaError):
+            ticket = router.route_pair(chance.choice(PROMPTS), session=f"s{number % 9}", key=key)
+            if number % 3 == 0:
+                ticket = ticket.retry(chance.choice(["prefill", "decode", "both"]))
+            ticket.first_token()
+            if number % 7 == 0:
+                ticket = ticket.retry("decode")
+            if number % 5:
+                ticket.finish(reported_hit_tokens=0)
+            elif number % 10:
+                ticket.abort()
+        if key is not None:
+            router.abort(key)
+
+
+def role_changes(router: Router, stop: threading.Event) -> None:
+    chance = random.Random(0)  # noqa: S311
+    roles = ("prefill", "decode", "mixed")
+    while not stop.is_set():
+        change = chance.choice([router.drain, router.suspend, router.resume, router.clear, router.remove_replica])
+        change(chance.choice(router.replicas))
+        router.sync({f"r{i}": Replica(incarnation=str(chance.randrange(3)), role=roles[i % 3]) for i in range(9)})
+        router.stats()
+
+
+@pytest.mark.usefixtures("eager_switches")
+def test_pairs_beside_a_fleet_that_changes() -> None:
+    router = Router({f"r{i}": None for i in range(9)}, seed=1, hash_key=FIXED_HASH_KEY)
+    router.shadow("session")
+    stop = threading.Event()
+
+    def traffic() -> None:
+        try:
+            in_threads([partial(pairs, router, seed) for seed in range(3)])
+        finally:
+            stop.set()
+
+    in_threads([traffic, partial(role_changes, router, stop)])
+    gc.collect()
     assert_settled(router)
     for state in router._shadows.states:
         assert_settled(Router.of(state))

@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 import prefixroute
 from prefixroute.errors import PrefixRouteError
-from prefixroute.router import Router, Ticket
+from prefixroute.router import PairTicket, Router, Ticket
+from prefixroute.router.booking import Booking
 from prefixroute.types import Replica, Timing
 
 PACKAGE = str(Path(prefixroute.__file__).parent) + os.sep
 """Nothing else is traced: the interpreter may crash if its own or the test's lines raise while an object is freed."""
 A, B = (np.arange(4_000, dtype=np.uint32) + 100_000 * number for number in (1, 2))
 NAMES = ["r0", "r1", "r2"]
+S = TypeVar("S", bound="Setting")
 
 
 class Setting:
@@ -47,6 +49,20 @@ class Setting:
         self.hedge = self.hedged.hedge()
         self.decision = self.router.choose(A, session="v")
 
+    @property
+    def tickets(self) -> tuple[Booking, ...]:
+        return self.ticket, self.keyed, self.started, self.hedged, self.hedge
+
+    def serve(self) -> None:
+        """Serve a request at every replica."""
+        router = self.router
+        router.sync([*NAMES, "r7"])
+        for name in (*NAMES, "r7"):
+            router.resume(name)
+            with router.route(B, candidates=[name], key="next") as ticket:
+                assert ticket.replica == name
+            assert router.choose(B, candidates=[name]).hit_tokens == 3_984
+
     def drop(self) -> None:
         self.ticket = self.keyed
         self.router.stats()
@@ -55,6 +71,60 @@ class Setting:
         self.now = 100.0
         self.router.stats()
 
+
+class PairSetting(Setting):
+    """A fleet of which some replicas only prefill and some only decode, with pairs in every stage."""
+
+    NAMES = ("p0", "p1", "d0", "d1")
+
+    def __init__(self, *, shadowed: bool) -> None:
+        self.now = 0.0
+        self.roles = {name: Replica(role="prefill" if name[0] == "p" else "decode") for name in self.NAMES}
+        self.router = Router(self.roles, clock=lambda: self.now, timing=Timing(ticket_s=50.0))
+        if shadowed:
+            self.router.shadow("session")
+        self.router.route_pair(A, candidates=["p0", "d0"]).finish()
+        self.router.route_pair(B, candidates=["p1", "d1"]).finish()
+        self.ticket = self.router.route_pair(A, session="s")
+        self.keyed = self.router.route_pair(B, session="t", key="k")
+        self.started = self.router.route_pair(B, session="u")
+        self.started.first_token()
+        self.decision = self.router.choose_pair(A, session="v")
+
+    @property
+    def tickets(self) -> tuple[Booking, ...]:
+        return self.ticket, self.keyed, self.started
+
+    def serve(self) -> None:
+        self.router.sync(self.roles)
+        for i in "01":
+            self.router.resume(f"p{i}")
+            self.router.resume(f"d{i}")
+            with self.router.route_pair(B, candidates=[f"p{i}", f"d{i}"], key="next") as ticket:
+                assert ticket.replicas == (f"p{i}", f"d{i}")
+            pair = self.router.choose_pair(B, candidates=[f"p{i}", f"d{i}"])
+            assert [half.hit_tokens for half in pair] == [3_984, 3_984]
+
+
+PAIR_CALLS: dict[str, Callable[[PairSetting], object]] = {
+    "choose_pair": lambda s: s.router.choose_pair(A, session="s"),
+    "commit_pair": lambda s: s.router.commit_pair(s.decision),
+    "route_pair": lambda s: s.router.route_pair(A, session="w"),
+    "route_pair with a key in flight": lambda s: s.router.route_pair(A, key="k"),
+    "first_token": lambda s: s.ticket.first_token(),
+    "finish": lambda s: s.ticket.finish(output=list(range(50)), reported_hit_tokens=0),
+    "finish by key": lambda s: s.router.finish("k"),
+    "finish after the first token": lambda s: s.started.finish(),
+    "abort": lambda s: s.ticket.abort(),
+    "retry": lambda s: s.ticket.retry(),
+    "retry of the prompt": lambda s: s.ticket.retry("prefill"),
+    "retry of the answer": lambda s: s.ticket.retry("decode"),
+    "retry after the first token": lambda s: s.started.retry("decode"),
+    "drop": Setting.drop,
+    "expire": Setting.expire,
+    "remove_replica": lambda s: s.router.remove_replica("d0"),
+    "drain": lambda s: s.router.drain("p0"),
+}
 
 CALLS: dict[str, Callable[[Setting], object]] = {
     "choose": lambda s: s.router.choose(A, session="s"),
@@ -136,7 +206,7 @@ def assert_sound(setting: Setting) -> None:
     router = setting.router
     while router._lock._is_owned():  # type: ignore[attr-defined]  # the tracer raised behind the body of a `with`
         router._lock.release()
-    for ticket in (setting.ticket, setting.keyed, setting.started, setting.hedged, setting.hedge):
+    for ticket in setting.tickets:
         ticket.abort()
     router.abort("k")
     router.abort("new")
@@ -145,13 +215,8 @@ def assert_sound(setting: Setting) -> None:
         assert numbers["in_flight"] == 0
         for values in numbers["replicas"].values():
             assert (values["in_flight"], values["uncached_tokens"], values["decode_tokens"]) == (0, 0, 0)
-    router.sync([*NAMES, "r7"])
-    for name in (*NAMES, "r7"):
-        router.resume(name)
-        with router.route(B, candidates=[name], key="next") as ticket:
-            assert ticket.replica == name
-        assert router.choose(B, candidates=[name]).hit_tokens == 3_984
-    assert [set(Router.of(state).replicas) for state in router._shadows.states] in ([], [{*NAMES, "r7"}] * 2)
+    setting.serve()
+    assert [Router.of(state).replicas for state in router._shadows.states] in ([], [router.replicas] * 2)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +227,26 @@ def assert_sound(setting: Setting) -> None:
     ],
 )
 def test_an_exception_at_any_line_leaves_a_sound_router(name: str, shadowed: bool) -> None:
-    call = CALLS[name]
-    counted = Setting(shadowed=shadowed)
+    interrupt_every_line(Setting, CALLS[name], shadowed=shadowed)
+
+
+@pytest.mark.parametrize(
+    ("name", "shadowed"),
+    [
+        *((name, False) for name in PAIR_CALLS),
+        *((name, True) for name in ("route_pair", "finish", "abort", "retry", "retry of the answer")),
+    ],
+)
+def test_an_exception_at_any_line_of_a_pair_leaves_a_sound_router(name: str, shadowed: bool) -> None:
+    interrupt_every_line(PairSetting, PAIR_CALLS[name], shadowed=shadowed)
+
+
+def interrupt_every_line(kind: type[S], call: Callable[[S], object], *, shadowed: bool) -> None:
+    counted = kind(shadowed=shadowed)
     count = lines(lambda: call(counted))
     assert count > 3
     for number in range(1, count + 1):
-        setting = Setting(shadowed=shadowed)
+        setting = kind(shadowed=shadowed)
 
         def interrupt() -> None:
             raise KeyboardInterrupt
@@ -193,6 +272,39 @@ NESTED: dict[str, Callable[[Setting], object]] = {
     "grow": lambda s: s.router.sync([*NAMES, "r4", "r5", "r6"]),
     "shrink": lambda s: s.router.remove_replica("r2"),
 }
+
+
+PAIR_NESTED: dict[str, Callable[[PairSetting], object]] = {
+    "route and finish": lambda s: s.router.route_pair(B).finish(),
+    "end the same": lambda s: s.ticket.abort(),
+    "retry the same": lambda s: s.ticket.retry("decode"),
+    "shrink": lambda s: s.router.remove_replica("d1"),
+}
+
+
+@pytest.mark.parametrize("nested", PAIR_NESTED)
+@pytest.mark.parametrize("name", ["route_pair", "first_token", "retry of the prompt", "retry of the answer"])
+def test_a_call_at_any_line_of_a_pairs_leaves_a_sound_router(name: str, nested: str) -> None:
+    call, act = PAIR_CALLS[name], PAIR_NESTED[nested]
+    counted = PairSetting(shadowed=False)
+    count = lines(lambda: call(counted))
+    for number in range(1, count + 1):
+        setting = PairSetting(shadowed=False)
+
+        def inside(setting: PairSetting = setting) -> None:
+            sys.settrace(None)
+            with suppress(PrefixRouteError):
+                act(setting)
+
+        sys.settrace(at_line(number, inside))
+        try:
+            with suppress(PrefixRouteError):  # the fleet may have changed under it
+                result = call(setting)
+                if isinstance(result, PairTicket):
+                    result.abort()
+        finally:
+            sys.settrace(None)
+        assert_sound(setting)
 
 
 @pytest.mark.parametrize("nested", NESTED)

@@ -14,6 +14,7 @@ from prefixroute.costmodel.cost import (
 )
 from prefixroute.costmodel.fit import Fit, Residual, fit
 from prefixroute.costmodel.gpus import Gpu, Shares, find_gpu, gpus
+from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link, links
 from prefixroute.costmodel.models import find_model, models, read_config
 from prefixroute.costmodel.shape import Attention, Experts, ModelShape
 from prefixroute.costmodel.steptimes import StepTimes
@@ -23,6 +24,7 @@ __all__ = [
     "ARTICLE",
     "CALIBRATED",
     "DEFAULT_GPU",
+    "DEFAULT_LINK",
     "DEFAULT_MODEL",
     "FORMATS",
     "HOURS_PER_MONTH",
@@ -33,14 +35,18 @@ __all__ = [
     "Experts",
     "Fit",
     "Gpu",
+    "Link",
     "ModelShape",
     "Residual",
     "Shares",
     "StepTimes",
+    "TransferPrices",
     "find_gpu",
+    "find_link",
     "find_model",
     "fit",
     "gpus",
+    "links",
     "models",
     "read_config",
 ]

@@ -22,6 +22,7 @@ from prefixroute._core import StepPrices
 from prefixroute.columns import Column, mapped
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import LEAST_SHARE, MOST_USD_PER_HOUR, Gpu, find_gpu
+from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link
 from prefixroute.costmodel.models import find_model
 from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.speeds import Replica, price_steps
@@ -244,6 +245,62 @@ class CostModel:
         Both must be 0 or more and finite, and are not checked: a router asks for each replica at every decision.
         """
         return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
+
+    def joined_seconds(self, prompt_tokens: int, sequences: Column, context_tokens: Column) -> NDArray[np.float64]:
+        """Return :meth:`decode_seconds` at each of several replicas once a prompt has joined what they decode, as decisions ask.
+
+        A ``step_seconds`` of a subclass is called for each replica.
+
+        Args:
+            prompt_tokens: of the request that joins.
+            sequences: requests in decode, by replica; fractions are allowed.
+            context_tokens: tokens that these hold, by replica.
+        """
+        if type(self).step_seconds is not CostModel.step_seconds:
+            each = zip(sequences, context_tokens, strict=True)
+            steps = [self.decode_seconds(round(count) + 1, round(held) + prompt_tokens) for count, held in each]
+            return np.asarray(steps, np.float64)
+        return self.prices.joined_seconds(prompt_tokens, sequences, context_tokens)
+
+    def transfer_prices(self, link: str | Link = DEFAULT_LINK) -> TransferPrices:
+        """Return the prices of moving keys and values from one such replica to another over a link.
+
+        What moves is what a replica keeps of the tokens: entries of each layer, as far as its window reaches, and states. Each
+        GPU holds its part of the entries, and a copy of those that cannot be split.
+
+        Args:
+            link: a name of ``links.toml``, GB/s of a replica, or a :class:`~prefixroute.costmodel.Link`.
+
+        Raises:
+            ConfigError: an unknown link.
+        """
+        found, model, gpus = find_link(link), self.model, self.tensor_parallel
+        speed = found.bytes_per_s or self.gpu.link_bandwidth * self.gpu.shares.link
+        byte_s = 1 / speed if found.per_gpu else gpus / speed
+        layers = [
+            (
+                each.entry_bytes(model.kv_bytes)
+                / min(gpus, each.kv_shards)
+                / (1 if each.window else each.entry_tokens)
+                * byte_s,
+                float(each.window or math.inf),
+            )
+            for each in model.attention
+        ]
+        return TransferPrices(found.latency_s, model.state_bytes / gpus * byte_s, layers)
+
+    def transfer_seconds(self, tokens: float, link: str | Link = DEFAULT_LINK) -> float:
+        """Return the seconds to move the keys and values of ``tokens`` of a prompt over a link, latency included.
+
+        Args:
+            tokens: those that the other replica does not hold; nothing moves for 0.
+            link: as for :meth:`transfer_prices`.
+
+        Raises:
+            ConfigError: an unknown link, or tokens that are negative, no number or endless.
+        """
+        check_float("tokens", tokens, 0, MOST_TOKENS)
+        return self.transfer_prices(link).seconds(tokens)
 
     @property
     def capacity_tokens(self) -> int:

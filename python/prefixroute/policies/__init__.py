@@ -8,6 +8,7 @@ from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import BeliefSettings, Preset
 from prefixroute.policies.scored import SCORERS, LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
+from prefixroute.policies.transfer import TransferCost
 from prefixroute.policies.view import SIGNALS, RequestInfo, View
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RoundRobin",
     "Scores",
     "Session",
+    "TransferCost",
     "TwoChoices",
     "View",
     "Weighted",

@@ -14,6 +14,7 @@ from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import Preset, build, preset_texts, read_preset
 from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, Weighted
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
+from prefixroute.policies.transfer import TransferCost
 from prefixroute.policies.view import View
 
 _ALL: tuple[type[Policy], ...] = (
@@ -33,6 +34,7 @@ _ALL: tuple[type[Policy], ...] = (
     PrebleE2,
     MinTtft,
     Weighted,
+    TransferCost,
 )
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _ALL}
 """Every policy by its name. Calling one makes it with its default parameters."""
@@ -139,7 +141,7 @@ def _parameters(policy: Policy) -> dict[str, str]:
 
 
 def _values(policy: Policy) -> dict[str, Any]:
-    return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
+    return {field.name: getattr(policy, field.name) for field in fields(policy) if field.init}  # type: ignore[arg-type]
 
 
 def _unindented(text: str) -> str:

@@ -50,6 +50,10 @@ class SignalSource(Protocol):
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
 
+    @property
+    def kv_at(self) -> int | None:
+        """Slot of the replica that computes the prompt, in a decision on who decodes."""
+
     def head(self) -> int | None:
         """Return the hash of the prompt's head."""
 
@@ -130,6 +134,8 @@ class View(NamedTuple):
     shared: Annotated[float | None, Signal(lambda source: source.shared(), branching=True)] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
     the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
+    kv_at: Annotated[int | None, Signal(lambda source: source.kv_at)] = None
+    """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 
     def draw(self, k: int) -> float:
         """Return the ``k``-th random number of this decision, uniform in [0, 1)."""

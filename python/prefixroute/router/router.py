@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
+from prefixroute.router.booking import Booking
 from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
+from prefixroute.router.pairs import PairTicket
 from prefixroute.router.tickets import Guarded, Ticket
-from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, steps
-from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
+from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, pairs, steps
+from prefixroute.routing.fleet import ACTIVE, DRAINING, PROMPT, SUSPENDED, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
+from prefixroute.routing.pairs import PairDecision
 from prefixroute.routing.prompts import check_kind
 from prefixroute.telemetry import status
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
@@ -65,7 +68,7 @@ class Router:
         index: Belief | None = None,
         record: Sink | None = None,
         timer: Callable[[], float] | None = time.perf_counter,
-        on_expired: Callable[[Ticket], object] | None = None,
+        on_expired: Callable[[Ticket | PairTicket], object] | None = None,
         **options: Unpack[RouterOptions],
     ) -> None:
         if timer is not None:
@@ -76,7 +79,7 @@ class Router:
         if on_expired is not None:
             check_callable("on_expired", on_expired)
             guarded = self._guarded
-            self._state.on_expired = lambda attempt: on_expired(Ticket(guarded, attempt))
+            self._state.on_expired = lambda attempt: on_expired(guarded.ticket(attempt))
         for name, replica in membership.named(replicas).items():
             membership.add(self._state, name, replica, None)
 
@@ -115,7 +118,7 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind)))
+            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None)))
 
     def commit(
         self, decision: Decision, replica: str | None = None, *, key: str | None = None, now: float | None = None
@@ -158,8 +161,80 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind)))
+            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None)))
             return self._guarded.commit(decision, None, now)
+
+    def choose_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairDecision:
+        """Decide which replica should compute a prompt, and which should decode behind it. Changes nothing, as :meth:`choose`.
+
+        The router's ``policy`` picks among the replicas that compute prompts, its ``decode_policy`` among those that decode.
+        A replica of role ``mixed`` is among both, and may be both.
+
+        Args:
+            prompt: as for :meth:`choose`.
+            now: time on the router's clock, in seconds.
+            options: as for :meth:`choose`; ``candidates`` and ``exclude`` are about both. A session is bound to the replica
+                that computes its prompts.
+
+        Raises:
+            NoReplicaError: no replica may compute the prompt, or none may decode.
+            OverloadedError: all that may are over their admission caps.
+            TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
+            ConfigError: a keyword has a value that is not allowed.
+        """
+        info, limits, kind = asked(**options) if options else PLAIN
+        now = self._time(now)
+        with self._lock:
+            return self._choose_pair(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None)))
+
+    def commit_pair(
+        self,
+        decision: PairDecision,
+        *,
+        prefill: str | None = None,
+        decode: str | None = None,
+        key: str | None = None,
+        now: float | None = None,
+    ) -> PairTicket:
+        """Book a pair: the load of each half, predicted blocks at both replicas, the session's binding.
+
+        Args:
+            decision: from :meth:`choose_pair`.
+            prefill: the replica that the host really took to compute the prompt, if not the decided one.
+            decode: the replica that the host really took to decode, if not the decided one.
+            key: the caller's name for the request, if it was not known in :meth:`choose_pair`, or is another by now.
+            now: time on the router's clock, in seconds.
+
+        Raises:
+            UnknownReplicaError: a replica has left the fleet.
+        """
+        check_instance("decision", decision, PairDecision)
+        if key is not None:
+            check_key(key)
+            decision = PairDecision(*(half.keyed(key) for half in decision))
+        now = self._time(now)
+        with self._lock:
+            return self._guarded.commit_pair(pairs.draft(self._state, decision, now, prefill, decode), now)
+
+    def route_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairTicket:
+        """Choose a pair of replicas and commit it in one step, for engines that prefill and decode apart.
+
+        Args:
+            prompt: as for :meth:`choose`.
+            now: time on the router's clock, in seconds.
+            options: as for :meth:`choose_pair`.
+
+        Raises:
+            NoReplicaError: no replica may compute the prompt, or none may decode.
+            OverloadedError: all that may are over their admission caps.
+            TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
+            ConfigError: a keyword has a value that is not allowed.
+        """
+        info, limits, kind = asked(**options) if options else PLAIN
+        now = self._time(now)
+        with self._lock:
+            decision = self._choose_pair(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None)))
+            return self._guarded.commit_pair(pairs.draft(self._state, decision, now), now)
 
     def _choose(self, query: Query) -> Decision:
         timer = self._timer
@@ -170,11 +245,22 @@ class Router:
             decision = steps.choose(self._state, query)
             self._state.ledger.time(timer() - begun)
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
-            self._write(decision, query.now)
+            self._write(decision, self._state.config.policy_name, query.now)
         return decision
 
-    def _write(self, decision: Decision, now: float) -> None:
-        record = to_record(decision, self._state.config.policy_name, now)
+    def _choose_pair(self, query: Query) -> PairDecision:
+        timer = self._timer
+        begun = 0.0 if timer is None else timer()
+        pair = pairs.choose(self._state, query)
+        if timer is not None:
+            self._state.ledger.time(timer() - begun)
+        if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
+            self._write(pair.prefill, self._state.config.policy_name, query.now)
+            self._write(pair.decode, self._state.config.decode_policy_name, query.now)
+        return pair
+
+    def _write(self, decision: Decision, policy: str, now: float) -> None:
+        record = to_record(decision, policy, now)
         _LOG.debug("decision %s", record)
         if self._record is not None:
             write_record(self._record, record)
@@ -568,7 +654,8 @@ class Router:
         state = self._state
         with self._lock:
             now = self._settled(now)
-            loads = state.fleet.scaled(state.load(state, now, state.fleet.now.slots), now)
+            slots = state.fleet.now.slots
+            loads = state.fleet.scaled(state.load(state, now, slots), now, slots)
             return {name: loads[member.slot] for name, member in state.fleet.members.items()}
 
     def stats(self) -> dict[str, Any]:
@@ -591,7 +678,7 @@ class Router:
             (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
         return Watched(feeds, polls)
 
-    def explain(self, request: str | Ticket | Decision) -> str:
+    def explain(self, request: str | Ticket | PairTicket | Decision | PairDecision) -> str:
         """Return why a request went where it did, in a paragraph.
 
         Args:
@@ -604,7 +691,9 @@ class Router:
         with self._lock:
             if isinstance(request, Decision):
                 return explain_decision(self._state, request, now)
-            attempt = request.attempt if isinstance(request, Ticket) else self._known(request)
+            if isinstance(request, PairDecision):
+                return " ".join(explain_decision(self._state, half, now) for half in request)
+            attempt = request.attempt if isinstance(request, Booking) else self._known(request)
             if attempt is None:
                 raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
             return explain_attempt(self._state, attempt, now)

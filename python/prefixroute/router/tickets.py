@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from math import isfinite
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers import reported_tokens
-from prefixroute.routing import steps
-from prefixroute.routing.ledger import Lease
+from prefixroute.router.booking import Booking, rank_headers
+from prefixroute.router.pairs import PairTicket
+from prefixroute.routing import pairs, steps
 from prefixroute.telemetry.shadows import Shadows
 from prefixroute.validation import check_instance
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
-    from types import TracebackType
-
     from prefixroute.routing import Decision, RouterState
     from prefixroute.routing.ledger import Attempt
+    from prefixroute.routing.pairs import Halves
     from prefixroute.routing.steps import Reported
 
-Chunk = TypeVar("Chunk")
-RANK_HEADER = "X-data-parallel-rank"
-"""The header of the data-parallel rank, of vLLM and SGLang alike."""
 
-
-class Ticket(Lease):
+class Ticket(Booking):
     """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
 
-    Ends once, by :meth:`finish` or :meth:`abort`; any later call is a counted no-op. As a context manager (``with``
-    or ``async with``) a normal exit finishes and an exception aborts: call :meth:`abort` yourself where a failure raises
-    nothing, such as an answer with an error status. A ticket without a key that is dropped while
-    open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
+    Made by :meth:`Router.commit` and :meth:`Router.route`. Ends once, by :meth:`finish` or :meth:`abort`; any later call is a
+    counted no-op. As a context manager (``with`` or ``async with``) a normal exit finishes and an exception aborts: call
+    :meth:`abort` yourself where a failure raises nothing, such as an answer with an error status. A ticket without a key that
+    is dropped while open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
 
     Attributes:
         attempt: the booked attempt, to be looked at only.
         host: the state that has it, guarded.
     """
 
-    __slots__ = ("__weakref__",)
-
-    host: Guarded
+    __slots__ = ()
 
     @property
     def replica(self) -> str:
@@ -49,82 +42,27 @@ class Ticket(Lease):
         return self.attempt.name
 
     @property
-    def decision(self) -> Decision:
-        """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
-        decision: Decision = self.attempt.decision
-        return decision
+    def replicas(self) -> tuple[str, ...]:
+        """The same, alone."""
+        return (self.attempt.name,)
 
     def headers(self) -> dict[str, str]:
         """Return the HTTP headers to send with the request: the data-parallel rank, where the replica is one.
 
         vLLM and SGLang obey a rank only if they are told; else they pick one themselves, whatever was routed.
         """
-        rank = self.attempt.member.replica.rank
-        return {} if rank is None else {RANK_HEADER: str(rank)}
+        return rank_headers(self.attempt)
 
     @property
-    def key(self) -> str | None:
-        """The request's key."""
-        return self.decision.view.request.key
+    def decision(self) -> Decision:
+        """The decision that was committed. The replica may be another, see ``commit(replica=)``."""
+        decision: Decision = self.attempt.decision
+        return decision
 
     @property
     def hit_tokens(self) -> int:
         """Leading prompt tokens that the replica was believed to hold."""
         return self.attempt.hit
-
-    @property
-    def open(self) -> bool:
-        """Whether the request is still in flight."""
-        return self.attempt.open
-
-    @property
-    def started(self) -> bool:
-        """Whether the replica has begun to answer: from then on a retry would send a part of the answer twice."""
-        return self.attempt.started
-
-    def first_token(self, *, now: float | None = None) -> None:
-        """Note that the replica has begun to answer. Later calls count as progress and keep the ticket alive.
-
-        Args:
-            now: time on the router's clock in seconds.
-        """
-        self.host.first_token(self.attempt, now)
-
-    def finish(
-        self,
-        *,
-        output: Any = None,
-        usage: Any = None,
-        reported_hit_tokens: int | None = None,
-        reported_prompt_tokens: int | None = None,
-        now: float | None = None,
-    ) -> None:
-        """End the request normally, even if this raises: an output that cannot be hashed is then not believed.
-
-        Args:
-            output: all generated token ids (or text, or message, by the router's prompt kind). Its blocks are then
-                believed to be held as well, without the last token, which no engine has cached. Or a ``BlockHashes`` of
-                prompt and output as they are held, without the last token.
-            usage: the answer's usage, or the answer around it, as a dict or an SDK's object, of OpenAI, Anthropic and the
-                others that :meth:`~prefixroute.providers.Usage.of` knows: the two counts below are read from it.
-            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero.
-            reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
-            now: time on the router's clock.
-
-        Raises:
-            ConfigError: a reported count is no count, or the usage has no known form; it is then not learned from.
-            TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
-        """
-        self.host.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
-
-    def abort(self, *, now: float | None = None) -> None:
-        """Give the request up: load goes back; before the first token its predicted blocks go back too.
-
-        Args:
-            now: time on the router's clock in seconds.
-        """
-        del now
-        self.host.abort(self.attempt)
 
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort if still open, and route the request again to a replica that has not been tried.
@@ -158,63 +96,6 @@ class Ticket(Lease):
             now: time on the router's clock in seconds.
         """
         self.host.alias(self.attempt, session, now)
-
-    async def stream(self, upstream: AsyncIterable[Chunk]) -> AsyncIterator[Chunk]:
-        """Relay a stream: the first chunk is the first token, the end finishes, an error or a disconnect aborts.
-
-        Call :meth:`finish` before the end to report output or cached tokens; the end then adds nothing.
-
-        Args:
-            upstream: what the engine answers, chunk by chunk; closed at the end if it can be.
-        """
-        try:
-            async for chunk in upstream:
-                self.first_token()
-                yield chunk
-        except BaseException as error:
-            self._leave(type(error))
-            raise
-        else:
-            self._leave(None)
-        finally:
-            close = getattr(upstream, "aclose", None)
-            if close is not None:
-                await close()
-
-    def _leave(self, error: type[BaseException] | None) -> None:
-        """Finish, or abort on an error; a generator that is closed may be so by the collector, and takes no lock."""
-        if not self.attempt.open:
-            return
-        if error is None:
-            self.finish()
-        elif issubclass(error, GeneratorExit):
-            self.host.drop(self.attempt)
-        else:
-            self.abort()
-
-    def __enter__(self) -> Self:
-        """Begin; nothing more happens."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish, or abort on an exception."""
-        self._leave(kind)
-
-    async def __aenter__(self) -> Self:
-        """Begin; nothing more happens."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish, or abort on an exception or a cancellation."""
-        self._leave(kind)
-
-    def __repr__(self) -> str:
-        """Show where the request is and whether it is still in flight."""
-        return f"<Ticket {self.replica!r} {'open' if self.open else 'closed'} key={self.key!r}>"
 
 
 class Guarded:
@@ -348,6 +229,42 @@ class Guarded:
             self.drop(following)
             raise
         return ticket
+
+    def ticket(self, attempt: Attempt) -> Ticket | PairTicket:
+        """Return a ticket of an attempt that stands for a request."""
+        return Ticket(self, attempt) if attempt.prefill is None else PairTicket(self, attempt)
+
+    def commit_pair(self, halves: Halves, now: float) -> PairTicket:
+        """Book both halves of a request, with the lock held; see :meth:`Router.commit_pair`."""
+        ticket = PairTicket(self, halves.decode)
+        try:
+            pairs.book(self.state, halves, now)
+            if self.shadows:
+                halves.decode.followers = self.shadows.follow(halves.decode, now)
+        except BaseException:
+            self.drop(halves.decode)
+            raise
+        return ticket
+
+    def retry_pair(self, ticket: PairTicket, failed: str, now: float | None) -> PairTicket:
+        """Book again what has failed of a pair; see :meth:`PairTicket.retry`."""
+        pairs.check_half(failed)
+        now, earlier = self.time(now), ticket.halves
+        with self.lock:
+            try:
+                halves = pairs.again(self.state, earlier, failed, now)
+                following = ticket if halves.decode is earlier.decode else PairTicket(self, halves.decode)
+                try:
+                    booked = pairs.book(self.state, halves, now, earlier)
+                except BaseException:
+                    self.drop(halves.decode)
+                    raise
+            except BaseException:
+                if earlier.decode.open:
+                    steps.abort(self.state, earlier.decode)
+                steps.give_up(self.state, earlier.decode)
+                raise
+            return following if booked else ticket
 
     def alias(self, attempt: Attempt, session: str, now: float | None) -> None:
         """Bind another session key to the replica of an attempt."""

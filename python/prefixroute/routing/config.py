@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.policies import Policy, as_policy, presets
+from prefixroute.policies import Policy, TransferCost, as_policy, presets
 from prefixroute.policies.scored import COST
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import LOADS
@@ -34,6 +34,7 @@ class RouterConfig:
     Attributes:
         policy: a name, a preset's name, a :class:`~prefixroute.policies.Policy`, or a function of a view. A preset
             replaces ``block_size``, ``capacity_tokens`` and ``ttl_s`` by its own; the router's ``notes`` say so.
+        decode_policy: the policy that picks the replica that decodes, in :meth:`Router.route_pair`; in the same forms.
         block_size: tokens in a block, 1 to 65,536: the engines' own.
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
         prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``, unless the call
@@ -65,6 +66,7 @@ class RouterConfig:
     """
 
     policy: str | Policy | Callable[[View], Answer] = "cache-aware"
+    decode_policy: str | Policy | Callable[[View], Answer] = TransferCost.name
     block_size: int = 16
     capacity_tokens: Capacity = 300_000
     prompt_kind: str = "tokens"
@@ -87,6 +89,7 @@ class RouterConfig:
     def __post_init__(self) -> None:
         """Check what nobody would look at before the first request."""
         as_policy(self.policy)
+        as_policy(self.decode_policy)
         check_int("block size", self.block_size, 1, MAX_BLOCK_SIZE)
         if self.hash_key is not None:
             check_int("hash_key", self.hash_key, 0, 2**64 - 1)
@@ -120,7 +123,12 @@ class RouterConfig:
     @property
     def policy_name(self) -> str:
         """Name by which the policy was given."""
-        return self.policy if isinstance(self.policy, str) else as_policy(self.policy).name
+        return _name_of(self.policy)
+
+    @property
+    def decode_policy_name(self) -> str:
+        """Name by which the policy of decode replicas was given."""
+        return _name_of(self.decode_policy)
 
     def resolved(self, index_block_size: int | None) -> tuple[RouterConfig, tuple[str, ...]]:
         """Return the configuration with a preset's belief settings applied, and in words what they changed.
@@ -155,6 +163,7 @@ class RouterOptions(TypedDict, total=False):
     """The keywords of :class:`~prefixroute.router.Router`: the fields of :class:`RouterConfig`, each optional."""
 
     policy: str | Policy | Callable[[View], Answer]
+    decode_policy: str | Policy | Callable[[View], Answer]
     block_size: int
     capacity_tokens: Capacity
     prompt_kind: str
@@ -178,3 +187,7 @@ class RouterOptions(TypedDict, total=False):
 def _is_share(credit: Any) -> bool:
     real = isinstance(credit, Real)
     return real and 0.0 <= credit <= 1.0
+
+
+def _name_of(policy: str | Policy | Callable[[View], Answer]) -> str:
+    return policy if isinstance(policy, str) else as_policy(policy).name

@@ -12,6 +12,7 @@ from prefixroute.policies.base import is_pick, resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, View, is_candidate
 from prefixroute.routing.admission import admitted
 from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
+from prefixroute.routing.fleet import ANSWER, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import new_tuple
 
@@ -34,6 +35,8 @@ class Query(NamedTuple):
         limits: what the caller allows.
         tried: processes that have been tried.
         kind: of the prompt; ``None`` = the router's.
+        part: what of the request the replica is to do: ``WHOLE``, ``PROMPT`` or ``ANSWER``.
+        kv_at: slot of the replica that computes the prompt, where the answer is to be decided on.
     """
 
     prompt: Any
@@ -42,16 +45,19 @@ class Query(NamedTuple):
     limits: Limits = NO_LIMITS
     tried: frozenset[Process] = NONE_TRIED
     kind: str | None = None
+    part: int = WHOLE
+    kv_at: int | None = None
 
 
 class Source:
     """What the signals of one view are read from, see :class:`~prefixroute.policies.view.SignalSource`."""
 
-    __slots__ = ("branch", "now", "prompt_blocks", "state")
+    __slots__ = ("branch", "kv_at", "now", "prompt_blocks", "state")
 
-    def __init__(self, state: RouterState, decision: Decision, now: float) -> None:
+    def __init__(self, state: RouterState, decision: Decision, query: Query) -> None:
         """Read from a state, about the prompt of a decision that is being made."""
-        self.state, self.prompt_blocks, self.branch, self.now = state, decision.blocks, decision.branch, now
+        self.state, self.prompt_blocks, self.branch = state, decision.blocks, decision.branch
+        self.now, self.kv_at = query.now, query.kv_at
 
     @property
     def ledger(self) -> Ledger:
@@ -119,7 +125,7 @@ def decide(state: RouterState, query: Query) -> Decision:
         else:
             if state.fleet.now is fleet:  # else a signal handler has changed the fleet meanwhile: look again
                 break
-    policy = state.policy
+    policy = state.rules[query.part].policy
     choice = policy.decide(view)
     if is_pick(choice) and is_candidate(choice[0], view.slots):
         decision.slot, decision.reason = choice
@@ -134,28 +140,29 @@ def decide(state: RouterState, query: Query) -> Decision:
 
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> View:
     """Return what the policy sees; note in the decision what the view does not have."""
-    prompt, info, now, limits, tried, decision.prompt_kind = query
-    slots = fleet.slots
+    prompt, info, now, limits, tried, decision.prompt_kind, part, _ = query
+    slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
-        slots = state.fleet.candidates(info.namespace, limits, tried)
+        slots = state.fleet.candidates(info.namespace, limits, tried, part)
     allowed = slots
     if state.capped:
         slots = admitted(state, slots, now)
     binding, decision.detour = None, False
-    if info.session:
+    if info.session and part != ANSWER:
         binding = _bound(state, query, allowed, slots)
         if binding is not None:
             if limits.hard:
                 slots = _only(binding, slots, info.session)
             decision.detour = binding >= 0 and not is_candidate(binding, slots)
     hits, tokens = _match(state, prompt, info.namespace, decision)
-    loads = state.load(state, now, fleet.slots)
+    loads = state.load(state, now, pool)
     if not fleet.even:
-        loads = state.fleet.scaled(loads, now)
+        loads = state.fleet.scaled(loads, now, pool)
     signals = NOT_GATHERED
-    readers = state.readers if decision.branch is None else state.branch_readers
+    rule = state.rules[part]
+    readers = rule.readers if decision.branch is None else rule.branch_readers
     if readers:
-        signals = _gathered(readers, Source(state, decision, now))
+        signals = _gathered(readers, Source(state, decision, query))
     number, seed, names = state.decision_id, state.seed, fleet.names
     own = (slots, names, fleet.hashes, fleet.weights, number, seed, tokens, hits, loads, binding, info)
     return new_tuple(View, own + signals)  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
-from prefixroute.types import Replica
+from prefixroute.types import DECODE, MIXED, PREFILL, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -24,6 +24,10 @@ MISSED_REPORTS = 2
 """A report counts for so many of the replica's own periods, if that is longer than ``Timing.report_fresh_s``."""
 LONGEST_PERIOD_S = 60.0
 """The longest period of reports that is learned: what is older than two minutes is no load."""
+PARTS: tuple[tuple[str, ...], ...] = ((MIXED,), (MIXED, PREFILL), (MIXED, DECODE))
+"""Roles of the replicas that may take a whole request, its prompt, or its answer."""
+WHOLE, PROMPT, ANSWER = range(len(PARTS))
+"""Parts of a request that a decision may be about."""
 
 
 class Member:
@@ -76,6 +80,8 @@ class Snapshot(NamedTuple):
     version: int = 0
     slots: tuple[int, ...] = ()
     """Slots of the active replicas, ascending."""
+    pools: tuple[tuple[int, ...], ...] = ((),) * len(PARTS)
+    """Those of them that may take each part of a request; the same object as ``slots`` where all may take everything."""
     names: tuple[str | None, ...] = ()
     hashes: tuple[int, ...] = ()
     weights: tuple[float, ...] | None = None
@@ -196,9 +202,11 @@ class Fleet:
         active = [m for m in members if m.state == ACTIVE]
         equal = len({m.replica.weight for m in members}) < 2  # noqa: PLR2004
         starting = tuple(m for m in active if m.started is not None)
+        slots = tuple(m.slot for m in active)
         return Snapshot(
             version=self.now.version + 1,
-            slots=tuple(m.slot for m in active),
+            slots=slots,
+            pools=_pools(slots, active),
             names=tuple(None if m is None else m.name for m in by_slot),
             hashes=tuple(0 if m is None else m.hash for m in by_slot),
             weights=None if equal else tuple(1.0 if m is None else m.replica.weight for m in by_slot),
@@ -208,15 +216,15 @@ class Fleet:
         )
 
     def candidates(
-        self, namespace: Namespace | None, limits: Limits, tried: Collection[Process] = ()
+        self, namespace: Namespace | None, limits: Limits, tried: Collection[Process] = (), part: int = WHOLE
     ) -> tuple[int, ...]:
-        """Return the slots that may take a request.
+        """Return the slots that may take a part of a request.
 
         Raises:
             NoReplicaError: there is none.
             UnknownReplicaError: a candidate is not of the fleet, and the limits do not ignore it.
         """
-        slots = self.now.slots
+        slots = self.now.pools[part]
         if limits.candidates is not None:
             known = self.members
             names = [name for name in limits.candidates if name in known or not limits.ignores_unknown]
@@ -230,7 +238,7 @@ class Fleet:
             slots = self._serving(slots, namespace.lora or namespace.model)
         if slots:
             return slots
-        raise NoReplicaError(self._why_none(namespace, tried))
+        raise NoReplicaError(self._why_none(namespace, tried, part))
 
     def _serving(self, slots: tuple[int, ...], model: str) -> tuple[int, ...]:
         if not model:
@@ -238,9 +246,13 @@ class Fleet:
         members = ((slot, self.by_slot[slot]) for slot in slots)
         return tuple(s for s, m in members if m is not None and (m.replica.models is None or model in m.replica.models))
 
-    def _why_none(self, namespace: Namespace | None, tried: Collection[Process]) -> str:
+    def _why_none(self, namespace: Namespace | None, tried: Collection[Process], part: int) -> str:
         if not self.members:
             return "no replica: the fleet is empty"
+        roles = sorted({member.replica.role for member in self.members.values()})
+        if not set(roles) & set(PARTS[part]):
+            pairs = "; route_pair() takes one of each" if part == WHOLE else ""
+            return f"no replica has the role {' or '.join(PARTS[part])}, all are {' or '.join(roles)}{pairs}"
         counts = f"{len(self.now.slots)} active of {len(self.members)}"
         model = f" serving {namespace.lora or namespace.model!r}" if self.now.limited and namespace is not None else ""
         why = f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
@@ -251,8 +263,8 @@ class Fleet:
         """Return the tokens of each replica's KV cache, by slot."""
         return [0 if m is None else m.capacity for m in self.by_slot]
 
-    def scaled(self, loads: Sequence[float], now: float) -> list[float]:
-        """Return the loads divided by weight and slow-start share.
+    def scaled(self, loads: Sequence[float], now: float, pool: Sequence[int]) -> list[float]:
+        """Return the loads divided by weight and slow-start share. ``pool``: slots that share the work.
 
         A starting replica is never made to look busier than the busiest other one by more than a request: it takes less
         than its share of new work, but the work that has its prefix is not driven away.
@@ -261,16 +273,23 @@ class Fleet:
         if weights is not None:
             scaled = [load / weight for load, weight in zip(loads, weights, strict=False)]
         if self.now.starting:
-            self._slow(scaled, now)
+            self._slow(scaled, now, pool)
         return scaled
 
-    def _slow(self, loads: list[float], now: float) -> None:
+    def _slow(self, loads: list[float], now: float, pool: Sequence[int]) -> None:
         starting = [m for m in self.now.starting if m.started is not None and now - m.started < self.slow_start_s]
         slots = {member.slot for member in starting}
-        others = [loads[slot] for slot in self.now.slots if slot not in slots]
+        others = [loads[slot] for slot in pool if slot not in slots]
         if not others:
             return
         most = max(others) + 1
         for member in starting:
             load, age = loads[member.slot], now - (member.started or 0.0)
             loads[member.slot] = max(load, min(load / max(START_SHARE, age / self.slow_start_s), most))
+
+
+def _pools(slots: tuple[int, ...], active: Sequence[Member]) -> tuple[tuple[int, ...], ...]:
+    """Return the slots of the active members that may take each part of a request."""
+    if all(member.replica.role == MIXED for member in active):
+        return (slots,) * len(PARTS)
+    return tuple(tuple(member.slot for member in active if member.replica.role in roles) for roles in PARTS)

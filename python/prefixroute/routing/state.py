@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.belief import Belief
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
-from prefixroute.policies import as_policy
-from prefixroute.policies.view import readers_of
+from prefixroute.policies import Policy, as_policy
+from prefixroute.policies.view import Readers, readers_of
 from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.fleet import Fleet
 from prefixroute.routing.ledger import Head, Ledger
@@ -34,6 +34,20 @@ SWEEP_S = 1.0
 """Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
 
 
+class Rule(NamedTuple):
+    """A policy, and how the signals that it reads are read, for a prompt that goes on behind a match too."""
+
+    policy: Policy
+    readers: Readers
+    branch_readers: Readers
+
+    @classmethod
+    def of(cls, policy: Policy) -> Rule:
+        """Return the rule of a policy."""
+        required = policy.required_signals()
+        return cls(policy, readers_of(required, branching=False), readers_of(required, branching=True))
+
+
 class RouterState:
     """One router's configuration, fleet, ledger and belief.
 
@@ -48,9 +62,8 @@ class RouterState:
         config: the same with a preset's belief settings applied.
         notes: what a preset changed of the configuration, in words.
         policy: the policy that decides.
+        rules: the policies that decide on each part of a request.
         belief: what each replica is believed to hold.
-        readers: how the signals that the policy reads are read.
-        branch_readers: the same for a prompt that goes on behind a match.
         load: the load signal.
         capped: whether there are admission caps.
         adjusts: whether hits may count other than in full, since tiers have credits.
@@ -74,7 +87,9 @@ class RouterState:
         config, timing = self.config, self.config.timing
         self.policy, self.policy_name = as_policy(config.policy), config.policy_name
         self.belief = _new_index(config) if index is None else index
-        required = self.policy.required_signals()
+        rule, answers = Rule.of(self.policy), Rule.of(as_policy(config.decode_policy))
+        self.rules = (rule, rule, answers)
+        required = self.policy.required_signals() | answers.policy.required_signals()
         self.ledger = Ledger(
             window=config.recent_window,
             window_s=timing.window_s,
@@ -89,9 +104,7 @@ class RouterState:
         self.counts = self.recent if config.load == "recent" else self.live
         self.fleet = Fleet(timing.slow_start_s, config.hash_seed, self.ledger)
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
-        self.readers = readers_of(required, branching=False)
-        self.branch_readers = readers_of(required, branching=True)
-        self.spends, self.learns_heads = "window_s" in required, "shared" in required
+        self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
         self.active = ActiveBlocks(config.block_size) if required & {"active", "active_hits"} else None
         self.load = LOADS[config.load]
         self.seed, self.block_size = config.seed, config.block_size

@@ -38,7 +38,9 @@ def expire(state: RouterState, now: float) -> None:
     carry_out(state, ended)
     state.sweep(now)
     if ended is not None and state.on_expired is not None:
-        _tell_expired([attempt for attempt, *_ in ended if attempt.outcome == "expired"], state.on_expired)
+        expired = [attempt for attempt, *_ in ended if attempt.outcome == "expired"]
+        halves = [attempt.prefill for attempt in expired]  # of pairs, whose other half stands for the request
+        _tell_expired([attempt for attempt in expired if attempt not in halves], state.on_expired)
 
 
 def _tell_expired(attempts: list[Attempt], on_expired: Callable[[Attempt], object]) -> None:
@@ -50,7 +52,13 @@ def _tell_expired(attempts: list[Attempt], on_expired: Callable[[Attempt], objec
 
 
 def draft(
-    state: RouterState, decision: Decision, replica: str | None, now: float, earlier: frozenset[Process] = NONE_TRIED
+    state: RouterState,
+    decision: Decision,
+    replica: str | None,
+    now: float,
+    earlier: frozenset[Process] = NONE_TRIED,
+    *,
+    keyed: bool = True,
 ) -> Attempt:
     """Return the attempt that a decision becomes at a replica, not yet booked.
 
@@ -60,6 +68,7 @@ def draft(
         replica: the replica that the host really took; ``None`` = the decision's.
         now: time in seconds.
         earlier: processes that earlier attempts have tried.
+        keyed: it answers to the request's key, if that has one.
 
     Raises:
         UnknownReplicaError: the replica has left the fleet.
@@ -73,7 +82,7 @@ def draft(
         member = state.fleet[decision.replica if replica is None else replica]
         slot = member.slot
         hit = view.hits[slot] if slot < len(view.names) and view.names[slot] == member.name else 0
-    name, generation, key = member.name, member.generation, view.request.key
+    name, generation, key = member.name, member.generation, view.request.key if keyed else None
     return state.ledger.draft(
         decision, member, name, slot, generation, hit, view.prompt_tokens, key, earlier, state.epoch, now
     )
@@ -94,7 +103,7 @@ def book(
     decision = attempt.decision
     view, hit = decision.view, attempt.hit
     insertion = state.belief.insert(attempt.name, decision.blocks, None, now)
-    media = _by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
+    media = by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
     spent = state.config.cost.prefill_seconds(view.prompt_tokens - hit, hit) if state.spends else None
     session = view.request.session or None
     step = None if state.active is None else state.begin()
@@ -125,7 +134,7 @@ def _leave(state: RouterState, attempt: Attempt) -> None:
         state.active.leave(attempt.name, attempt.decision.blocks)
 
 
-def _by_medium(state: RouterState, attempt: Attempt) -> list[int]:
+def by_medium(state: RouterState, attempt: Attempt) -> list[int]:
     """Split the hit tokens of a request over the media that hold them, fastest first."""
     hit_blocks = -(-attempt.hit // state.config.block_size)  # what follows was booked just now
     held = state.belief.match_media(attempt.decision.blocks.head(hit_blocks))[attempt.slot].tolist()
@@ -138,6 +147,9 @@ def _by_medium(state: RouterState, attempt: Attempt) -> list[int]:
 
 def first_token(state: RouterState, attempt: Attempt, now: float) -> None:
     """Note that an engine answers, or goes on answering."""
+    prefill = attempt.prefill
+    if prefill is not None and prefill.open and attempt.open:
+        hold(state, prefill, None, now)
     effects = state.ledger.first_token(attempt, now)
     if effects is not None:
         carry_out(state, effects)
@@ -153,16 +165,13 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         now: time in seconds.
         reported: cached tokens and prompt tokens as the engine reports them.
     """
-    member = attempt.member
     if not attempt.open:
         state.ledger.count("finish_late")
         return False
-    if member.generation == attempt.generation and attempt.epoch == state.epoch and not member.replica.events:
-        decision = attempt.decision
-        if context is None:
-            state.belief.insert(attempt.name, decision.blocks, None, now)
-        else:
-            state.belief.insert(attempt.name, context, decision.view.request.namespace, now)
+    prefill = attempt.prefill
+    if prefill is not None and prefill.open:
+        hold(state, prefill, None, now)
+    hold(state, attempt, context, now)
     step = None if state.active is None else state.begin()
     ended = state.ledger.finish(attempt, now, reported[0])
     if state.active is not None:
@@ -175,11 +184,29 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     if effects is not None:
         carry_out(state, effects)
     if believed is not None:
-        _tell_trust(attempt.name, believed=believed)
+        _tell_trust(attempt.name if prefill is None else prefill.name, believed=believed)
     if reported[1] is not None:
         decision = attempt.decision
         state.prompts.of(decision.prompt_kind).calibrate(decision.blocks.token_count, reported[1])
     return True
+
+
+def hold(state: RouterState, attempt: Attempt, context: Any, now: float) -> None:
+    """Believe that the replica of an attempt holds what it has computed, unless its own events tell what it holds.
+
+    Args:
+        state: the router's.
+        attempt: where.
+        context: prompt and output; ``None`` = the prompt.
+        now: time in seconds.
+    """
+    member = attempt.member
+    if member.generation == attempt.generation and attempt.epoch == state.epoch and not member.replica.events:
+        decision = attempt.decision
+        if context is None:
+            state.belief.insert(attempt.name, decision.blocks, None, now)
+        else:
+            state.belief.insert(attempt.name, context, decision.view.request.namespace, now)
 
 
 def _tell_trust(name: str, *, believed: bool) -> None:

@@ -38,11 +38,20 @@ _REASONS = {
     "explore": "most of the prompt is not cached, and its cost is the least",
     "least_ttft": "its predicted time to first token is the least",
     "highest_sum": "its weighted score is the highest",
+    "least_transfer": "moving the prompt there and decoding beside what it has in flight cost the least seconds",
 }
 
 
 def explain_attempt(state: RouterState, attempt: Attempt, now: float) -> str:
-    """Return why an attempt went where it did, and what has become of it."""
+    """Return why an attempt went where it did, and what has become of it; of a pair, why each half did."""
+    if attempt.prefill is not None:
+        moved = attempt.decision.prompt_tokens - attempt.hit if attempt.slot != attempt.prefill.slot else 0
+        halves = _explain(state, attempt.prefill, now), _explain(state, attempt, now)
+        return f"Prefill: {halves[0]} Decode, with {moved} tokens to be moved: {halves[1]}"
+    return _explain(state, attempt, now)
+
+
+def _explain(state: RouterState, attempt: Attempt, now: float) -> str:
     moved = "" if attempt.name == attempt.decision.replica else f" The host took {attempt.name!r} instead."
     names = sorted({member.name for member, _ in attempt.tried})
     tried = f" Tried before: {', '.join(names)}." if names else ""

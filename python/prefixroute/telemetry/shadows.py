@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prefixroute.policies.base import Pick, Policy
-from prefixroute.routing import RouterState, membership, steps
+from prefixroute.routing import RouterState, membership, pairs, steps
 from prefixroute.routing.decide import Query
 from prefixroute.routing.decision import Limits
+from prefixroute.routing.fleet import PROMPT
 from prefixroute.routing.ledger import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from prefixroute.belief import Belief
     from prefixroute.policies import Answer, View
-    from prefixroute.routing import Decision
     from prefixroute.routing.ledger import Attempt
 
 _LOG = logging.getLogger("prefixroute")
@@ -110,22 +110,29 @@ class Shadow:
         self.seconds = 0.0
         self._picks: Counter[str] = Counter()
 
-    def follow(self, decision: Decision, limits: Limits, now: float) -> Followed | None:
-        """Route the request of a live decision within limits; ``None`` = it was refused."""
-        state, info = self.state, decision.view.request
+    def follow(self, live: Attempt, limits: Sequence[Limits], now: float) -> Followed | None:
+        """Route the request of a live attempt within limits, of a pair those of each half; ``None`` = it was refused."""
+        state, decision = self.state, live.decision
         self.last = None
         try:
-            query = Query(decision.prompt, info._replace(key=None), now, limits, kind=decision.prompt_kind)
-            attempt = steps.draft(state, steps.choose(state, query), None, now)
-            followed = Followed(state, attempt)
-            steps.book(state, attempt, now)
+            info = decision.view.request._replace(key=None)
+            query = Query(decision.prompt, info, now, limits[0], kind=decision.prompt_kind)
+            if live.prefill is None:
+                attempt = computing = steps.draft(state, steps.choose(state, query), None, now)
+                followed = Followed(state, attempt)
+                steps.book(state, attempt, now)
+            else:
+                halves = pairs.draft(state, pairs.choose(state, query._replace(part=PROMPT), limits[1]), now)
+                computing, attempt = halves
+                followed = Followed(state, attempt)
+                pairs.book(state, halves, now)
         except Exception:  # noqa: BLE001  # whatever a shadow's policy does, the live request goes on
             self.failures += 1
             _LOG.debug("shadow %r failed", state.policy.name, exc_info=True)
             return None
-        hit, length = attempt.hit, attempt.decision.prompt_tokens
+        hit, length = computing.hit, computing.decision.prompt_tokens
         self.last = length - hit, state.config.cost.prefill_seconds(length - hit, hit)
-        self._compare(attempt.name, length)
+        self._compare(computing.name, length)
         return followed
 
     def _compare(self, replica: str, length: int) -> None:
@@ -189,7 +196,9 @@ class Shadows:
         state = RouterState(replace(live.given, policy=policy, hash_key=key), index)
         copy = self._fresh_copy()
         if copy is None:
-            copy = Shadow(RouterState(replace(live.config, policy=Follow(), hash_key=key)), None)
+            copy = Shadow(
+                RouterState(replace(live.config, policy=Follow(), decode_policy=Follow(), hash_key=key)), None
+            )
             self.copies.append(copy)
         self.all[name or state.config.policy_name] = Shadow(state, copy)
         self._mirror(now)
@@ -215,10 +224,11 @@ class Shadows:
         """Let every copy and every shadow route the request of a live attempt."""
         if self._mirrored != self._live.fleet.now.version:  # a change was cut off, or a suspension has ended by itself
             self._mirror(now)
-        decision, taken = attempt.decision, Limits((attempt.name,))
-        followed = [copy.follow(decision, taken, now) for copy in self.copies]
-        free = decision.limits._replace(hard=False)
-        followed += [shadow.follow(decision, free, now) for shadow in self.all.values()]
+        parts = [attempt] if attempt.prefill is None else [attempt.prefill, attempt]
+        taken = [Limits((part.name,)) for part in parts]
+        followed = [copy.follow(attempt, taken, now) for copy in self.copies]
+        free = [part.decision.limits._replace(hard=False) for part in parts]
+        followed += [shadow.follow(attempt, free, now) for shadow in self.all.values()]
         return tuple(each for each in followed if each is not None)
 
     def regret(self) -> dict[str, Regret]:

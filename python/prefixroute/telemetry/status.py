@@ -105,8 +105,15 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
         return [({"replica": name}, values[field]) for name, values in replicas if values[field] is not None]
 
     decisions = [
-        ({"policy": state.policy_name, "reason": reason, "replica": replica}, count)
-        for reason, replica, count in sorted(ledger.decisions)
+        (
+            {
+                "policy": state.config.decode_policy_name if decodes else state.policy_name,
+                "reason": why,
+                "replica": name,
+            },
+            n,
+        )
+        for decodes, why, name, n in sorted(ledger.decisions)
     ]
     text.family("decisions_total", "counter", "Committed decisions.", decisions)
     text.histogram("decision_seconds", "Time to decide, hashing and matching included.", *ledger.durations)

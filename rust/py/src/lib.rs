@@ -43,7 +43,7 @@ mod _core {
     #[pymodule_export]
     use super::routing::{Attempt, Lease, Ledger, LoadCounts};
     #[pymodule_export]
-    use super::sim::{Cluster, ReplicaStore, StepPrices, duplicated_tokens};
+    use super::sim::{Cluster, ReplicaStore, StepPrices, TransferPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::{CONTENT_SEED, TEXT_BYTES_PER_TOKEN};
     use prefixroute_core::routing::{DURATIONS_S, ZERO_STREAK};

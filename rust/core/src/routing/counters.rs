@@ -43,11 +43,13 @@ pub enum Outcome {
     FinishUnknown,
     /// A failure of a key that is not in flight.
     AbortUnknown,
+    /// The half of a pair that computed the prompt is done: the other half has the request.
+    HandedOver,
 }
 
 impl Outcome {
     /// All, with the words that count them.
-    pub const ALL: [(Outcome, &'static str); 15] = [
+    pub const ALL: [(Outcome, &'static str); 16] = [
         (Outcome::Committed, "committed"),
         (Outcome::Finished, "finished"),
         (Outcome::Aborted, "aborted"),
@@ -63,6 +65,7 @@ impl Outcome {
         (Outcome::FirstTokenUnknown, "first_token_unknown"),
         (Outcome::FinishUnknown, "finish_unknown"),
         (Outcome::AbortUnknown, "abort_unknown"),
+        (Outcome::HandedOver, "handed_over"),
     ];
 
     /// The outcome that these words count.
@@ -77,7 +80,7 @@ impl Outcome {
 
     /// Whether this end of an attempt is no end of its request: what follows the request goes on.
     pub fn continues(self) -> bool {
-        matches!(self, Outcome::Retried | Outcome::HedgeLost)
+        matches!(self, Outcome::Retried | Outcome::HedgeLost | Outcome::HandedOver)
     }
 }
 
@@ -90,7 +93,8 @@ pub struct Counters {
     pub prompt_tokens: i64,
     /// The most that any candidate held of each request.
     pub best_hit_tokens: i64,
-    reasons: Vec<Box<str>>,
+    /// Whether it is one for who decodes, and the word.
+    reasons: Vec<(bool, Box<str>)>,
     /// Decisions by slot and reason.
     decisions: Vec<Vec<u64>>,
     /// Hit tokens by slot and medium, fastest first.
@@ -116,9 +120,9 @@ impl Counters {
         self.outcomes[what as usize] += 1;
     }
 
-    /// Count a decision that is booked, with the reason for it.
-    pub fn decide(&mut self, slot: usize, reason: &str) {
-        let number = self.reason(reason);
+    /// Count a decision that is booked, with the reason for it. `decodes`: it was one on the decode half of a pair.
+    pub fn decide(&mut self, slot: usize, decodes: bool, reason: &str) {
+        let number = self.reason(decodes, reason);
         let counts = &mut self.decisions[slot];
         if counts.len() <= number {
             counts.resize(number + 1, 0);
@@ -127,16 +131,20 @@ impl Counters {
     }
 
     /// The number of a reason, of which there are few.
-    fn reason(&mut self, reason: &str) -> usize {
+    fn reason(&mut self, decodes: bool, reason: &str) -> usize {
         let kept = reason.char_indices().nth(MAX_REASON_CHARS).map_or(reason, |(end, _)| &reason[..end]);
-        if let Some(number) = self.reasons.iter().position(|known| **known == *kept) {
+        if let Some(number) = self.known_reason(decodes, kept) {
             return number;
         }
         let kept = if self.reasons.len() < MAX_REASONS { kept } else { OTHER_REASON };
-        self.reasons.iter().position(|known| **known == *kept).unwrap_or_else(|| {
-            self.reasons.push(kept.into());
+        self.known_reason(decodes, kept).unwrap_or_else(|| {
+            self.reasons.push((decodes, kept.into()));
             self.reasons.len() - 1
         })
+    }
+
+    fn known_reason(&self, decodes: bool, reason: &str) -> Option<usize> {
+        self.reasons.iter().position(|known| known.0 == decodes && *known.1 == *reason)
     }
 
     /// Count hit tokens by medium.
@@ -161,13 +169,13 @@ impl Counters {
         self.durations[DURATIONS_S.partition_point(|bound| *bound < seconds)] += 1;
     }
 
-    /// Decisions by slot and reason; `None` for replicas that have left.
-    pub fn decisions(&self) -> Vec<(Option<usize>, &str, u64)> {
+    /// Decisions by slot and reason, with whether they were on who decodes; `None` for replicas that have left.
+    pub fn decisions(&self) -> Vec<(Option<usize>, bool, &str, u64)> {
         let slots = self.decisions.iter().enumerate().map(|(slot, counts)| (Some(slot), counts));
         let all = slots.chain([(None, &self.left.0)]).flat_map(|(slot, counts)| {
-            self.reasons.iter().zip(counts).map(move |(reason, &count)| (slot, &**reason, count))
+            self.reasons.iter().zip(counts).map(move |((decodes, reason), &count)| (slot, *decodes, &**reason, count))
         });
-        all.filter(|(_, _, count)| *count > 0).collect()
+        all.filter(|(_, _, _, count)| *count > 0).collect()
     }
 
     /// Hit tokens by slot and medium, and of replicas that have left.

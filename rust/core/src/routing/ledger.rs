@@ -34,6 +34,17 @@ pub struct State {
     pub draining: bool,
 }
 
+/// What of its request an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// The prompt. The attempt of this number has the answer, and stands for the request.
+    Prompt { answer: u64 },
+    /// The answer. The attempt of this number computes the prompt, or did, in a process that held so many tokens of it.
+    Answer { prompt: u64, computed_by: Process, hit: i64 },
+}
+
 /// One attempt of a request, in flight.
 #[derive(Clone, Debug)]
 pub struct Attempt<T> {
@@ -58,6 +69,7 @@ pub struct Attempt<T> {
     /// What the replica had to compute when it was booked, this attempt included, in tokens.
     ahead: i64,
     started: bool,
+    part: Part,
     /// The attempts of a hedged request; `None` = it is alone.
     group: Option<u64>,
 }
@@ -67,13 +79,18 @@ impl<T> Attempt<T> {
     pub fn new(item: T, process: Process, hit: i64, context: i64, now: f64) -> Self {
         let (begun, progress) = (now, now);
         let (key, session, group) = (None, None, None);
-        let (detour, again, started, ahead) = (false, false, false, 0);
-        Self { item, process, hit, context, key, session, detour, again, begun, progress, ahead, started, group }
+        let (detour, again, started, ahead, part) = (false, false, false, 0, Part::Whole);
+        Self { item, process, hit, context, key, session, detour, again, begun, progress, ahead, started, part, group }
     }
 
     /// Uncached tokens that it waits for, and context tokens that it decodes behind, as on the load book.
     fn load(&self) -> (i64, i64) {
-        if self.started { (0, self.context) } else { (self.context - self.hit, 0) }
+        let decodes = match self.part {
+            Part::Whole => self.started,
+            Part::Prompt { .. } => false,
+            Part::Answer { .. } => true,
+        };
+        if decodes { (0, self.context) } else { (self.context - self.hit, 0) }
     }
 }
 
@@ -94,7 +111,22 @@ pub struct Booking<'a> {
     pub first: bool,
     /// Prefill seconds that the replica is given.
     pub spent_s: Option<f64>,
+    /// It is about the decode half of a pair.
+    pub decodes: bool,
 }
+
+/// The halves of a pair: the one that computes the prompt, and the one that decodes and stands for the request. `None`: the
+/// half of an earlier pair goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Halves<H> {
+    /// Computes the prompt.
+    pub prompt: H,
+    /// Decodes the answer.
+    pub answer: H,
+}
+
+/// A half that is to be booked: its number, itself, and what the booking says.
+pub type Half<'a, T> = (u64, Attempt<T>, Booking<'a>);
 
 /// What the end of an attempt asks of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,6 +277,13 @@ impl<T: Clone> Ledger<T> {
         self.enter(number, attempt, booking.decision_id);
         let effects = self.claim(number);
         self.bind(number, now);
+        self.tally(process, context, booking);
+        self.note(process, booking, now);
+        effects
+    }
+
+    /// Count the prompt of a new request, and what its replica holds of it.
+    fn tally(&mut self, process: Process, context: i64, booking: Booking<'_>) {
         self.counters.prompt_tokens += context;
         self.counters.best_hit_tokens += booking.best_hit;
         if self.alive(process) {
@@ -253,8 +292,75 @@ impl<T: Clone> Ledger<T> {
         if booking.best_hit == 0 || booking.branch.is_some() {
             self.heads.learn(booking.branch, booking.first);
         }
-        self.note(process, booking, now);
+    }
+
+    /// Book both halves of a request: the loads of each, the key to the half that decodes, the session to the other one.
+    pub fn book_pair(&mut self, halves: Halves<Half<'_, T>>) -> Vec<Effect<T>> {
+        let (process, context) = (halves.prompt.1.process, halves.prompt.1.context);
+        self.tally(process, context, halves.prompt.2);
+        self.enter_pair(halves, false)
+    }
+
+    fn enter_pair(&mut self, halves: Halves<Half<'_, T>>, again: bool) -> Vec<Effect<T>> {
+        let (prompt, mut first, about_first) = halves.prompt;
+        let (answer, mut second, about_second) = halves.answer;
+        let (by, from, now) = (first.process, second.process, first.begun);
+        (first.part, first.again) = (Part::Prompt { answer }, again);
+        second.part = Part::Answer { prompt, computed_by: by, hit: first.hit };
+        self.enter(prompt, first, about_first.decision_id);
+        self.enter(answer, second, about_second.decision_id);
+        let effects = self.claim(answer);
+        self.bind(prompt, now);
+        self.note(by, about_first, now);
+        self.note(from, about_second, now);
         effects
+    }
+
+    /// Book what takes the place of an earlier pair, whose decode half has the number `earlier`, and give back what of that
+    /// does not go on. `None` if what was to go on has ended: then nothing is booked.
+    pub fn book_pair_again(&mut self, earlier: u64, halves: Halves<Option<Half<'_, T>>>) -> Option<Vec<Effect<T>>> {
+        match (halves.prompt, halves.answer) {
+            (Some(prompt), Some(answer)) => {
+                let mut effects =
+                    if self.is_open(earlier) { self.abort(earlier, Outcome::Retried) } else { Vec::new() };
+                effects.extend(self.enter_pair(Halves { prompt, answer }, true));
+                Some(effects)
+            }
+            (Some(prompt), None) => self.book_prompt_again(earlier, prompt),
+            (None, Some(answer)) => self.book_answer_again(earlier, answer),
+            (None, None) => None,
+        }
+    }
+
+    fn book_prompt_again(&mut self, answer: u64, prompt: Half<'_, T>) -> Option<Vec<Effect<T>>> {
+        let (number, mut first, booking) = prompt;
+        let half = self.attempts.get_mut(&answer)?;
+        let Part::Answer { prompt: before, .. } = half.part else { return None };
+        half.part = Part::Answer { prompt: number, computed_by: first.process, hit: first.hit };
+        let (process, now) = (first.process, first.begun);
+        (first.part, first.again) = (Part::Prompt { answer }, true);
+        let effects = self.withdraw(before, Outcome::Retried);
+        self.counters.count(Outcome::Retried);
+        self.enter(number, first, booking.decision_id);
+        self.bind(number, now);
+        self.note(process, booking, now);
+        Some(effects.into_iter().collect())
+    }
+
+    fn book_answer_again(&mut self, earlier: u64, answer: Half<'_, T>) -> Option<Vec<Effect<T>>> {
+        let (number, mut second, booking) = answer;
+        let part = self.attempts.get(&earlier)?.part;
+        let Part::Answer { prompt, .. } = part else { return None };
+        self.attempts.get_mut(&prompt)?.part = Part::Prompt { answer: number };
+        second.part = part;
+        let (process, now) = (second.process, second.begun);
+        let mut effects: Vec<_> = self.withdraw(earlier, Outcome::Retried).into_iter().collect();
+        self.counters.count(Outcome::Retried);
+        self.counters.count(Outcome::Committed);
+        self.enter(number, second, booking.decision_id);
+        effects.extend(self.claim(number));
+        self.note(process, booking, now);
+        Some(effects)
     }
 
     /// Book a further attempt of a request. `hedge`: the earlier one goes on, and the first to answer wins.
@@ -283,16 +389,19 @@ impl<T: Clone> Ledger<T> {
 
     fn enter(&mut self, number: u64, mut attempt: Attempt<T>, decision_id: i64) {
         if self.alive(attempt.process) {
-            let uncached = attempt.context - attempt.hit;
-            attempt.ahead = self.book.book(attempt.process.slot, uncached, attempt.context, decision_id);
+            let (queued, decoding) = attempt.load();
+            attempt.ahead = self.book.book(attempt.process.slot, queued, attempt.context, decision_id);
+            self.book.start(attempt.process.slot, 0, decoding);
+        }
+        if !matches!(attempt.part, Part::Answer { .. }) {
+            self.counters.count(Outcome::Committed); // a pair once
         }
         self.attempts.insert(number, attempt);
-        self.counters.count(Outcome::Committed);
     }
 
     fn note(&mut self, process: Process, booking: Booking<'_>, now: f64) {
         if self.alive(process) {
-            self.counters.decide(process.slot, booking.reason);
+            self.counters.decide(process.slot, booking.decodes, booking.reason);
             if let Some(seconds) = booking.spent_s {
                 self.book.spend(process.slot, seconds, now);
             }
@@ -376,6 +485,9 @@ impl<T: Clone> Ledger<T> {
         if std::mem::replace(&mut attempt.started, true) {
             return Some(Vec::new());
         }
+        if let Part::Answer { prompt, .. } = attempt.part {
+            return Some(self.hand_over(prompt, now).into_iter().collect());
+        }
         let (process, uncached, context) = (attempt.process, attempt.context - attempt.hit, attempt.context);
         let (ahead, begun, group) = (attempt.ahead, attempt.begun, attempt.group);
         if self.alive(process) {
@@ -385,36 +497,74 @@ impl<T: Clone> Ledger<T> {
         Some(group.map_or_else(Vec::new, |group| self.win(number, group, now)))
     }
 
+    /// Note that the half that computes the prompt is done; nothing if it was before.
+    fn hand_over(&mut self, prompt: u64, now: f64) -> Option<Effect<T>> {
+        let half = self.close(prompt)?;
+        if self.alive(half.process) {
+            self.book.learn(half.process.slot, half.ahead, now - half.begun);
+            self.book.serve(half.process.slot);
+        }
+        Some(Effect { item: half.item, outcome: Outcome::HandedOver, retract: false, abandon: false })
+    }
+
     /// Note that an attempt is complete. `reported`: cached tokens as the engine reports them. `None` if it had ended.
     pub fn finish(&mut self, number: u64, reported: Option<i64>, now: f64) -> Option<Finished<T>> {
         let Some(attempt) = self.attempts.get(&number) else {
             self.counters.count(Outcome::FinishLate);
             return None;
         };
-        let effects = attempt.group.map_or_else(Vec::new, |group| self.win(number, group, now));
+        let (part, group) = (attempt.part, attempt.group);
+        let mut effects = group.map_or_else(Vec::new, |group| self.win(number, group, now));
+        if let Part::Answer { prompt, .. } = part {
+            effects.extend(self.hand_over(prompt, now));
+        }
         let attempt = self.close(number)?;
         self.counters.count(Outcome::Finished);
-        let mut verdict = None;
         if self.alive(attempt.process) {
             self.book.serve(attempt.process.slot);
-            verdict = self.trust.learn(attempt.process.slot, attempt.hit, reported);
+        }
+        let (computed_by, hit) = match part {
+            Part::Answer { computed_by, hit, .. } => (computed_by, hit),
+            Part::Whole | Part::Prompt { .. } => (attempt.process, attempt.hit),
+        };
+        let mut verdict = None;
+        if self.alive(computed_by) {
+            verdict = self.trust.learn(computed_by.slot, hit, reported);
         }
         Some(Finished { item: attempt.item, effects, verdict })
     }
 
-    /// Give an attempt up: its load goes back, and before the first token its predicted blocks too. `None` if it had ended.
-    pub fn abort(&mut self, number: u64, outcome: Outcome) -> Option<Effect<T>> {
-        let Some(attempt) = self.close(number) else {
-            self.counters.count(Outcome::AbortLate);
-            return None;
+    /// Give a request up: its load goes back, and before the first token its predicted blocks too. Nothing if it had ended.
+    pub fn abort(&mut self, number: u64, outcome: Outcome) -> Vec<Effect<T>> {
+        let number = match self.attempts.get(&number).map(|attempt| attempt.part) {
+            Some(Part::Prompt { answer }) => answer,
+            _ => number,
         };
+        let (part, group) = match self.attempts.get(&number) {
+            Some(attempt) => (attempt.part, attempt.group),
+            None => {
+                self.counters.count(Outcome::AbortLate);
+                return Vec::new();
+            }
+        };
+        let mut effects: Vec<_> = self.withdraw(number, outcome).into_iter().collect();
         self.counters.count(outcome);
+        let abandon = !outcome.continues() && self.other_open(group, number).is_none();
+        effects.iter_mut().for_each(|effect| effect.abandon = abandon);
+        if let Part::Answer { prompt, .. } = part {
+            effects.extend(self.withdraw(prompt, outcome));
+        }
+        effects
+    }
+
+    /// Take back an attempt or a half; nothing if it had ended.
+    fn withdraw(&mut self, number: u64, outcome: Outcome) -> Option<Effect<T>> {
+        let attempt = self.close(number)?;
         let retract = !attempt.started && self.alive(attempt.process);
         if retract {
-            self.book.unbook(attempt.process.slot, attempt.context - attempt.hit);
+            self.book.unbook(attempt.process.slot, attempt.load().0);
         }
-        let abandon = !outcome.continues() && self.other_open(attempt.group, number).is_none();
-        Some(Effect { item: attempt.item, outcome, retract, abandon })
+        Some(Effect { item: attempt.item, outcome, retract, abandon: false })
     }
 
     /// Whether another attempt of the request of an attempt that has ended is open.

@@ -46,6 +46,7 @@ pub struct Attempt {
     outcome: AtomicU8,
     insertion: Mutex<Option<Py<PyAny>>>,
     followers: Mutex<Option<Py<PyTuple>>>,
+    prefill: Mutex<Option<Py<Attempt>>>,
 }
 
 /// The Python objects of an attempt.
@@ -82,7 +83,14 @@ impl Attempt {
             outcome: AtomicU8::new(core::Outcome::Committed as u8),
             insertion: Mutex::new(None),
             followers: Mutex::new(None),
+            prefill: Mutex::new(None),
         }
+    }
+
+    /// Note the half that computes the prompt of which this half decodes the answer.
+    pub fn decode_behind(&self, prefill: Py<Self>) {
+        let before = self.prefill.lock().unwrap_or_else(PoisonError::into_inner).replace(prefill);
+        drop(before);
     }
 
     fn state(&self) -> core::Outcome {
@@ -202,6 +210,12 @@ impl Attempt {
     }
 
     #[getter]
+    fn prefill(&self, py: Python<'_>) -> Option<Py<Self>> {
+        let prefill = self.prefill.lock().unwrap_or_else(PoisonError::into_inner);
+        prefill.as_ref().map(|prefill| prefill.clone_ref(py))
+    }
+
+    #[getter]
     fn followers<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         followers.as_ref().map_or_else(|| PyTuple::empty(py), |followers| followers.bind(py).clone())
@@ -223,6 +237,9 @@ impl Attempt {
         }
         if let Ok(followers) = self.followers.try_lock() {
             visit.call(&*followers)?;
+        }
+        if let Ok(prefill) = self.prefill.try_lock() {
+            visit.call(&*prefill)?;
         }
         Ok(())
     }

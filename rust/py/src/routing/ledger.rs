@@ -185,13 +185,11 @@ impl Ledger {
         hedge: bool,
     ) -> PyResult<Effects<'py>> {
         let one = attempt.get();
-        let branch = match branch {
-            Some(branch) => Some((BlockHash(branch), head(hits, slots, best_hit)?)),
-            None => None,
-        };
+        let branch = branched(branch, hits, slots, best_hit)?;
         let reason = reason.to_string_lossy();
         let media = media.unwrap_or([one.hit, 0, 0]);
-        let booking = core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s };
+        let booking =
+            core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s, decodes: false };
         let session = self.optional_name(session)?;
         one.set_insertion(insertion);
         if let Some(earlier) = earlier {
@@ -205,6 +203,79 @@ impl Ledger {
             Some(earlier) => ledger.book_again(one.number, entry, earlier.get().number, hedge, booking),
         });
         carry_out(attempt.py(), effects)
+    }
+
+    /// Book both halves of a request, or what takes the place of an earlier pair. A half without an insertion is that of the
+    /// earlier pair, and goes on. Whether it was booked, which it was not if a half that was to go on has ended; and effects.
+    #[pyo3(signature = (prompt, insertion, decision_id, reason, best_hit, branch, hits, slots, session, first, detour, media,
+        spent_s, answer, answer_insertion, answer_decision_id, answer_reason, earlier=None, /))]
+    #[expect(clippy::too_many_arguments, reason = "two decisions, without their objects")]
+    fn book_pair<'py>(
+        &self,
+        prompt: &Bound<'py, Attempt>,
+        insertion: Option<Py<PyAny>>,
+        decision_id: i64,
+        reason: &Bound<'py, PyString>,
+        best_hit: i64,
+        branch: Option<u64>,
+        hits: &Bound<'py, PyList>,
+        slots: &Bound<'py, PyTuple>,
+        session: Option<&Bound<'py, PyString>>,
+        first: bool,
+        detour: bool,
+        media: Option<[i64; 3]>,
+        spent_s: Option<f64>,
+        answer: &Bound<'py, Attempt>,
+        answer_insertion: Option<Py<PyAny>>,
+        answer_decision_id: i64,
+        answer_reason: &Bound<'py, PyString>,
+        earlier: Option<&Bound<'py, Attempt>>,
+    ) -> PyResult<(bool, Effects<'py>)> {
+        let py = prompt.py();
+        let branch = branched(branch, hits, slots, best_hit)?;
+        let (reason, answer_reason) = (reason.to_string_lossy(), answer_reason.to_string_lossy());
+        let media = media.unwrap_or([prompt.get().hit, 0, 0]);
+        let session = self.optional_name(session)?;
+        let about =
+            core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s, decodes: false };
+        let (decision_id, reason, spent_s) = (answer_decision_id, &*answer_reason, None);
+        let about_answer = core::Booking { decision_id, reason, branch: None, spent_s, decodes: true, ..about };
+        let half = |attempt: &Bound<'py, Attempt>, insertion: Option<Py<PyAny>>, booking| {
+            let one = attempt.get();
+            one.set_insertion(insertion?);
+            let item = Item(attempt.clone().unbind());
+            let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
+            entry.key = one.key;
+            Some((one.number, entry, booking))
+        };
+        let (is_new, answers_anew) = (insertion.is_some(), answer_insertion.is_some());
+        let mut halves = core::Halves {
+            prompt: half(prompt, insertion, about),
+            answer: half(answer, answer_insertion, about_answer),
+        };
+        if let Some((_, entry, _)) = &mut halves.prompt {
+            (entry.session, entry.detour) = (session, detour);
+        }
+        if let Some(earlier) = earlier.filter(|_| answers_anew) {
+            answer.get().follow_on(py, earlier.get());
+        }
+        let effects = self.with(|ledger| match (earlier, halves) {
+            (None, core::Halves { prompt: Some(prompt), answer: Some(answer) }) => {
+                Some(ledger.book_pair(core::Halves { prompt, answer }))
+            }
+            (Some(earlier), halves) => ledger.book_pair_again(earlier.get().number, halves),
+            (None, _) => None,
+        });
+        if let Some(effects) = effects {
+            answer.get().decode_behind(prompt.clone().unbind());
+            return Ok((true, carry_out(py, effects)?));
+        }
+        for (attempt, anew) in [(prompt, is_new), (answer, answers_anew)] {
+            if anew {
+                drop(attempt.get().end(core::Outcome::Aborted));
+            }
+        }
+        Ok((false, None))
     }
 
     /// Note that an engine answers, or goes on answering.
@@ -242,8 +313,8 @@ impl Ledger {
     #[pyo3(signature = (attempt, why, /))]
     fn abort<'py>(&self, attempt: &Bound<'py, Attempt>, why: &str) -> PyResult<Effects<'py>> {
         let (number, outcome) = (attempt.get().number, outcome(why)?);
-        let effect = self.with(|ledger| ledger.abort(number, outcome));
-        carry_out(attempt.py(), effect.into_iter().collect())
+        let effects = self.with(|ledger| ledger.abort(number, outcome));
+        carry_out(attempt.py(), effects)
     }
 
     /// Whether another attempt of the same request is in flight.
@@ -437,14 +508,14 @@ impl Ledger {
         named(py, core::Move::ALL.map(|(_, name)| name).into_iter().zip(moves))
     }
 
-    /// (reason, replica, count) of committed decisions; the replica is empty for those that have left.
+    /// (on who decodes, reason, replica, count) of committed decisions; the replica is empty for those that have left.
     #[getter]
-    fn decisions(&self) -> Vec<(String, String, u64)> {
+    fn decisions(&self) -> Vec<(bool, String, String, u64)> {
         let ledger = self.lock();
         let name =
             |slot: Option<usize>| slot.and_then(|slot| ledger.states()[slot].name.as_deref()).unwrap_or("").to_owned();
         let counted = ledger.counters.decisions().into_iter();
-        counted.map(|(slot, reason, count)| (reason.to_owned(), name(slot), count)).collect()
+        counted.map(|(slot, decodes, reason, count)| (decodes, reason.to_owned(), name(slot), count)).collect()
     }
 
     /// Hit tokens by slot and medium, fastest first; the last is of replicas that have left.
@@ -551,6 +622,16 @@ fn head(hits: &Bound<'_, PyList>, slots: &Bound<'_, PyTuple>, best_hit: i64) -> 
         }
     }
     Ok(core::Head { tokens: best_hit, holders, replicas })
+}
+
+/// Where a prompt leaves what is known, with what is known of the head that ends there.
+fn branched(
+    branch: Option<u64>,
+    hits: &Bound<'_, PyList>,
+    slots: &Bound<'_, PyTuple>,
+    best_hit: i64,
+) -> PyResult<Option<(BlockHash, core::Head)>> {
+    branch.map(|branch| Ok((BlockHash(branch), head(hits, slots, best_hit)?))).transpose()
 }
 
 fn named(py: Python<'_>, counts: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'_, PyDict>> {

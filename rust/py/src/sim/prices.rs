@@ -110,6 +110,28 @@ impl StepPrices {
         Ok(PyArray1::from_slice(cached_tokens.py(), &seconds))
     }
 
+    /// Seconds of a decode step at each of several replicas, once a request of so many tokens has joined those that it decodes.
+    fn joined_seconds<'py>(
+        &self,
+        prompt_tokens: f64,
+        decodes: &Bound<'py, PyAny>,
+        decode_context_tokens: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let mut seconds = columns::read(decodes)?;
+        let contexts = columns::read(decode_context_tokens)?;
+        if seconds.len() != contexts.len() {
+            return Err(errors::config(format!(
+                "decodes and decode_context_tokens must be of one length, got {} and {}",
+                seconds.len(),
+                contexts.len()
+            )));
+        }
+        for (value, context) in seconds.iter_mut().zip(contexts) {
+            *value = self.prices.decode_seconds(*value + 1.0, context + prompt_tokens);
+        }
+        Ok(PyArray1::from_slice(decodes.py(), &seconds))
+    }
+
     fn __repr__(&self) -> String {
         format!("<StepPrices {}>", self.prices.kind())
     }

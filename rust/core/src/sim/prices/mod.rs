@@ -47,6 +47,11 @@ impl StepPrices {
         self.price(&Work { chunks: std::iter::once((tokens, before)), decodes: 0.0, context: 0.0 })
     }
 
+    /// Seconds of a step in which `decodes` requests with `context` tokens all together decode, and nothing else happens.
+    pub fn decode_seconds(&self, decodes: f64, context: f64) -> f64 {
+        self.price(&Work { chunks: std::iter::empty(), decodes, context })
+    }
+
     /// What kind of prices these are.
     pub fn kind(&self) -> &'static str {
         match self {
