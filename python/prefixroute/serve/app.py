@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from prefixroute.bodies import Api
 from prefixroute.errors import ConfigError, UnknownReplicaError
 from prefixroute.live import KvFeed
 from prefixroute.router import Router
-from prefixroute.serve.calls import Api
 from prefixroute.serve.discovery import Discovery, Source, sources_of
 from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.metrics import TEXT_FORMAT, Metrics

@@ -5,31 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from starlette.datastructures import Headers
 
-from prefixroute.bodies import SessionKeys, prompt_of, session_of
+from prefixroute.bodies import Api, SessionKeys, prompt_of, session_of
 from prefixroute.serve.headers import REQUEST_ID, RawHeaders, end_to_end
 from prefixroute.types import Namespace
 
 OFF_LOOP_BYTES = 256 * 1024
 """A body above this is hashed in a thread, so that other requests go on meanwhile."""
-
-
-class Api(Enum):
-    """The APIs that are served, by their paths."""
-
-    CHAT = "/v1/chat/completions"
-    COMPLETIONS = "/v1/completions"
-    RESPONSES = "/v1/responses"
-    MESSAGES = "/v1/messages"
-
-    @property
-    def is_openai(self) -> bool:
-        """Return whether errors have OpenAI's form."""
-        return self is not Api.MESSAGES
 
 
 @dataclass(frozen=True, slots=True)

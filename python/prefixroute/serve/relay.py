@@ -11,11 +11,10 @@ import aiohttp
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from prefixroute.bodies import SessionKeys
+from prefixroute.bodies import Answer, Api, SessionKeys
 from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.router import Router, Ticket
-from prefixroute.serve.answers import Answer
-from prefixroute.serve.calls import Api, Call
+from prefixroute.serve.calls import Call
 from prefixroute.serve.downstream import ClientTooSlow, Downstream, read_body, while_connected
 from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s

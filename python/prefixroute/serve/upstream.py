@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from prefixroute.serve.answers import EVENT_END, Answer, answer_of
+from prefixroute.bodies import EVENT_END, Answer, answer_of
 from prefixroute.serve.calls import Call
 from prefixroute.serve.headers import RawHeaders, header_text
 from prefixroute.serve.settings import Settings

@@ -5,9 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
-from prefixroute.serve.calls import Api
+
+class Api(Enum):
+    """The APIs that are read, by their paths."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
+
+    @classmethod
+    def of(cls, path: str) -> Api | None:
+        """Return the API that a path is of, whatever stands before its version; ``None`` = another."""
+        return next((api for api in cls if path.endswith(api.value.removeprefix("/v1"))), None)
+
+    @property
+    def is_openai(self) -> bool:
+        """Return whether errors have OpenAI's form."""
+        return self is not Api.MESSAGES
+
 
 EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 """Where a server-sent event ends."""
