@@ -1,0 +1,86 @@
+"""What adapters over HTTP share: an answer followed from its first byte to its end, and what of it is learned."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from prefixroute.bodies import EVENT_END, Answer, Api, answer_of
+from prefixroute.errors import ConfigError, TokensError
+from prefixroute.router import Ticket
+
+_LAST = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: response.completed")
+"""How the last event of a stream begins: clients may close it there, without reading on to its end."""
+MAX_UNREAD_BYTES = 8 << 20
+"""Bytes of an answer that are kept to be read at once; a larger event or body passes and says nothing."""
+
+
+def json_of(content: bytes) -> Any:
+    """Return a body's JSON, or ``None`` where it is none."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+class Answering:
+    """An answer on its way to the client, and the ticket that it ends.
+
+    Args:
+        ticket: of the request.
+        path: of the URL, which tells what the answer looks like.
+        status: the HTTP status.
+        content_type: its header.
+    """
+
+    def __init__(self, ticket: Ticket, path: str, status: int, content_type: str) -> None:
+        self.ticket, self._succeeds = ticket, 200 <= status < 300  # noqa: PLR2004  # RFC 9110
+        api = Api.of(path)
+        self._answer: Answer | None = answer_of(api) if api is not None and self._succeeds else None
+        self._streams = content_type.startswith("text/event-stream")
+        self._rest = b""
+        self._said_all = False
+
+    def heard(self, data: bytes) -> None:
+        """Note a part of the answer: the engine is at work, and may say what it has cached."""
+        if not data:
+            return
+        if self._succeeds:
+            self.ticket.first_token()
+        if self._answer is None:
+            return
+        self._rest += data
+        if self._streams:
+            *events, self._rest = EVENT_END.split(self._rest)
+            for event in events:
+                self._answer.read_event(event)
+                self._said_all = self._said_all or event.startswith(_LAST)
+        if len(self._rest) > MAX_UNREAD_BYTES:
+            self._answer, self._rest = None, b""
+
+    def end(self) -> None:
+        """End the request: it is answered as a whole, by an answer or by an error."""
+        if not self.ticket.open:
+            return
+        if not self._succeeds:
+            self.ticket.abort()
+            return
+        answer = self._answer
+        if answer is None:
+            self.ticket.finish()
+            return
+        if not self._streams:
+            answer.read(self._rest)
+        if answer.response_id is not None:
+            self.ticket.alias(answer.response_id)
+        with suppress(ConfigError, TokensError):  # it has ended all the same; what cannot be read is not learned from
+            is_chat = self.ticket.decision.prompt_kind == "messages"
+            self.ticket.finish(output=answer.output() if is_chat else None, usage=answer.usage)
+
+    def leave(self) -> None:
+        """Give the request up if it has not ended: the engine broke off, or the client has gone."""
+        if self._said_all:
+            self.end()
+        elif self.ticket.open:
+            self.ticket.abort()

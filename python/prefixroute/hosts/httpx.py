@@ -1,0 +1,227 @@
+"""HTTPX: a transport that sends each request to the replica whose cache holds its prompt.
+
+An existing client routes by one argument, such as the SDKs of OpenAI and Anthropic::
+
+    client = AsyncOpenAI(base_url="http://fleet/v1", http_client=httpx.AsyncClient(transport=AsyncRoutingTransport(router)))
+
+Replicas are named by their base URLs, or have them as ``Replica(address=)``; host and scheme of a request are replaced by theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from prefixroute.bodies import prompt_of, session_of
+from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, TokensError
+from prefixroute.hosts.answering import Answering, json_of
+from prefixroute.hosts.versions import require
+from prefixroute.router import Router, Ticket
+
+require("httpx", "0.28", "1.0")
+
+import httpx  # noqa: E402  # behind the check of its version
+
+ELSEWHERE = frozenset({429, 502, 503, 504})
+"""Statuses by which an engine says that it will not serve a request that another may. Not 500: that may be the request's."""
+
+
+class _Exchange:
+    """One request with its tries: where it goes next, and what follows its answer.
+
+    Attributes:
+        request: what to send now.
+    """
+
+    def __init__(self, router: Router, retries: int, request: httpx.Request, content: bytes) -> None:
+        self._router, self._left, self._asked, self._content = router, retries, request, content
+        self._aim(self._route())
+
+    def _route(self) -> Ticket:
+        """Book the request; one without a prompt goes by load."""
+        body = json_of(self._content) if self._content else None
+        session = session_of(self._asked.headers, body)
+        try:
+            prompt, kind = prompt_of(body, self._asked.url.path)
+            return self._router.route(prompt, prompt_kind=kind, session=session)
+        except TokensError:
+            return self._router.route([], prompt_kind="tokens", session=session)
+
+    def _aim(self, ticket: Ticket) -> None:
+        """Write the request for a ticket's replica: scheme, host, port, and the path that its base URL begins with."""
+        asked, base = self._asked, httpx.URL(self._router.replica(ticket.replica).address or ticket.replica)
+        path = base.raw_path.rstrip(b"/") + asked.url.raw_path
+        url = asked.url.copy_with(scheme=base.scheme, host=base.host, port=base.port, raw_path=path)
+        headers = httpx.Headers([(name, value) for name, value in asked.headers.raw if name.lower() != b"host"])
+        headers.update(ticket.headers())
+        self._ticket = ticket
+        self.request = httpx.Request(
+            asked.method, url, headers=headers, content=self._content, extensions=asked.extensions
+        )
+
+    def _goes_on(self) -> bool:
+        """Aim at another replica; return whether there is one."""
+        if not self._left:
+            return False
+        self._left -= 1
+        try:
+            self._aim(self._ticket.retry())
+        except (NoReplicaError, OverloadedError):
+            return False
+        return True
+
+    def failed(self, error: BaseException) -> bool:
+        """Note that there is no answer; return whether another replica is asked. Else the request has ended."""
+        if isinstance(error, httpx.TransportError) and self._goes_on():
+            return True
+        if self._ticket.open:
+            self._ticket.abort()
+        return False
+
+    def refused(self, response: httpx.Response) -> bool:
+        """Return whether another replica is asked, since this one will not serve the request."""
+        return response.status_code in ELSEWHERE and self._goes_on()
+
+    def answering(self, response: httpx.Response) -> Answering:
+        """Return what follows the answer. One that is compressed passes unread."""
+        is_plain = response.headers.get("content-encoding", "identity") == "identity"
+        kind = response.headers.get("content-type", "") if is_plain else ""
+        return Answering(self._ticket, self._asked.url.path if is_plain else "", response.status_code, kind)
+
+
+def _check_kind(router: Router) -> None:
+    if router.config.prompt_kind != "messages":
+        raise ConfigError(f"a router for HTTP takes prompts of kind 'messages', got {router.config.prompt_kind!r}")
+
+
+class _AsyncBody(httpx.AsyncByteStream):
+    """A response's body that ends its ticket."""
+
+    def __init__(self, body: Any, answering: Answering) -> None:
+        self._body, self._answering = body, answering
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pass the body on."""
+        try:
+            async for part in self._body:
+                self._answering.heard(part)
+                yield part
+        except BaseException:
+            self._answering.leave()
+            raise
+        self._answering.end()
+
+    async def aclose(self) -> None:
+        """Close the body; one that was not read to its end is given up."""
+        self._answering.leave()
+        await self._body.aclose()
+
+
+class _Body(httpx.SyncByteStream):
+    """The same for clients without an event loop."""
+
+    def __init__(self, body: Any, answering: Answering) -> None:
+        self._body, self._answering = body, answering
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Pass the body on."""
+        try:
+            for part in self._body:
+                self._answering.heard(part)
+                yield part
+        except BaseException:
+            self._answering.leave()
+            raise
+        self._answering.end()
+
+    def close(self) -> None:
+        """Close the body; one that was not read to its end is given up."""
+        self._answering.leave()
+        self._body.close()
+
+
+class AsyncRoutingTransport(httpx.AsyncBaseTransport):
+    """Routes the requests of an ``httpx.AsyncClient``.
+
+    A replica that gives no answer, or says that it is full, is retried elsewhere before the client sees anything. The Router and
+    its transports may be shared by several clients.
+
+    Args:
+        router: of kind ``messages``.
+        transport: what sends; ``None`` = a new ``httpx.AsyncHTTPTransport``.
+        retries: further replicas that are tried at most.
+
+    Raises:
+        ConfigError: the router takes prompts of another kind.
+    """
+
+    def __init__(self, router: Router, transport: httpx.AsyncBaseTransport | None = None, *, retries: int = 2) -> None:
+        _check_kind(router)
+        self._router, self._retries = router, retries
+        self._transport = transport or httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to the replica that it is routed to; see :class:`httpx.AsyncBaseTransport`."""
+        exchange = _Exchange(self._router, self._retries, request, await request.aread())
+        while True:
+            try:
+                response = await self._transport.handle_async_request(exchange.request)
+            except BaseException as error:
+                if not exchange.failed(error):
+                    raise
+                continue
+            if not exchange.refused(response):
+                answering = exchange.answering(response)
+                if response.is_closed:  # it came as a whole
+                    answering.heard(response.content)
+                    answering.end()
+                else:
+                    response.stream = _AsyncBody(response.stream, answering)
+                return response
+            await response.aclose()
+
+    async def aclose(self) -> None:
+        """Close what sends."""
+        await self._transport.aclose()
+
+
+class RoutingTransport(httpx.BaseTransport):
+    """Routes the requests of an ``httpx.Client``, as :class:`AsyncRoutingTransport` does.
+
+    Args:
+        router: of kind ``messages``.
+        transport: what sends; ``None`` = a new ``httpx.HTTPTransport``.
+        retries: further replicas that are tried at most.
+
+    Raises:
+        ConfigError: the router takes prompts of another kind.
+    """
+
+    def __init__(self, router: Router, transport: httpx.BaseTransport | None = None, *, retries: int = 2) -> None:
+        _check_kind(router)
+        self._router, self._retries = router, retries
+        self._transport = transport or httpx.HTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to the replica that it is routed to; see :class:`httpx.BaseTransport`."""
+        exchange = _Exchange(self._router, self._retries, request, request.read())
+        while True:
+            try:
+                response = self._transport.handle_request(exchange.request)
+            except BaseException as error:
+                if not exchange.failed(error):
+                    raise
+                continue
+            if not exchange.refused(response):
+                answering = exchange.answering(response)
+                if response.is_closed:  # it came as a whole
+                    answering.heard(response.content)
+                    answering.end()
+                else:
+                    response.stream = _Body(response.stream, answering)
+                return response
+            response.close()
+
+    def close(self) -> None:
+        """Close what sends."""
+        self._transport.close()

@@ -1,0 +1,186 @@
+"""The ASGI middleware around a gateway's own application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from http_engine import USAGE, answer, chat, events, settled
+
+from prefixroute.errors import ConfigError
+from prefixroute.hosts.asgi import PrefixRouteMiddleware
+from prefixroute.router import Router
+from prefixroute.types import Caps
+
+CHAT = "/v1/chat/completions"
+NAMES = ["a", "b", "c", "d"]
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Answer as the header says, by the replica that the ticket names."""
+    told = dict(scope["headers"]).get(b"x-test", b"")
+    message = await receive()
+    body = json.loads(message["body"] or b"{}")
+    await asyncio.sleep(0)
+    if told == b"raises":
+        raise RuntimeError("as it was told")
+    ticket = scope["state"].get("ticket")
+    if told == b"retried":
+        ticket = scope["state"]["ticket"] = ticket.retry()
+    name = ticket.replica.encode() if ticket else b"none"
+    kind = b"text/event-stream" if body.get("stream") else b"application/json"
+    status = 500 if told == b"fails" else 200
+    headers = [(b"x-replica", name), (b"content-type", kind)]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    parts = events(scope["path"]) if body.get("stream") else [json.dumps(answer(scope["path"])).encode()]
+    for at, part in enumerate(parts):
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": part, "more_body": at < len(parts) - 1})
+        if told == b"breaks":
+            raise RuntimeError("in the middle")
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(NAMES, policy="cache-aware", prompt_kind="messages", seed=1)
+
+
+async def call(
+    app: Any, body: Any, told: bytes = b"", *, path: str = CHAT, method: str = "POST", stop: int = 99, **headers: str
+) -> list[Any]:
+    """Call an application as a server would, the body in two pieces; after ``stop`` messages the client is gone."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    pieces = iter([(content[:9], True), (content[9:], False)])
+    sent: list[Any] = []
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [(b"x-test", told), *((name.encode(), value.encode()) for name, value in headers.items())],
+    }
+
+    async def receive() -> Any:
+        for piece, more in pieces:
+            return {"type": "http.request", "body": piece, "more_body": more}
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if len(sent) >= stop:
+            raise OSError("the client has gone")
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def replica(sent: list[Any]) -> str:
+    return dict(sent[0]["headers"])[b"x-replica"].decode()
+
+
+async def joined(scope: Any, receive: Any, send: Any) -> None:
+    """Read the whole body first, as frameworks do."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    left = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def once() -> Any:
+        return next(left)
+
+    await application(scope, once, send)
+
+
+def test_conversations_stay_and_usage_and_text_are_learned(router: Router) -> None:
+    app = PrefixRouteMiddleware(joined, router)
+
+    async def talk() -> None:
+        for session in range(10):
+            seen = {replica(await call(app, chat(session, turn, stream=bool(turn % 2)))) for turn in range(4)}
+            assert len(seen) == 1
+
+    asyncio.run(talk())
+    assert settled(router)["finished"] == 40
+    assert router.stats()["unreported_requests"] == 0
+
+
+@pytest.mark.parametrize("path", USAGE)
+def test_every_api_is_read(path: str, router: Router) -> None:
+    body = {"prompt": "hello " * 99} if path == "/v1/completions" else chat(1)
+    body = {"input": body["messages"]} if path == "/v1/responses" else body
+    asyncio.run(call(PrefixRouteMiddleware(joined, router), body, path=path))
+    settled(router)
+    assert sum(replica["reported_hit_tokens"] or 0 for replica in router.stats()["replicas"].values()) == 512
+
+
+def test_what_has_no_prompt_passes(router: Router) -> None:
+    app = PrefixRouteMiddleware(joined, router)
+    for method, path in (("GET", CHAT), ("POST", "/v1/messages/batches")):
+        with pytest.raises(KeyError):  # this application has no answer for it, or no state
+            asyncio.run(call(app, chat(1), method=method, path=path))
+    assert not router.stats()["counts"].get("committed")
+    asyncio.run(call(app, {}))
+    assert settled(router)["finished"] == 1
+
+
+def test_sessions_are_those_of_clients(router: Router) -> None:
+    app = PrefixRouteMiddleware(joined, router)
+    seen = {replica(asyncio.run(call(app, {}, **{"x-session-id": "s"}))) for _ in range(9)}
+    assert len(seen) == 1
+
+
+def test_without_a_replica_it_says_so(router: Router) -> None:
+    app = PrefixRouteMiddleware(joined, Router(prompt_kind="messages"))
+    assert asyncio.run(call(app, chat(1)))[0]["status"] == 503
+    full = Router(["a"], prompt_kind="messages", caps=Caps(in_flight=1, retry_after_s=7.0))
+    held = full.route([], prompt_kind="tokens")
+    start = asyncio.run(call(PrefixRouteMiddleware(joined, full), chat(1)))[0]
+    assert (start["status"], dict(start["headers"])[b"retry-after"]) == (429, b"7")
+    held.finish()
+
+
+def test_nothing_is_left_of_a_thousand_requests_that_end_badly(router: Router) -> None:
+    app, rng = PrefixRouteMiddleware(joined, router), random.Random(5)  # noqa: S311
+
+    async def told(number: int, what: bytes) -> None:
+        await call(app, chat(number % 50, stream=True), what)
+
+    async def fails(number: int, what: bytes) -> None:
+        with pytest.raises(RuntimeError):
+            await told(number, what)
+
+    async def dropped(number: int) -> None:
+        with pytest.raises(OSError, match="gone"):
+            await call(app, chat(number % 50, stream=True), stop=number % 4)
+
+    async def cancelled(number: int) -> None:
+        task = asyncio.create_task(told(number, b""))
+        for _ in range(rng.randrange(9)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    kinds: list[Callable[[int], Awaitable[None]]] = [
+        lambda number: told(number, b""),
+        lambda number: told(number, b"fails"),
+        lambda number: told(number, b"retried"),
+        lambda number: fails(number, b"raises"),
+        lambda number: fails(number, b"breaks"),
+        dropped,
+        cancelled,
+    ]
+
+    async def everything() -> None:
+        await asyncio.gather(*[kinds[number % len(kinds)](number) for number in range(1_001)])
+
+    asyncio.run(everything())
+    settled(router)
+
+
+def test_a_router_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="kind 'messages', got 'tokens'"):
+        PrefixRouteMiddleware(application, Router())
