@@ -35,6 +35,8 @@ __all__ = [
     "Cluster",
     "duplicated_tokens",
     "ReplicaStore",
+    "PeerChains",
+    "PeerTable",
     "StepPrices",
     "TransferPrices",
     "Applied",
@@ -1242,6 +1244,14 @@ class Ledger:
         """Drop a session's binding; whether there was one."""
     def forget_sessions(self) -> int:
         """Drop every session's binding; how many there were."""
+    def session_name(self, session: str) -> bytes:
+        """What a session is called in 16 bytes, the same under one hash key everywhere."""
+    def learn_session(self, name: bytes, slot: int, generation: int, seen: float, /) -> None:
+        """Take in where another router has bound a session, unless it was used later than that here."""
+    def forget_name(self, name: bytes) -> None:
+        """Drop the binding of a session by its name in bytes."""
+    def newest_sessions(self, most: int) -> list[tuple[bytes, int, int, float]]:
+        """(name in bytes, slot, generation, when it was used) of the sessions used last, newest first."""
     @property
     def sessions(self) -> int:
         """Sessions remembered."""
@@ -1582,3 +1592,85 @@ class Cluster:
 
     def take_log(self) -> bytes:
         """Return the lines of the requests that have finished since the last call, as ``RequestLog`` keeps them."""
+
+@final
+class PeerChains:
+    """The chains of blocks that a commit feed has carried, so that a message names only the blocks beyond the first
+    unknown one.
+
+    Bounded: the chain that was used longest ago goes first. Safe to use from many threads.
+
+    Args:
+        block_size: tokens of a block.
+        capacity: blocks kept at most, about 11 bytes each.
+    """
+
+    def __new__(cls, block_size: int, capacity: int) -> PeerChains: ...
+    def carry(self, blocks: BlockHashes) -> tuple[int, int, bytes]:
+        """Store a prompt's chain.
+
+        Returns:
+            (blocks that need not be sent, hash of the last of them or 0, the hashes of the others as little-endian
+            bytes).
+        """
+    def extend(self, start: int, parent: int, rest: bytes) -> BlockHashes | None:
+        """The chain that goes on behind a known one, stored; None if that one is not known.
+
+        Args:
+            start: blocks of the known chain.
+            parent: hash of its last block; without blocks it is not looked at.
+            rest: the further hashes as little-endian bytes.
+
+        Raises:
+            ConfigError: the bytes are no whole number of hashes.
+        """
+    def chain(self, last: int, blocks: int) -> BlockHashes | None:
+        """The chain of so many blocks that ends with this hash; None if it is not known."""
+    def newest(self, most: int) -> list[BlockHashes]:
+        """The chains used last, newest first."""
+    def __len__(self) -> int: ...
+
+@final
+class PeerTable:
+    """What other routers have in flight, counted as load on a router's ledger. Each call is one step that no signal
+    divides.
+
+    Args:
+        ledger: the router's.
+        counts: whether load is counted; else the transport knows it better.
+    """
+
+    def __new__(cls, ledger: Ledger, *, counts: bool = True) -> PeerTable: ...
+    def book(
+        self, peer: int, sequence: int, slot: int, generation: int, uncached: int, context: int, /
+    ) -> Literal[0, 1, 2]:
+        """Take in a booking; a generation of -1 is that of a process that is not known here.
+
+        Returns:
+            0 = it is new and open now, 1 = it was open before, 2 = it has ended or is out of date.
+        """
+    def start(self, peer: int, sequence: int, number: int, /) -> None:
+        """Take in the first token of an attempt."""
+    def end(self, peer: int, sequence: int, number: int, retracted: bool, /) -> tuple[int, int] | None:
+        """Take in the end of an attempt. `retracted`: it never reached the engine.
+
+        Returns:
+            Its slot and generation; None if it was not open.
+        """
+    def beat(self, peer: int, sequence: int, rows: list[tuple[int, int, int, int, int, bool]], /) -> bool:
+        """Take in all open attempts of a peer: (number, slot, generation, uncached tokens, prompt tokens, started) of
+        each.
+
+        Returns:
+            Whether it is news.
+        """
+    def give_up(self, peer: int, newest: int, /) -> int:
+        """Forget what a peer has in flight, and what it said up to the sequence `newest`.
+
+        Returns:
+            How many attempts that were.
+        """
+    def forget(self, peer: int, /) -> None:
+        """Forget a peer altogether."""
+    def open(self, peer: int, /) -> int:
+        """How many attempts a peer has in flight."""

@@ -34,6 +34,10 @@ class EventError(PrefixRouteError, ValueError):
     """A KV event that cannot be applied: malformed bytes, wrong block size, unknown medium."""
 
 
+class PeerError(PrefixRouteError, ValueError):
+    """A peer's message that cannot be applied: broken, of another version, or of a router with other blocks or another key."""
+
+
 class TraceError(PrefixRouteError, ValueError):
     """A trace file that cannot be read. The message names the file and the line."""
 

@@ -133,6 +133,7 @@ class Timing:
         provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2). It goes to the
             index that the router makes; an index given with ``index=`` has its own.
         window_s: length of the window of prefill seconds (Preble: 180).
+        peer_s: what a peer has in flight is given back after it was not heard of for so long; it speaks every second.
     """
 
     session_idle_s: float = 600.0
@@ -141,10 +142,11 @@ class Timing:
     report_fresh_s: float = 5.0
     provisional_s: float = PROVISIONAL_S
     window_s: float = 180.0
+    peer_s: float = 10.0
 
     def __post_init__(self) -> None:
         """Refuse spans that are not positive (slow start may be 0: off)."""
-        for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s"):
+        for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s", "peer_s"):
             check_float(name, getattr(self, name), 0, above=True, endless=True)
         check_float("slow_start_s", self.slow_start_s, 0)
 

@@ -1,31 +1,26 @@
 """A signal may raise, or call the router again, between any two lines of a call: nothing wrong is left behind.
 
-``sys.settrace`` stands for the signal: it acts before a chosen line of the package. It also acts where no signal can, between
-the body of a ``with`` and the release of the lock; the test gives that lock back itself.
+A tracer stands for the signal. It also acts where no signal can, between the body of a ``with`` and the release of the lock;
+the test gives that lock back itself.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from interrupting import at_line, lines
 
-import prefixroute
 from prefixroute.errors import PrefixRouteError
 from prefixroute.router import PairTicket, Router, Ticket
 from prefixroute.router.booking import Booking
 from prefixroute.types import Replica, Timing
 
-PACKAGE = str(Path(prefixroute.__file__).parent) + os.sep
-"""Nothing else is traced: the interpreter may crash if its own or the test's lines raise while an object is freed."""
 A, B = (np.arange(4_000, dtype=np.uint32) + 100_000 * number for number in (1, 2))
 NAMES = ["r0", "r1", "r2"]
 S = TypeVar("S", bound="Setting")
@@ -154,41 +149,6 @@ CALLS: dict[str, Callable[[Setting], object]] = {
     "new_epoch": lambda s: s.router.new_epoch(),
     "apply_cleared": lambda s: s.router.apply_cleared("r0"),
 }
-
-
-def at_line(number: int, act: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
-    """Return a tracer that acts once, before the line with this number of all that the package runs."""
-    seen = 0
-
-    def local(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal seen
-        if event == "line":
-            seen += 1
-            if seen == number:
-                act()
-        return local
-
-    return lambda frame, _, __: local if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-
-def lines(call: Callable[[], object]) -> int:
-    """Return how many lines of the package a call runs."""
-    count = 0
-
-    def act() -> None:
-        nonlocal count
-
-    def local(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return local
-
-    sys.settrace(lambda frame, _, __: local if frame.f_code.co_filename.startswith(PACKAGE) else None)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
 from prefixroute.router.booking import Booking
+from prefixroute.router.link import PeerLink
 from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
 from prefixroute.router.pairs import PairTicket
 from prefixroute.router.tickets import Guarded, Ticket
@@ -89,6 +90,7 @@ class Router:
         self._shadows = self._guarded.shadows
         self._record, self._timer = record, timer
         self._watching: list[Subscriber | LoadPoller] = []
+        self._peers: PeerLink | None = None
 
     @classmethod
     def of(cls, state: RouterState) -> Router:
@@ -328,17 +330,26 @@ class Router:
         check_instance("alias", alias, str)
         now = self._time(now)
         with self._lock:
-            return self._state.ledger.alias(session, alias, now)
+            state = self._state
+            bound = state.ledger.alias(session, alias, now)
+            slot = state.ledger.bound(alias, now) if state.listener is not None else None
+            if state.listener is not None and slot is not None and slot >= 0:
+                state.listener.bound(alias, slot)
+            return bound
 
     def forget(self, session: str) -> bool:
         """Drop a session's binding; return whether there was one."""
         check_instance("session", session, str)
         with self._lock:
+            if self._state.listener is not None:
+                self._state.listener.forgot(session)
             return self._state.ledger.forget(session)
 
     def forget_sessions(self) -> int:
         """Drop every session's binding, e.g. after :meth:`new_epoch`; return how many there were."""
         with self._lock:
+            if self._state.listener is not None:
+                self._state.listener.forgot(None)
             count = self._state.ledger.forget_sessions()
             self._shadows.apply(lambda state: state.ledger.forget_sessions())
             return count
@@ -353,6 +364,8 @@ class Router:
                     state.repair()
             result = change(self._state)
             self._shadows.apply(change)
+            if self._peers is not None:
+                self._peers.changed()
             return result
 
     @property
@@ -430,6 +443,8 @@ class Router:
     def clear(self, name: str | None = None) -> None:
         """Believe that a replica (or every one) holds nothing: its cache was reset."""
         self._change(lambda state: membership.clear(state, name))
+        if self._peers is not None:
+            self._peers.cleared(name)
 
     def new_epoch(self) -> None:
         """Void all belief: the weights have changed. What is in flight now is not believed when it finishes either.
@@ -437,6 +452,8 @@ class Router:
         Sessions stay bound; :meth:`forget_sessions` drops them.
         """
         self._change(membership.new_epoch)
+        if self._peers is not None:
+            self._peers.renewed()
 
     @overload
     def sync(self, replicas: membership.Replicas, *, now: float | None = None) -> None: ...
@@ -478,6 +495,8 @@ class Router:
         elif replica_of is not None:
             raise ConfigError("replica_of needs name_of: only a host's own objects are described by it")
         now, wanted = self._time(now), membership.named(replicas)
+        if self._peers is not None:
+            wanted = self._peers.reconcile(wanted)
         before = self.replicas
         self._change(lambda state: membership.sync(state, wanted, now))
         self._unwatch([name for name in before if name not in wanted])
@@ -554,6 +573,48 @@ class Router:
     def _hear(self, name: str, event: Mapping[str, Any]) -> None:
         with self._lock:
             membership.hear(self._state, name, event)
+
+    # -- other routers -------------------------------------------------------------------------------------------
+
+    def peer_feed(self, send: Callable[[bytes], object], *, ident: int | None = None) -> PeerLink:
+        """Tell other routers of every step of this one's requests, so that all of them route as one.
+
+        What is told: bookings with the hashes of their blocks, first tokens, ends, bindings of sessions, and changes of
+        the fleet. Give what other routers send to :meth:`apply_peer`. Messages may be lost, doubled and reordered.
+
+        Args:
+            send: takes each message, of some 50 to 300 bytes. It is called within a decision and with the lock held: it
+                must only put the message somewhere. What it raises is counted.
+            ident: number of this router, that no other one has; ``None`` = random.
+
+        Returns:
+            What ends it, and what must be told that time has passed while no request comes.
+
+        Raises:
+            ConfigError: the router has peers already.
+        """
+        if self._peers is not None and self._peers.is_open:
+            raise ConfigError("the router has peers already: close() what peer_feed() returned")
+        self._peers = PeerLink(self._guarded, send, self._change, ident)
+        return self._peers
+
+    def apply_peer(self, data: bytes, *, now: float | None = None) -> bool:
+        """Take in what another router has sent: its load, its blocks and its bindings. No counter of requests changes.
+
+        Args:
+            data: one message.
+            now: time on the router's clock, in seconds.
+
+        Returns:
+            Whether it is of another router; a message of this one changes nothing.
+
+        Raises:
+            PeerError: it is no message, a broken one, or of a router with another block size, hash key or version.
+            ConfigError: :meth:`peer_feed` was not called before.
+        """
+        if self._peers is None:
+            raise ConfigError("the router has no peers: call peer_feed() first")
+        return self._peers.apply(data, now)
 
     def follow(
         self,
@@ -676,7 +737,8 @@ class Router:
         polls: dict[str, dict[str, Any]] = {}
         for watch in self._watching:
             (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
-        return Watched(feeds, polls)
+        peers = None if self._peers is None else self._peers.stats()
+        return Watched(feeds, polls, peers)
 
     def explain(self, request: str | Ticket | PairTicket | Decision | PairDecision) -> str:
         """Return why a request went where it did, in a paragraph.

@@ -273,6 +273,8 @@ class Guarded:
         with self.lock:
             if attempt.member.generation == attempt.generation:
                 self.state.ledger.bind(session, attempt.slot, attempt.generation, now)
+                if self.state.listener is not None:
+                    self.state.listener.bound(session, attempt.slot)
 
 
 def _checked(reported: Reported, usage: Any) -> tuple[Reported, ConfigError | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from prefixroute._core import DURATIONS_S, ZERO_STREAK, Attempt, Lease, Ledger, LoadCounts
+from prefixroute._core import DURATIONS_S, ZERO_STREAK, Attempt, Lease, Ledger, LoadCounts, PeerTable
 
 if TYPE_CHECKING:
     from prefixroute.routing.fleet import Process
@@ -33,6 +33,38 @@ class Follower(Protocol):
 
     def abort(self) -> None:
         """The request has ended without an answer."""
+
+
+class Listener(Protocol):
+    """What hears of each step of requests, with the router's lock held, such as a commit feed."""
+
+    def booked(self, attempt: Attempt, *, bound: bool, earlier: Attempt | None, hedge: bool) -> None:
+        """An attempt is booked.
+
+        Args:
+            attempt: it.
+            bound: its session is now bound to its replica.
+            earlier: an earlier attempt of its request.
+            hedge: that one goes on.
+        """
+
+    def started(self, attempt: Attempt, now: float) -> None:
+        """An attempt has had its first token."""
+
+    def finished(self, attempt: Attempt, held: Any, now: float) -> None:
+        """An attempt is complete; its replica then holds the blocks ``held``, ``None`` = nothing is known of that."""
+
+    def given_up(self, attempt: Attempt) -> None:
+        """An attempt has ended without an answer."""
+
+    def bound(self, session: str, slot: int) -> None:
+        """The host has bound a session."""
+
+    def forgot(self, session: str | None) -> None:
+        """The host has dropped the binding of a session, or with ``None`` those of all."""
+
+    def tick(self, now: float) -> None:
+        """A second has passed."""
 
 
 class Head(NamedTuple):
@@ -64,5 +96,6 @@ class Head(NamedTuple):
 
 __all__ = [
     "DURATIONS_S", "HERD_SHARE", "LEAST_BEGINNINGS", "NONE_TRIED", "ZERO_STREAK",
-    "Attempt", "Effects", "Follower", "Head", "Lease", "Ledger", "LoadCounts",
+    "Attempt", "Effects", "Follower", "Head", "Lease", "Ledger", "Listener", "LoadCounts",
+    "PeerTable",
 ]  # fmt: skip

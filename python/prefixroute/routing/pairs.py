@@ -188,4 +188,8 @@ def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None 
             state.active.enter(half.name, half.decision.blocks)
         state.end(step)
     steps.carry_out(state, effects)
+    if state.listener is not None and booked:
+        bound = None if session is None else state.ledger.bound(session, now)
+        for half in new:
+            state.listener.booked(half, bound=bound == half.slot, earlier=None, hedge=False)
     return booked

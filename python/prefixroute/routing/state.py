@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefixroute.routing.config import RouterConfig
-    from prefixroute.routing.ledger import Attempt
+    from prefixroute.routing.ledger import Attempt, Listener
     from prefixroute.types import LoadReport
 
 _LOG = logging.getLogger("prefixroute")
@@ -75,6 +75,7 @@ class RouterState:
         learns_heads: whether the policy knows common heads.
         warned: whether a head that herds has been warned of.
         step: what is being changed; ``None`` = nothing.
+        listener: hears of each step of requests, such as a commit feed.
         on_expired: hears of each attempt that is given up since nothing more was heard of it.
     """
 
@@ -116,6 +117,7 @@ class RouterState:
         self.sweep_at = float("-inf")
         self.step: Any = None
         self.on_expired: Callable[[Attempt], object] | None = None
+        self.listener: Listener | None = None
         self.warned = False
 
     @property
@@ -159,6 +161,8 @@ class RouterState:
         self.ledger.sweep(now)
         self.belief.expire(now)
         self.fleet.sweep(now)
+        if self.listener is not None:
+            self.listener.tick(now)
         ends = [member.resume_at for member in list(self.fleet.members.values())]
         if not self.warned and not self.learns_heads and (herding := self.herding()) is not None:
             self.warned = True

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError
+from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.routing.decide import Query, decide
 from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK
 from prefixroute.validation import check_int
@@ -116,6 +117,9 @@ def book(
         state.end(step)
     if effects is not None:
         carry_out(state, effects)
+    if state.listener is not None:
+        bound = session is not None and state.ledger.bound(session, now) == attempt.slot
+        state.listener.booked(attempt, bound=bound, earlier=earlier, hedge=hedge)
 
 
 def carry_out(state: RouterState, effects: Effects) -> None:
@@ -124,6 +128,8 @@ def carry_out(state: RouterState, effects: Effects) -> None:
         _leave(state, attempt)
         if retract:
             state.belief.retract(attempt.name, attempt.decision.blocks, attempt.insertion)
+        if state.listener is not None:
+            state.listener.given_up(attempt)
         for follower in followers:
             follower.abort()
 
@@ -147,12 +153,22 @@ def by_medium(state: RouterState, attempt: Attempt) -> list[int]:
 
 def first_token(state: RouterState, attempt: Attempt, now: float) -> None:
     """Note that an engine answers, or goes on answering."""
-    prefill = attempt.prefill
-    if prefill is not None and prefill.open and attempt.open:
-        hold(state, prefill, None, now)
+    computed = _end_of_prefill(state, attempt, now) if attempt.prefill is not None and attempt.open else None
+    listener, begins = state.listener, not attempt.started
     effects = state.ledger.first_token(attempt, now)
+    if listener is not None:
+        if computed is not None:
+            listener.finished(*computed, now)
+        if begins and attempt.started:
+            listener.started(attempt, now)
     if effects is not None:
         carry_out(state, effects)
+
+
+def _end_of_prefill(state: RouterState, attempt: Attempt, now: float) -> tuple[Attempt, Any] | None:
+    """Believe what the other half of a pair has computed; return it with that, or ``None`` if it ended before."""
+    prefill = attempt.prefill
+    return (prefill, hold(state, prefill, None, now)) if prefill.open else None
 
 
 def finish(state: RouterState, attempt: Attempt, context: Any, now: float, reported: Reported) -> bool:
@@ -169,9 +185,8 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         state.ledger.count("finish_late")
         return False
     prefill = attempt.prefill
-    if prefill is not None and prefill.open:
-        hold(state, prefill, None, now)
-    hold(state, attempt, context, now)
+    computed = None if prefill is None else _end_of_prefill(state, attempt, now)
+    held = hold(state, attempt, context, now)
     step = None if state.active is None else state.begin()
     ended = state.ledger.finish(attempt, now, reported[0])
     if state.active is not None:
@@ -183,6 +198,10 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     effects, believed = ended
     if effects is not None:
         carry_out(state, effects)
+    if state.listener is not None:
+        if computed is not None:
+            state.listener.finished(*computed, now)
+        state.listener.finished(attempt, held, now)
     if believed is not None:
         _tell_trust(attempt.name if prefill is None else prefill.name, believed=believed)
     if reported[1] is not None:
@@ -191,7 +210,7 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     return True
 
 
-def hold(state: RouterState, attempt: Attempt, context: Any, now: float) -> None:
+def hold(state: RouterState, attempt: Attempt, context: Any, now: float) -> Any:
     """Believe that the replica of an attempt holds what it has computed, unless its own events tell what it holds.
 
     Args:
@@ -199,14 +218,22 @@ def hold(state: RouterState, attempt: Attempt, context: Any, now: float) -> None
         attempt: where.
         context: prompt and output; ``None`` = the prompt.
         now: time in seconds.
+
+    Returns:
+        The blocks that are believed; ``None`` = none.
     """
     member = attempt.member
-    if member.generation == attempt.generation and attempt.epoch == state.epoch and not member.replica.events:
-        decision = attempt.decision
-        if context is None:
-            state.belief.insert(attempt.name, decision.blocks, None, now)
-        else:
-            state.belief.insert(attempt.name, context, decision.view.request.namespace, now)
+    if member.generation != attempt.generation or attempt.epoch != state.epoch or member.replica.events:
+        return None
+    decision = attempt.decision
+    if context is None:
+        state.belief.insert(attempt.name, decision.blocks, None, now)
+        return decision.blocks
+    namespace = decision.view.request.namespace
+    if state.listener is not None and not isinstance(context, BlockHashes):
+        context = hash_blocks(context, state.block_size, namespace, state.belief.hash_key)  # others want them too
+    state.belief.insert(attempt.name, context, namespace, now)
+    return context
 
 
 def _tell_trust(name: str, *, believed: bool) -> None:

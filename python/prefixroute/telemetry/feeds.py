@@ -17,10 +17,11 @@ NOTHING_MATCHES_BLOCKS = 1_000
 
 
 class Watched(NamedTuple):
-    """What is heard of replicas besides their requests, by name: event feeds, and polled metrics."""
+    """What is heard besides requests: event feeds and polled metrics by replica, and what peers say; ``None`` = there are none."""
 
     feeds: Mapping[str, dict[str, Any]]
     polls: Mapping[str, dict[str, Any]]
+    peers: Mapping[str, Any] | None = None
 
 
 NOTHING_WATCHED = Watched({}, {})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.ledger import Head
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds, told
+from prefixroute.telemetry.peers import add_peers
 from prefixroute.telemetry.prometheus import Text
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "load_skew": _skew(live, fleet.now.slots),
         "shared_head": Head(*ledger.head)._asdict(),
         "index": state.belief.stats().to_dict(),
+        "peers": watched.peers,
         "notes": [*state.notes, *notes(state, now)],
         "replicas": {
             name: {**_replica(state, member, now), **told(state, member, watched)}
@@ -151,6 +153,8 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     text.family("load_report_age_seconds", "gauge", "Age of the last load report.", by_replica("report_age_s"))
     _index(state, text, numbers["index"])
     add_feeds(text, numbers["replicas"])
+    if watched.peers is not None:
+        add_peers(text, watched.peers)
     _regret(shadows, text)
     return str(text)
 

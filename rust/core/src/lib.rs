@@ -16,6 +16,7 @@ mod index;
 mod linked_slab;
 mod lock;
 mod outcome;
+pub mod peers;
 mod registry;
 pub mod replica_cache;
 pub mod routing;

@@ -66,6 +66,11 @@ impl BlockHashes {
         Self { len: hashes.len(), hashes: Arc::new(hashes), token_count, block_size, key_check }
     }
 
+    /// Hashes that another process has made, whose lengths agree.
+    pub fn given(hashes: Vec<BlockHash>, token_count: usize, block_size: usize) -> Self {
+        Self::new(hashes, token_count, block_size, None)
+    }
+
     /// Hashes of the full blocks.
     #[inline]
     pub fn blocks(&self) -> &[BlockHash] {

@@ -15,6 +15,7 @@ mod ints;
 mod namespace;
 mod out;
 mod outcomes;
+mod peers;
 mod routing;
 mod sim;
 mod sizes;
@@ -40,6 +41,8 @@ mod _core {
     use super::out::capped_hits;
     #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
+    #[pymodule_export]
+    use super::peers::{PeerChains, PeerTable};
     #[pymodule_export]
     use super::routing::{Attempt, Lease, Ledger, LoadCounts};
     #[pymodule_export]

@@ -10,6 +10,7 @@ use super::recency::RecencyMap;
 use super::sessions::{Move, Name, Sessions};
 use super::trust::{Trust, Verdict};
 use crate::ids::BlockHash;
+use crate::peers::Load;
 
 /// Keyed requests that can be explained after they have ended.
 const REMEMBERED: usize = 256;
@@ -269,6 +270,18 @@ impl<T: Clone> Ledger<T> {
 
     fn alive(&self, process: Process) -> bool {
         self.states.get(process.slot).is_some_and(|state| state.generation == process.generation)
+    }
+
+    /// Count a request of another router among those booked since the replica's report; with -1, one that never reached it.
+    pub fn booked_elsewhere(&mut self, process: Process, uncached: i64, sign: i64) {
+        if self.alive(process) {
+            if sign < 0 {
+                self.book.unbook(process.slot, uncached);
+            } else {
+                self.book.since_requests[process.slot] += 1;
+                self.book.since_tokens[process.slot] += uncached;
+            }
+        }
     }
 
     /// Book the first attempt of a request: load up, key and session to it, and everything counted.
@@ -633,6 +646,18 @@ impl<T: Clone> Ledger<T> {
             effects.extend(self.abort(number, Outcome::Expired));
         }
         effects
+    }
+}
+
+impl<T: Clone> Load for Ledger<T> {
+    fn is_alive(&self, process: Process) -> bool {
+        self.alive(process)
+    }
+
+    fn adjust(&mut self, process: Process, requests: i64, queued: i64, decoding: i64) {
+        if self.alive(process) {
+            self.book.adjust(process.slot, requests, queued, decoding);
+        }
     }
 }
 

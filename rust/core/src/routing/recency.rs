@@ -111,6 +111,13 @@ impl<K: Copy + Eq + Hash, V> RecencyMap<K, V> {
         *self = Self::default();
     }
 
+    /// The entries, the one used last first.
+    pub fn newest(&self) -> impl Iterator<Item = (&K, &V)> {
+        let node = |at: u32| self.nodes.get(at as usize);
+        let latest = std::iter::successors(node(self.last), move |last| node(last.prev));
+        latest.filter_map(|node| Some((&node.key, node.value.as_ref()?)))
+    }
+
     /// All values, in no order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.nodes.iter().filter_map(|node| node.value.as_ref())

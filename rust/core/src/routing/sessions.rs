@@ -98,6 +98,18 @@ impl Sessions {
         }
     }
 
+    /// Take in where another router has bound a session, unless it was used later than that here.
+    pub fn learn(&mut self, session: Name, process: Process, seen: f64) {
+        if self.bindings.get(&session).is_none_or(|known| known.seen <= seen) {
+            self.bind(session, process, seen);
+        }
+    }
+
+    /// The sessions used last, newest first, at most so many.
+    pub fn newest(&self, most: usize) -> Vec<(Name, Binding)> {
+        self.bindings.newest().take(most).map(|(name, binding)| (*name, *binding)).collect()
+    }
+
     /// Drop a session; whether it was bound.
     pub fn forget(&mut self, session: Name) -> bool {
         self.bindings.remove(&session).is_some()

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use prefixroute_core::BlockHash;
 use prefixroute_core::routing::{self as core, Name};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::attempt::{Attempt, Dropped, Parts};
@@ -14,7 +14,7 @@ use crate::errors;
 use crate::ints::Numbers;
 
 /// An attempt in the core's tables.
-struct Item(Py<Attempt>);
+pub(crate) struct Item(Py<Attempt>);
 
 impl Clone for Item {
     fn clone(&self) -> Self {
@@ -53,7 +53,7 @@ impl Ledger {
 
     /// Does the work, and drops what is gone when nothing is borrowed any more: what is dropped may call.
     #[inline]
-    fn with<T>(&self, work: impl FnOnce(&mut core::Ledger<Item>) -> T) -> T {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut core::Ledger<Item>) -> T) -> T {
         let mut ledger = self.lock();
         let done = work(&mut ledger);
         let gone = ledger.take_gone();
@@ -420,6 +420,33 @@ impl Ledger {
     /// Drop every session's binding; how many there were.
     fn forget_sessions(&self) -> usize {
         self.lock().sessions.clear()
+    }
+
+    /// What a session is called in 16 bytes, the same under one hash key everywhere.
+    fn session_name<'py>(&self, session: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(session.py(), &self.name(session)?.0.to_le_bytes()))
+    }
+
+    /// Take in where another router has bound a session, unless it was used later than that here.
+    #[pyo3(signature = (name, slot, generation, seen, /))]
+    fn learn_session(&self, name: [u8; 16], slot: usize, generation: i64, seen: f64) {
+        let process = core::Process { slot, generation };
+        self.lock().sessions.learn(Name(u128::from_le_bytes(name)), process, seen);
+    }
+
+    /// Drop the binding of a session by its name in bytes.
+    fn forget_name(&self, name: [u8; 16]) {
+        self.lock().sessions.forget(Name(u128::from_le_bytes(name)));
+    }
+
+    /// (name in bytes, slot, generation, when it was used) of the sessions used last, newest first.
+    fn newest_sessions<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, usize, i64, f64)> {
+        let newest = self.lock().sessions.newest(most);
+        let told = |(name, binding): (Name, core::Binding)| {
+            let core::Process { slot, generation } = binding.process;
+            (PyBytes::new(py, &name.0.to_le_bytes()), slot, generation, binding.seen)
+        };
+        newest.into_iter().map(told).collect()
     }
 
     /// Sessions remembered.

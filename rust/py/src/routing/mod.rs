@@ -4,4 +4,5 @@ mod attempt;
 mod ledger;
 
 pub use attempt::{Attempt, Lease};
+pub(crate) use ledger::Item;
 pub use ledger::{Ledger, LoadCounts};

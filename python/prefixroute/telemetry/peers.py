@@ -1,0 +1,32 @@
+"""What other routers say, and how messages between them fare, as metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prefixroute.telemetry.prometheus import Text
+
+
+def add_peers(text: Text, peers: Mapping[str, Any]) -> None:
+    """Add the metrics of the commit feed, and of what carries it."""
+    text.family("peers", "gauge", "Other routers that were heard of lately.", peers["living"])
+    text.family("peers_inflight", "gauge", "Requests that they have in flight.", peers["in_flight"])
+    if peers["heard_s"] is not None:
+        text.family("peers_heard_seconds", "gauge", "Seconds since one of them was heard of.", peers["heard_s"])
+    text.family("peer_received_total", "counter", "Messages of other routers.", peers["received"])
+    sent = [({"type": kind}, count) for kind, count in sorted(peers["sent"].items())]
+    text.family("peer_sent_total", "counter", "Messages to other routers; unsent = given to nobody.", sent)
+    trouble = [({"type": kind}, count) for kind, count in sorted(peers["trouble"].items())]
+    text.family("peer_trouble_total", "counter", "What was odd about messages of other routers.", trouble)
+    text.family("peer_expired_total", "counter", "Requests of silent routers that were given back.", peers["expired"])
+    transport = peers.get("transport")
+    if transport is not None:
+        labels = {"transport": transport["kind"]}
+        text.family(
+            "peer_connected", "gauge", "1 = messages can reach other routers.", [(labels, transport["connected"])]
+        )
+        counts = [({**labels, "type": name}, transport[name]) for name in ("lost", "refused") if name in transport]
+        text.family("peer_transport_total", "counter", "Messages that the transport lost or could not read.", counts)

@@ -1,0 +1,7 @@
+//! What several routers share: the chains of blocks that their commit feed has carried, and the ring that carries it.
+
+mod chains;
+mod table;
+
+pub use chains::{ANCHOR_EVERY, Chains};
+pub use table::{Booked, Load, MAX_OPEN, Peers, Told};

@@ -1,0 +1,73 @@
+"""Routers that share what they book, over lists that tests deliver from as they like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prefixroute.router import Router
+
+NAMES = [f"r{number}" for number in range(4)]
+KEY = 7
+
+
+class Mesh:
+    """Routers with a common clock; what each sends waits in ``sent`` until it is delivered."""
+
+    def __init__(self, count: int, **options: Any) -> None:
+        self.now = -10.0
+        self.options = {"hash_key": KEY, "clock": lambda: self.now, **options}
+        self.routers: list[Router] = []
+        self.sent: list[list[bytes]] = []
+        self.links: list[Any] = []
+        for _ in range(count):
+            self.join()
+        self.deliver()
+        self.tick(10.0)  # the snapshots of the beginning are over
+        self.deliver()
+
+    def join(self, **options: Any) -> Router:
+        """Let one more router in."""
+        number = len(self.routers)
+        router, sent = Router(NAMES, seed=number, **{**self.options, **options}), list[bytes]()
+        self.routers.append(router)
+        self.sent.append(sent)
+        self.links.append(router.peer_feed(sent.append, ident=number + 1))
+        return router
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Return what waits, with the number of its sender."""
+        found = [(number, data) for number, sent in enumerate(self.sent) for data in sent]
+        for sent in self.sent:
+            sent.clear()
+        return found
+
+    def deliver(self, messages: list[tuple[int, bytes]] | None = None) -> None:
+        """Give messages to every router but their sender, and what these answer, until nobody says anything more."""
+        while messages := self.take() if messages is None else messages:
+            for sender, data in messages:
+                for number, router in enumerate(self.routers):
+                    if number != sender:
+                        router.apply_peer(data)
+            messages = None
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Let time pass, and every router beat."""
+        self.now += seconds
+        for link in self.links:
+            if link.is_open:
+                link.tick()
+
+
+def load_of(router: Router) -> dict[str, tuple[int, int, int]]:
+    """Return requests in flight, uncached tokens that wait and tokens decoding, by replica."""
+    return {
+        name: (numbers["in_flight"], numbers["uncached_tokens"], numbers["decode_tokens"])
+        for name, numbers in router.stats()["replicas"].items()
+    }
+
+
+def prompt(number: int, tokens: int = 4_000) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Return a prompt; prompts of other numbers have no block in common with it."""
+    return np.arange(tokens, dtype=np.uint32) + 1_000_000 * (number + 1)

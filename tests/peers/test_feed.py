@@ -1,0 +1,493 @@
+"""The commit feed: what one router books, the others know; nothing of it counts as their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mesh import KEY, NAMES, Mesh, load_of, prompt
+
+from prefixroute.errors import ConfigError, PeerError
+from prefixroute.peers import wire
+from prefixroute.policies import View
+from prefixroute.router import Router
+from prefixroute.types import Replica, Timing
+
+
+def test_peers_know_load_and_blocks_and_bindings() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    ticket = a.route(prompt(1), session="chat")
+    peers.deliver()
+    decision = b.choose(prompt(1), session="chat")
+    assert (decision.replica, decision.hit_tokens) == (ticket.replica, 3_984)
+    assert decision.view.binding == decision.slot
+    assert load_of(b)[ticket.replica] == (1, 4_000, 0)
+    ticket.first_token()
+    peers.deliver()
+    assert load_of(b)[ticket.replica] == (1, 0, 4_000)
+    ticket.finish(output=list(range(100)))
+    peers.deliver()
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    following = np.concatenate([prompt(1), np.arange(300, dtype=np.uint32)])
+    assert b.choose(following, session="chat").hit_tokens == 4_096  # 4,099 tokens are cached: all but the last one
+
+
+def test_nothing_counts_as_own() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    b.shadow("session")
+    before, seen = b.stats(), b.choose(prompt(9)).decision_id
+    for number in range(20):
+        ticket = a.route(prompt(number), session=f"s{number}")
+        ticket.first_token()
+        ticket.finish()
+    peers.deliver()
+    after = b.stats()
+    for field in ("counts", "prompt_tokens", "hit_tokens", "best_hit_tokens", "unreported_requests", "session_moves"):
+        assert after[field] == before[field], field
+    assert b.choose(prompt(9)).decision_id == seen + 1
+    assert b.load() == dict.fromkeys(NAMES, 0.0), "the window of served requests has the router's own alone"
+    assert b.regret()["session"].requests == 0
+    assert "decisions_total{" not in b.metrics_text()
+
+
+def test_an_abort_takes_blocks_back_everywhere() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    ticket = a.route(prompt(1))
+    peers.deliver()
+    assert b.choose(prompt(1)).best_hit_tokens == 3_984
+    ticket.abort()
+    peers.deliver()
+    assert b.choose(prompt(1)).best_hit_tokens == 0
+    started = a.route(prompt(2))
+    started.first_token()
+    started.abort()
+    peers.deliver()
+    assert b.choose(prompt(2)).best_hit_tokens == 3_984, "what an engine has begun to answer it has computed"
+
+
+def test_retry_and_hedge_leave_no_load() -> None:
+    peers = Mesh(3)
+    a, b, _ = peers.routers
+    first = a.route(prompt(1), session="s")
+    second = first.retry()
+    hedge = second.hedge()
+    peers.deliver()
+    assert sum(load[0] for load in load_of(b).values()) == 2
+    hedge.first_token()
+    peers.deliver()
+    assert [name for name, load in load_of(b).items() if load[0]] == [hedge.replica]
+    assert b.choose(prompt(1), session="s").replica == hedge.replica
+    hedge.finish()
+    peers.deliver()
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+
+
+def test_a_turn_is_small() -> None:
+    peers = Mesh(1)
+    (a,) = peers.routers
+    history = prompt(1, 12_000)
+    a.route(history[:8_800], session="s").finish(output=history[8_800:9_001])
+    peers.take()
+    ticket = a.route(history[:9_200], session="s")
+    ticket.first_token()
+    ticket.finish(output=history[9_200:9_401])
+    sizes = [len(data) for _, data in peers.take()]
+    new_blocks = 25
+    assert sum(sizes) == 8 * new_blocks + sum(
+        wire.HEADER.size + body.size for body in (wire.BOOKED, wire.STARTED, wire.ENDED)
+    )
+    assert sum(sizes) < 360
+
+
+def test_sessions_are_forgotten_and_aliased_everywhere() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    ticket = a.route(prompt(1), session="s")
+    ticket.alias("response-1")
+    peers.deliver()
+    assert b.choose(prompt(2), session="response-1").view.binding is not None
+    assert b.forget("s")
+    peers.deliver()
+    assert a.choose(prompt(2), session="s").view.binding is None
+    assert b.choose(prompt(2), session="s").view.binding is None
+    a.forget_sessions()
+    peers.deliver()
+    assert b.choose(prompt(2), session="response-1").view.binding is None
+
+
+def test_the_last_use_of_a_session_counts() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.route(prompt(1), session="s", candidates=["r0"])
+    peers.deliver()
+    peers.now = 1.0
+    b.route(prompt(2), candidates=["r1"]).alias("s")
+    peers.deliver()
+    for router in (a, b):
+        decision = router.choose(prompt(1), session="s")
+        assert decision.view.binding == NAMES.index("r1")
+
+
+def test_event_fed_replicas_share_load_and_bindings_alone() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    for router in (a, b):
+        router.sync(dict.fromkeys(NAMES, Replica(events=True)))
+    peers.take()
+    ticket = a.route(prompt(1), session="s")
+    assert [len(data) for _, data in peers.take() if data[5] == wire.Kind.BOOKED] == [
+        wire.HEADER.size + wire.BOOKED.size
+    ]
+    ticket.finish()
+    assert b.choose(prompt(1)).best_hit_tokens == 0
+
+
+# -- the fleet ---------------------------------------------------------------------------------------------------
+
+
+def states(router: Router) -> list[str]:
+    return [numbers["state"] for numbers in router.stats()["replicas"].values()]
+
+
+def test_drain_suspend_and_resume_reach_everybody() -> None:
+    peers = Mesh(3)
+    a, b, c = peers.routers
+    shadow = b.shadow("session")
+    a.drain("r0")
+    b.suspend("r1")
+    c.suspend("r2", for_s=5.0)
+    peers.deliver()
+    for router in (a, b, c, shadow):
+        assert states(router) == ["draining", "suspended", "suspended", "active"]
+    b.resume("r0")
+    peers.deliver()
+    peers.tick(6.0)
+    peers.deliver()
+    for router in peers.routers:
+        assert states(router) == ["active", "suspended", "active", "active"]
+    assert peers.take() == []
+
+
+def test_the_last_change_of_a_replica_wins_in_any_order() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    peers.take()
+    a.drain("r0")
+    a.resume("r0")
+    a.suspend("r0")
+    first, second, third = [data for _, data in peers.take()]
+    for data in (third, first, second, third):
+        b.apply_peer(data)
+    assert states(b)[0] == "suspended"
+
+
+def test_two_changes_at_once_end_alike() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.drain("r0")
+    b.suspend("r0")
+    peers.deliver()
+    assert states(a)[0] == states(b)[0] == "suspended"
+
+
+def test_a_new_incarnation_empties_the_replica_everywhere() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.route(prompt(1), candidates=["r0"]).finish()
+    open_one = a.route(prompt(2), candidates=["r0"])
+    peers.deliver()
+    a.sync({name: Replica(incarnation="2" if name == "r0" else "") for name in NAMES})
+    peers.deliver()
+    assert b.replica("r0").incarnation == "2"
+    assert b.choose(prompt(1)).best_hit_tokens == 0
+    assert load_of(b)["r0"] == (0, 0, 0)
+    open_one.finish()
+    peers.deliver()
+    assert load_of(b)["r0"] == (0, 0, 0)
+    b.sync(dict.fromkeys(NAMES, Replica()))  # its discovery lags behind: no news
+    peers.deliver()
+    assert a.replica("r0").incarnation == b.replica("r0").incarnation == "2"
+    b.sync({name: Replica(incarnation="3" if name == "r0" else "") for name in NAMES})
+    peers.deliver()
+    assert a.replica("r0").incarnation == "3"
+
+
+def test_bookings_of_another_process_of_a_replica_are_not_believed() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.sync({name: Replica(incarnation="2") for name in NAMES})
+    booking = a.route(prompt(1))
+    bookings = [data for _, data in peers.take() if data[5] == wire.Kind.BOOKED]
+    b.apply_peer(bookings[0])
+    assert b.choose(prompt(1)).best_hit_tokens == 0
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    booking.abort()
+
+
+def test_clear_and_new_epoch_reach_everybody() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.route(prompt(1), candidates=["r0"]).finish()
+    a.route(prompt(1), candidates=["r1"]).finish()
+    peers.deliver()
+    b.clear("r0")
+    peers.deliver()
+    assert a.choose(prompt(1), candidates=["r0"]).hit_tokens == 0
+    assert a.choose(prompt(1), candidates=["r1"]).hit_tokens == 3_984
+    a.new_epoch()
+    peers.deliver()
+    assert b.choose(prompt(1)).best_hit_tokens == 0
+
+
+def test_a_replica_that_joins_later_takes_its_register() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.add_replica("r9")
+    a.drain("r9")
+    peers.deliver()
+    b.add_replica("r9")
+    assert states(b)[-1] == "draining"
+
+
+# -- late, lost, silent ------------------------------------------------------------------------------------------
+
+
+def test_a_late_router_gets_a_snapshot() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.route(prompt(1), session="s", candidates=["r2"]).finish(output=list(range(200)))
+    b.route(prompt(2), session="t", candidates=["r3"], key="open")
+    a.drain("r0")
+    peers.deliver()
+    peers.tick(10.0)
+    late = peers.join()
+    peers.deliver()
+    assert load_of(late) == load_of(a)
+    assert states(late)[0] == "draining"
+    longer = np.concatenate([prompt(1), np.arange(300, dtype=np.uint32)])
+    assert late.choose(longer, session="s").hit_tokens == 4_192
+    assert late.choose(longer, session="s").view.binding == NAMES.index("r2")
+    assert late.choose(prompt(2), session="t").hit_tokens == 3_984
+
+
+def test_one_peer_alone_sends_the_snapshot() -> None:
+    peers = Mesh(3)
+    for number, router in enumerate(peers.routers):
+        router.route(prompt(number)).finish()
+    peers.deliver()
+    peers.tick(8.0)
+    peers.deliver()
+    hello = peers.join()
+    (message,) = peers.take()
+    for router in peers.routers[:3]:
+        router.apply_peer(message[1])
+    held = [sender for sender, data in peers.take() if data[5] == wire.Kind.HELD]
+    assert held
+    assert set(held) == {0}
+    assert len(hello.replicas) == len(NAMES)
+
+
+def test_a_newcomer_asks_again_if_the_elder_was_dead() -> None:
+    peers = Mesh(2)
+    peers.routers[1].route(prompt(1)).finish()
+    peers.deliver()
+    for _ in range(2):
+        peers.tick(8.0)
+        peers.deliver()
+    late = peers.join()
+    (message,) = peers.take()
+    peers.routers[1].apply_peer(message[1])  # the elder never hears it
+    peers.links[0].is_open = False
+    peers.deliver()
+    assert late.choose(prompt(1)).best_hit_tokens == 0
+    for _ in range(3):
+        peers.tick(6.0)
+        peers.deliver()
+    assert late.choose(prompt(1)).best_hit_tokens == 3_984
+
+
+def test_a_lost_booking_is_a_miss_and_heals() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    peers.deliver()
+    history = prompt(1, 8_000)
+    first = a.route(history[:4_000], session="s", candidates=["r1"])
+    lost = peers.take()
+    assert lost
+    assert b.choose(history[:4_000]).best_hit_tokens == 0
+    peers.tick()
+    peers.deliver()
+    assert load_of(b) == load_of(a), "the next beat lists it"
+    first.finish(output=history[4_000:4_401])
+    peers.deliver()  # names a chain that b does not know: it asks, and gets it
+    assert b.choose(history, session="s").hit_tokens == 4_400
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+
+
+def test_a_silent_peer_expires_once() -> None:
+    peers = Mesh(2, timing=Timing(peer_s=10.0))
+    a, b = peers.routers
+    peers.deliver()
+    for number in range(3):
+        a.route(prompt(number), key=f"k{number}")
+    messages = peers.take()
+    peers.deliver(messages)
+    assert sum(load[0] for load in load_of(b).values()) == 3
+    peers.now = 11.0
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert peers.links[1].stats()["expired"] == 3
+    for _, data in messages:  # late doubles open nothing again
+        b.apply_peer(data)
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    peers.now = 22.0
+    b.stats()
+    assert peers.links[1].stats()["expired"] == 3
+    peers.links[0].tick()  # it was only paused: its next beat says what it still has
+    peers.deliver()
+    assert load_of(b) == load_of(a)
+    a.finish("k0")
+    peers.deliver()
+    assert sum(load[0] for load in load_of(b).values()) == 2
+
+
+def test_a_peer_that_leaves_gives_back_at_once() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    a.route(prompt(1), key="k")
+    b.route(prompt(2), key="k")
+    peers.deliver()
+    peers.links[0].close()
+    peers.deliver()
+    assert sum(load[0] for load in load_of(b).values()) == 1
+    assert sum(load[0] for load in load_of(a).values()) == 1
+    peers.links[0].close()
+    assert not a.apply_peer(b"anything"), "it listens no more"
+    a.finish("k")
+    assert peers.take() == []
+
+
+def test_the_load_signal_counts_peers() -> None:
+    peers = Mesh(2, policy="least-loaded")
+    a, b = peers.routers
+    for number in range(3):
+        a.route(prompt(number), candidates=[f"r{number}"], key=f"k{number}")
+    peers.deliver()
+    assert b.choose(prompt(4)).replica == "r3"
+    b.update_load("r0", waiting=0, running=1)
+    a.route(prompt(5), candidates=["r0"], key="k5")
+    peers.deliver()
+    assert b._state.ledger.since_requests[0] == 1
+
+
+# -- strangers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"block_size": 32}, {"hash_key": KEY + 1}])
+def test_strangers_are_refused(options: dict[str, Any]) -> None:
+    peers = Mesh(1)
+    stranger = peers.join(**options)
+    peers.take()
+    stranger.route(prompt(1))
+    for _, data in peers.take():
+        with pytest.raises(PeerError, match="fingerprint"):
+            peers.routers[0].apply_peer(data)
+    assert load_of(peers.routers[0]) == dict.fromkeys(NAMES, (0, 0, 0))
+
+
+def test_the_fingerprint_covers_version_block_size_and_key() -> None:
+    assert len({wire.fingerprint(16, 1), wire.fingerprint(32, 1), wire.fingerprint(16, 2)}) == 3
+
+
+def test_broken_messages_are_refused() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    peers.take()
+    a.route(prompt(1))
+    ((_, data),) = peers.take()
+    for place in range(len(data)):
+        broken = bytearray(data)
+        broken[place] ^= 1
+        with pytest.raises(PeerError):
+            b.apply_peer(bytes(broken))
+    for length in range(len(data)):
+        with pytest.raises(PeerError):
+            b.apply_peer(data[:length])
+    with pytest.raises(ConfigError, match="data must be a bytes"):
+        b.apply_peer("text")  # type: ignore[arg-type]
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert b.apply_peer(data)
+
+
+def test_what_send_raises_harms_no_request() -> None:
+    def send(_: bytes) -> None:
+        raise OSError("gone")
+
+    router = Router(NAMES)
+    link = router.peer_feed(send)
+    router.route(prompt(1)).finish()
+    assert link.stats()["sent"]["unsent"] >= 3
+
+
+def test_wrong_calls_are_refused() -> None:
+    router = Router(NAMES)
+    with pytest.raises(ConfigError, match="no peers"):
+        router.apply_peer(b"")
+    with pytest.raises(ConfigError, match="send must be a function"):
+        router.peer_feed(None)  # type: ignore[arg-type]
+    link = router.peer_feed(lambda _: None)
+    with pytest.raises(ConfigError, match="peers already"):
+        router.peer_feed(lambda _: None)
+    link.close()
+    router.peer_feed(lambda _: None)
+
+
+def test_own_messages_change_nothing() -> None:
+    peers = Mesh(1)
+    (a,) = peers.routers
+    a.route(prompt(1), key="k")
+    assert [a.apply_peer(data) for _, data in peers.take()] == [False]
+    assert sum(load[0] for load in load_of(a).values()) == 1
+
+
+def test_unshared_routers_agree_on_first_homes() -> None:
+    """Without a match ``cache-aware`` places a session by rendezvous: routers that share nothing mostly agree."""
+    first, second = (Router(NAMES, seed=seed) for seed in (1, 2))
+    homes = [[router.choose(prompt(n), session=f"s{n}").replica for n in range(100)] for router in (first, second)]
+    assert homes[0] == homes[1]
+    assert len(set(homes[0])) == len(NAMES)
+
+
+def test_views_read_the_shared_load() -> None:
+    seen: list[View] = []
+
+    def policy(view: View) -> tuple[int, str]:
+        seen.append(view)
+        return view.slots[0], "first"
+
+    peers = Mesh(2, policy=policy)
+    a, b = peers.routers
+    a.route(prompt(1), key="k")
+    peers.deliver()
+    b.choose(prompt(2))
+    assert list(seen[-1].loads) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_pairs_of_prefill_and_decode_are_shared() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    for router in (a, b):
+        router.sync({name: Replica(role="prefill" if name in {"r0", "r1"} else "decode") for name in NAMES})
+    pair = a.route_pair(prompt(1), key="k")
+    peers.deliver()
+    assert load_of(b) == load_of(a)
+    assert sum(load[0] for load in load_of(b).values()) == 2
+    pair.first_token()
+    peers.deliver()
+    assert load_of(b) == load_of(a)
+    pair.finish()
+    peers.deliver()
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
