@@ -100,7 +100,13 @@ Goodput = Annotated[
         metavar="ttft=TIME,...", help="Count requests a second that keep these times: ttft, tpot, e2e. With --timed."
     ),
 ]
-Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing.")]
+Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing, unless there is a --peer-delay.")]
+PeerDelay = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Routers tell each other what they book, so much later: 0, or 100ms with --timed."
+    ),
+]
 Sticky = Annotated[
     bool,
     typer.Option("--sticky-front", help="What stands before several routers keeps a session on one of them."),
@@ -544,6 +550,14 @@ class Front:
 
     routers: Routers = 1
     sticky: Sticky = False
+    peer_delay: PeerDelay = None
+
+    @property
+    def peer_delay_s(self) -> float | None:
+        """The delay between routers in seconds; ``None`` = they share nothing."""
+        if self.peer_delay is None or self.peer_delay.strip() == "0":
+            return None if self.peer_delay is None else 0.0
+        return arguments.seconds(self.peer_delay, what="--peer-delay")
 
 
 NO_FRONT = Front()
@@ -569,6 +583,7 @@ def scenario(
         engine=EngineModel(hardware.cost, **batching) if clocked else None,
         routers=front.routers,
         front="sticky" if front.sticky else "round-robin",
+        peer_delay_s=front.peer_delay_s,
         given=frozenset({*chosen, *batching}),
         **{**hardware.settings, **chosen},
     )

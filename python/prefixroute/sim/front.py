@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
 from zlib import crc32
 
+from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.router import Router, Ticket
+from prefixroute.routing import RouterOptions
 from prefixroute.sim.observe import EventFeed, Events, Perfect, PerfectBelief
 from prefixroute.sim.replica import CacheEvent
 from prefixroute.sim.scenario import Scenario
 from prefixroute.sim.stores import Store
-from prefixroute.types import Replica
+from prefixroute.types import Replica, Timing
 from prefixroute.workload import Request
 
 UNLIMITED_TOKENS = 1 << 50
 """A capacity that no run fills: belief about replicas that never evict."""
 
 
+PEERS: RouterOptions = {"hash_key": FIXED_HASH_KEY, "timing": Timing(peer_s=inf)}
+"""Options of routers that share: one key, and no router of a run dies."""
+
+
+class Mail:
+    """Carries the commit feed between the routers of a run.
+
+    Args:
+        routers: each hears all others.
+        delay_s: seconds from sending to arrival; 0 = what was said before a request is known when that is routed.
+        clock: gives the second of the run.
+        later: schedules a call at a second of the run; unused without a delay.
+    """
+
+    def __init__(
+        self, routers: Sequence[Router], delay_s: float, clock: Callable[[], float], later: Callable[..., None]
+    ) -> None:
+        """Connect the routers."""
+        self._routers, self._delay_s, self._clock, self._later = routers, delay_s, clock, later
+        self._waiting: list[tuple[int, bytes]] = []
+        for number, router in enumerate(routers):
+            router.peer_feed(partial(self._send, number), ident=number + 1)
+
+    def _send(self, sender: int, data: bytes) -> None:
+        if self._delay_s:
+            self._later(self._clock() + self._delay_s, self._apply, sender, data)
+        else:
+            self._waiting.append((sender, data))
+
+    def deliver(self) -> None:
+        """Deliver what was said without a delay, and what is answered to that."""
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for sender, data in waiting:
+                self._apply(sender, data)
+
+    def _apply(self, sender: int, data: bytes) -> None:
+        for number, router in enumerate(self._routers):
+            if number != sender:
+                router.apply_peer(data)
+
+
 class Front:
-    """Production routers on a virtual clock: one, or several that share nothing.
+    """Production routers on a virtual clock: one, or several that share nothing, or what they book by their commit feed.
 
     Args:
         scenario: the run's.
@@ -56,9 +102,13 @@ class Front:
                 recent_window=scenario.window,
                 index=belief,
                 timer=None,
+                **({} if scenario.peer_delay_s is None else PEERS),
             )
             for number, belief in enumerate(self._perfect or [None] * count)
         ]
+        self._mail: Mail | None = None
+        if scenario.peer_delay_s is not None:
+            self._mail = Mail(self.routers, scenario.peer_delay_s, clock, later)
         self._feed: EventFeed | None = None
         if isinstance(observation, Events):
             self._feed = EventFeed(self.routers, observation, truth, later, scenario.seed)
@@ -68,6 +118,8 @@ class Front:
 
     def route(self, request: Request) -> Ticket:
         """Pass a request to a router, and book what it decides."""
+        if self._mail is not None:
+            self._mail.deliver()
         router = self._next(request) if self._only is None else self._only
         for belief in self._perfect:
             belief.request = request

@@ -84,7 +84,9 @@ class Scenario:
         load: the signal that policies balance; ``None`` = ``recent`` untimed, the Router's default ``requests`` timed.
         recent_window: decisions that ``recent`` counts; ``None`` = 200, or 25 for each replica if that is more.
         engine: ``None`` = untimed; an engine model = timed, which needs cache ``blocks``.
-        routers: routers that share nothing.
+        routers: routers that share nothing, unless there is a ``peer_delay_s``.
+        peer_delay_s: seconds that what routers tell each other by their commit feed is under way; ``None`` = they share
+            nothing, 0 = the next request finds it known. A delay needs a timed simulation.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
         changes: what happens to the fleet, in any order.
         warmup: requests served before counting begins: they warm caches and belief, and are in no number.
@@ -108,6 +110,7 @@ class Scenario:
     recent_window: int | None = None
     engine: EngineModel | None = None
     routers: int = 1
+    peer_delay_s: float | None = None
     front: FrontKind = "round-robin"
     changes: tuple[FleetChange, ...] = ()
     warmup: int = 0
@@ -133,8 +136,13 @@ class Scenario:
             raise ConfigError("a promise needs a timed simulation: give an engine")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
-        if not self.engine and isinstance(self.observe, Events) and self.observe.delay_s > 0:
-            raise ConfigError(f"an untimed simulation has no clock: event delay must be 0, got {self.observe.delay_s}")
+        if self.peer_delay_s is not None:
+            check_float("peer_delay_s", self.peer_delay_s, 0)
+        delays = {"event": self.observe.delay_s if isinstance(self.observe, Events) else 0.0, "peer": self.peer_delay_s}
+        late = {what: delay_s for what, delay_s in delays.items() if delay_s}
+        if late and not self.engine:
+            what, delay_s = next(iter(late.items()))
+            raise ConfigError(f"an untimed simulation has no clock: {what} delay must be 0, got {delay_s}")
 
     @property
     def observation(self) -> Observation:
