@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from prefixroute.bodies import prompt_of, session_of
+from prefixroute.bodies import SessionKeys, prompt_of, session_of
 from prefixroute.errors import TokensError
 from prefixroute.messages import CanonicalForm
 
@@ -139,3 +141,20 @@ def test_a_body_without_a_prompt_is_refused(body: Any, path: str | None) -> None
 )
 def test_sessions_as_clients_name_them(headers: Any, body: Any, session: str | None) -> None:
     assert session_of(headers, body) == session
+
+
+def test_every_key_of_the_table_has_a_source() -> None:
+    table = tomllib.loads(files("prefixroute.bodies").joinpath("sessions.toml").read_text())
+    for one in (*table["header"], *table["body"]):
+        assert one["sent_by"]
+        assert one["source"].startswith(("https://", "none: "))
+
+
+def test_keys_of_ones_own_take_the_place_of_known_ones() -> None:
+    keys = SessionKeys.of(headers=["X-Mine"])
+    assert session_of({"x-mine": "a", "x-session-id": "b"}, {}, keys) == "a"
+    assert (
+        session_of({"x-session-id": "b"}, {"prompt_cache_key": "c"}, keys) == "c"
+    )  # the fields are still the known ones
+    assert session_of({}, {"a": {"b": "d"}, "prompt_cache_key": "c"}, SessionKeys.of(fields=["a.b"])) == "d"
+    assert session_of({"x-session-id": "b"}, {"prompt_cache_key": "c"}, SessionKeys.of([], [])) is None

@@ -219,9 +219,22 @@ def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Pro
 def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], upstream__idle_timeout_s=0.2)
+    proxy = make_proxy([engine.url], upstream__first_byte_timeout_s=0.2)
     assert proxy.chat().status_code == 504
+    assert proxy.chat(stream=True).status_code == 504
     assert proxy.idle()
+
+
+def test_an_engine_that_falls_silent_breaks_off_and_a_long_whole_answer_does_not(
+    pair: list[Engine], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = pair[0]
+    engine.control(decode_s=0.1)
+    proxy = make_proxy([engine.url], upstream__idle_timeout_s=0.05)
+    assert proxy.chat(max_tokens=3).is_success
+    with pytest.raises(httpx.RemoteProtocolError):
+        proxy.chat(max_tokens=3, stream=True)
+    wait_until(proxy.idle)
 
 
 def test_whatever_happens_every_ticket_ends_once(

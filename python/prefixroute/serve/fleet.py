@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from errno import ECONNREFUSED
 from time import monotonic
 from typing import Any
 
@@ -97,7 +98,7 @@ class Fleet:
         if engine is None:
             return
         self._metrics.failures.labels(_kind(why)).inc()
-        if isinstance(why, aiohttp.ClientConnectorError) and not isinstance(why, aiohttp.ClientConnectorDNSError):
+        if isinstance(why, aiohttp.ClientConnectorError) and why.os_error.errno == ECONNREFUSED:
             self._router.clear(name)  # nobody listens: the process is gone, and its cache with it
         before = engine.breaker.state
         self._follow(name, engine, before, engine.breaker.fails(self._clock()))

@@ -61,6 +61,9 @@ class Relay:
             trail.outcome = "client left"
         except ClientTooSlow:
             trail.outcome = "client too slow"
+        except asyncio.CancelledError:
+            trail.outcome = "cut off at the server's end"
+            raise
         except Refused as refused:
             trail.outcome = refused.why
             with suppress(ClientTooSlow):
@@ -237,9 +240,7 @@ class Attempts:
         """Ask a ticket's engine; raise :class:`Refused` while another may still be asked."""
         shared, name = self._shared, ticket.replica
         try:
-            opened = await ask(
-                shared.client, name, self._call, timeout_s=self._upstream.first_byte_timeout_s, more=ticket.headers()
-            )
+            opened = await ask(shared.client, name, self._call, self._upstream, ticket.headers())
         except FAILURES as error:
             shared.fleet.failed(name, error)
             raise self._no_answer(name, error) from error
@@ -329,5 +330,7 @@ async def _first_of(racing: set[asyncio.Task[tuple[Ticket, Opened]]]) -> tuple[T
     while True:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            if task.exception() is None or not left:
+            if task.exception() is None:
                 return task.result()
+        if not left:
+            return done.pop().result()

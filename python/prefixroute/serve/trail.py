@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from itertools import count
 from time import monotonic
 from typing import Any
 
@@ -14,6 +15,8 @@ from prefixroute.serve.downstream import Downstream
 ACCESS = logging.getLogger("prefixroute.serve.access")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 """A request id that is taken over from a client: printable, and short."""
+_OWN, _NUMBERS = secrets.token_hex(6), count(1)
+"""What ids of our own are made of: random for the process, then counted."""
 
 
 class Trail:
@@ -21,7 +24,7 @@ class Trail:
 
     Attributes:
         api: its path.
-        request_id: the client's ``x-request-id`` if it can be used, else a random one.
+        request_id: the client's ``x-request-id`` if it can be used, else one of our own.
         outcome: in a few words: ``served``, or why not.
         replica: who answered, or was asked last.
         tried: engines that were asked.
@@ -48,7 +51,7 @@ class Trail:
     def __init__(self, api: str, request_id: str | None) -> None:
         """Begin now."""
         self.api, self.began_at = api, monotonic()
-        self.request_id = request_id if request_id and _ID.fullmatch(request_id) else secrets.token_hex(8)
+        self.request_id = request_id if request_id and _ID.fullmatch(request_id) else f"{_OWN}-{next(_NUMBERS)}"
         self.outcome, self.replica, self.first, self.reason = "served", "", "", ""
         self.hedged = False
         self.tried = self.prompt_tokens = self.hit_tokens = 0

@@ -15,7 +15,7 @@ from yarl import URL
 from prefixroute.bodies import EVENT_END, Answer, answer_of
 from prefixroute.serve.calls import Call
 from prefixroute.serve.headers import RawHeaders, header_text
-from prefixroute.serve.settings import Settings
+from prefixroute.serve.settings import Settings, Upstream
 
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 """What asking an engine may raise: no connection, a broken answer, silence, bytes that are not HTTP."""
@@ -33,13 +33,10 @@ def new_client(settings: Settings) -> aiohttp.ClientSession:
 
     A limit would make requests wait where the router does not see them.
     """
-    upstream = settings.upstream
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(
-            total=None, sock_connect=upstream.connect_timeout_s, sock_read=upstream.idle_timeout_s
-        ),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.upstream.connect_timeout_s),
         auto_decompress=False,
         trust_env=False,
         skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
@@ -86,15 +83,19 @@ class Opened:
 class Parts:
     """A stream of events, byte for byte but for a usage chunk that the client did not ask for."""
 
-    def __init__(self, content: aiohttp.StreamReader, answer: Answer, *, hide_usage: bool) -> None:
+    def __init__(
+        self, content: aiohttp.StreamReader, answer: Answer, *, hide_usage: bool, idle_timeout_s: float
+    ) -> None:
         """Read nothing yet."""
         self._content, self._answer, self._hide_usage = content, answer, hide_usage
+        self._idle_timeout_s = idle_timeout_s
         self._rest = b""
 
     async def next(self) -> bytes:
         """Return the next whole events; nothing at the end. Raises one of :data:`FAILURES` if the engine breaks off."""
         while True:
-            data = await self._content.readany()
+            async with asyncio.timeout(self._idle_timeout_s):
+                data = await self._content.readany()
             if not data:
                 rest, self._rest = self._rest, b""
                 return rest
@@ -108,7 +109,7 @@ class Parts:
 
 
 async def ask(
-    client: aiohttp.ClientSession, base: str, call: Call, *, timeout_s: float, more: Mapping[str, str]
+    client: aiohttp.ClientSession, base: str, call: Call, limits: Upstream, more: Mapping[str, str]
 ) -> Opened:
     """Send a call to an engine and return its answer from the first byte on.
 
@@ -116,7 +117,7 @@ async def ask(
         client: of :func:`new_client`.
         base: the engine's URL.
         call: what to ask.
-        timeout_s: for the first byte.
+        limits: times.
         more: headers of ours, e.g. a data-parallel rank.
 
     Raises:
@@ -125,21 +126,21 @@ async def ask(
     headers = CIMultiDict((header_text(name), header_text(value)) for name, value in call.headers)
     headers.update(more)
     body: Any = call.content if len(call.content) < _IN_ONE_WRITE else io.BytesIO(call.content)
-    async with asyncio.timeout(timeout_s):
+    async with asyncio.timeout(limits.first_byte_timeout_s):
         response = await client.post(
             URL(base + call.target, encoded=True), data=body, headers=headers, allow_redirects=False
         )
         try:
-            return await _opened(response, call)
+            return await _opened(response, call, limits.idle_timeout_s)
         except BaseException:
             response.close()
             raise
 
 
-async def _opened(response: aiohttp.ClientResponse, call: Call) -> Opened:
+async def _opened(response: aiohttp.ClientResponse, call: Call, idle_timeout_s: float) -> Opened:
     answer = answer_of(call.api)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
-        parts = Parts(response.content, answer, hide_usage=call.hide_usage)
+        parts = Parts(response.content, answer, hide_usage=call.hide_usage, idle_timeout_s=idle_timeout_s)
         return Opened(response, await parts.next(), answer, parts)
     body = await response.read()
     answer.read(body)
