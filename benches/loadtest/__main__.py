@@ -122,14 +122,14 @@ def kills(options: argparse.Namespace) -> dict[str, object]:
         while not all(map(listens, ports)):
             time.sleep(0.05)
         with running(command, port) as process:
-            load = one_after_another(port, options.requests, 4 * options.clients, options.words)
+            load = one_after_another(port, options.kill_requests, 4 * options.clients, options.words)
             before, under = cpu_s(process), pool.submit(asyncio.run, load)
             for turn in range(options.kills):
                 at = ports[turn % len(ports)]
-                time.sleep(0.2)
+                time.sleep(options.kill_every_s - options.away_s)
                 victims[at].kill()
                 victims[at].wait()
-                time.sleep(0.2)
+                time.sleep(options.away_s)
                 victims[at] = subprocess.Popen(commands[at], stdout=subprocess.DEVNULL)
             measured = under.result()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
@@ -139,7 +139,7 @@ def kills(options: argparse.Namespace) -> dict[str, object]:
         for victim in victims.values():
             victim.kill()
             victim.wait()
-    found = row("prefixroute serve", f"{options.kills} kills", measured, used_s, options.requests)
+    found = row("prefixroute serve", f"{options.kills} kills", measured, used_s, options.kill_requests)
     return {**found, "hidden_by_retries": int(retries)}
 
 
@@ -155,6 +155,9 @@ def main() -> None:
     add("--words", type=int, default=200, help="of a prompt")
     add("--engines", type=int, default=4)
     add("--kills", type=int, default=8)
+    add("--kill-requests", type=int, default=10_000, help="whole answers while engines are killed")
+    add("--kill-every-s", type=float, default=2.5)
+    add("--away-s", type=float, default=0.5, help="until a killed engine is started again")
     add("--delay-s", type=float, default=0.05, help="until an engine answers whole, while engines are killed")
     add("--only", help="part of a proxy's name")
     options = parser.parse_args()

@@ -57,6 +57,16 @@ def test_what_began_before_it_opened_changes_nothing_when_it_ends(late: str) -> 
     assert breaker.passes(10) is HALF_OPEN
 
 
+def test_one_that_was_gone_is_another_process_and_tried_at_once() -> None:
+    breaker = Breaker(2, 10, 60)
+    breaker.fails(0)
+    assert breaker.fails(0, gone=True) is OPEN
+    assert breaker.passes(1) is HALF_OPEN
+    assert breaker.fails(1) is OPEN  # it listens, and serves nothing
+    assert breaker.passes(20.9) is OPEN
+    assert breaker.passes(21) is HALF_OPEN
+
+
 def test_a_longest_time_below_the_shortest_is_not_used() -> None:
     breaker = Breaker(1, 10, 1)
     breaker.fails(0)

@@ -98,10 +98,11 @@ class Fleet:
         if engine is None:
             return
         self._metrics.failures.labels(_kind(why)).inc()
-        if isinstance(why, aiohttp.ClientConnectorError) and why.os_error.errno == ECONNREFUSED:
+        gone = isinstance(why, aiohttp.ClientConnectorError) and why.os_error.errno == ECONNREFUSED
+        if gone:
             self._router.clear(name)  # nobody listens: the process is gone, and its cache with it
         before = engine.breaker.state
-        self._follow(name, engine, before, engine.breaker.fails(self._clock()))
+        self._follow(name, engine, before, engine.breaker.fails(self._clock(), gone=gone))
 
     def rest(self, name: str, seconds: float) -> None:
         """Leave an engine alone for as long as it asks, within bounds."""
