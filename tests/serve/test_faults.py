@@ -232,6 +232,7 @@ def test_an_engine_that_falls_silent_breaks_off_and_a_long_whole_answer_does_not
     engine.control(decode_s=0.1)
     proxy = make_proxy([engine.url], upstream__idle_timeout_s=0.05)
     assert proxy.chat(max_tokens=3).is_success
+    engine.control(decode_s=NEVER_S)
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat(max_tokens=3, stream=True)
     wait_until(proxy.idle)
