@@ -188,6 +188,9 @@ class FakeBelief:
     def unmatched_event_blocks(self) -> list[int]:
         return [0] * len(self.slots)
 
+    def crowded_blocks(self) -> list[int]:
+        return [0] * len(self.slots)
+
     def stats(self) -> IndexStats:
         return IndexStats(**dict.fromkeys(COUNTERS, 0))
 

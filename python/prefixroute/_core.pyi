@@ -400,6 +400,9 @@ class PrefixIndex:
         """An engine reset its cache."""
     def expire(self, now: float) -> int:
         """Drop belief that is older than its time to live; returns how many blocks."""
+    def crowded_blocks(self) -> list[int]:
+        """Blocks of each slot with more copies than requests can have made, 1,024: its engine reports reuse, see
+        `add_replica(reuse_reports=True)`, or removals are lost. Costs O(runs)."""
     def unmatched_event_blocks(self) -> list[int]:
         """Blocks from store events of each slot since a query last matched there. Where it grows while prompts are
         routed, the

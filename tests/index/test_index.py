@@ -370,6 +370,21 @@ def test_a13_copies_are_counted_with_or_without_a_parent(reuse_reports: bool, he
     assert index.stats().reused == again.reused
 
 
+def test_blocks_with_more_copies_than_requests_can_make_are_shown() -> None:
+    index = PrefixIndex(block_size=4)
+    for name, reuse_reports in (("counted", False), ("declared", True)):
+        index.add_replica(name, reuse_reports=reuse_reports)
+        for times in (1_024, 1):
+            for _ in range(times):
+                index.apply_stored(name, [11, 12], parent=None, token_ids=list(range(8)))
+            index.apply_stored(name, [13], parent=12, token_ids=list(range(8, 12)))
+            assert index.crowded_blocks()[-1] == (2 if times == 1 and not reuse_reports else 0)
+    index.apply_removed("counted", [12])
+    assert index.crowded_blocks() == [1, 0]
+    index.clear("counted")
+    assert index.crowded_blocks() == [0, 0]
+
+
 def test_namespaces_never_match_each_other(index: PrefixIndex) -> None:
     spaces = [None, Namespace(lora="S"), Namespace(salt="S"), Namespace(lora="S v2"), Namespace(model="S")]
     for space in spaces:

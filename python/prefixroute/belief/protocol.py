@@ -109,6 +109,9 @@ class Belief(Protocol):
     def unmatched_event_blocks(self) -> list[int]:
         """Return the blocks that each replica has reported since a prompt last matched one there, one entry per slot."""
 
+    def crowded_blocks(self) -> list[int]:
+        """Return the blocks of each replica that have more copies than requests can have made, one entry per slot."""
+
     def stats(self) -> IndexStats:
         """Return state and counters; what an implementation does not count is zero."""
 

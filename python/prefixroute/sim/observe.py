@@ -129,6 +129,10 @@ class PerfectBelief:
         """Return zeros: nothing is reported."""
         return [0] * len(self._names)
 
+    def crowded_blocks(self) -> list[int]:
+        """Return zeros: nothing is reported."""
+        return [0] * len(self._names)
+
     def stats(self) -> IndexStats:
         """Return zeros: nothing is kept here."""
         return _NOTHING

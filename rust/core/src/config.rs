@@ -3,6 +3,10 @@
 use crate::error::{Error, Result};
 use crate::hash::{CONTENT_SEED, check_block_size};
 
+/// Copies of a block that requests can have made: so many run at once (`vLLM`'s largest default of `max_num_seqs`), and each computes a
+/// block once.
+pub const MOST_COPIES: u16 = 1_024;
+
 /// Seconds that belief lasts at a replica that sends events, unless they confirm it (llm-d's speculative entries: 2).
 pub const PROVISIONAL_S: f64 = 2.0;
 /// Blocks of store events without a known parent that wait for it (550 blocks is an 8,800-token prompt).

@@ -99,6 +99,18 @@ impl Holdings {
         self.holders.remove(&mut self.trie.runs, run, slot);
     }
 
+    /// Reported blocks of a replica with more copies than this on some medium.
+    pub(crate) fn blocks_above(&self, slot: Slot, most: u16) -> u64 {
+        let runs = &self.trie.runs;
+        let known =
+            std::iter::successors(self.holders.first(slot, Kind::Known), |&run| self.holders.after(runs, slot, run));
+        let crowded = |run: &RunId| match self.holders.hold(runs, *run, slot) {
+            Some(Hold::Truth { copies }) => copies.iter().any(|&copies| copies > most),
+            _ => false,
+        };
+        known.filter(crowded).map(|run| u64::from(self.trie.run(run).len)).sum()
+    }
+
     /// The next run of belief to be evicted.
     pub(crate) fn oldest(&mut self, slot: Slot) -> Option<RunId> {
         self.holders.oldest(&self.trie.runs, slot)

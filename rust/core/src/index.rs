@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::config::Config;
+use crate::config::{Config, MOST_COPIES};
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
 use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, apply, contents, read};
@@ -312,6 +312,15 @@ impl Index {
         self.state.read(|state| {
             let slots = (0..state.registry.slots()).map(|slot| Slot(slot as u16));
             slots.map(|slot| state.engine.truth.unmatched.blocks_of(slot)).collect()
+        })
+    }
+
+    /// Blocks of each replica that have more copies on a medium than requests can have made: [`MOST_COPIES`] run at once. Its
+    /// engine reports reuse then, or removals are lost. Costs O(runs).
+    pub fn crowded_blocks(&self) -> Vec<u64> {
+        self.state.read(|state| {
+            let slots = (0..state.registry.slots()).map(|slot| Slot(slot as u16));
+            slots.map(|slot| state.engine.held.blocks_above(slot, MOST_COPIES)).collect()
         })
     }
 

@@ -29,7 +29,7 @@ mod unmatched;
 #[cfg(any(test, feature = "testing"))]
 mod validate;
 
-pub use config::{Config, ORPHAN_BLOCKS, PROVISIONAL_S};
+pub use config::{Config, MOST_COPIES, ORPHAN_BLOCKS, PROVISIONAL_S};
 pub use error::{
     Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result,
 };

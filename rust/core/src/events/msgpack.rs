@@ -7,6 +7,19 @@ const MAX_DEPTH: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub &'static str);
 
+/// Bytes of an integer by its first byte, in the forms that most have: looked up, because widths follow each other at random, and a
+/// branch that is guessed wrong costs more than the number. 0 = in another form.
+pub(super) const WIDTHS: [u8; 256] = {
+    let mut widths = [0; 256];
+    let mut head = 0;
+    while head < 0x80 {
+        widths[head] = 1;
+        head += 1;
+    }
+    (widths[0xCC], widths[0xCD], widths[0xCE], widths[0xCF], widths[0xD3]) = (2, 3, 5, 9, 9);
+    widths
+};
+
 const ENDS: Broken = Broken("it ends too early");
 
 /// A value, or the head of an array or a map whose elements follow.
@@ -130,14 +143,9 @@ impl<'a> Reader<'a> {
     #[inline]
     fn pass_numbers(&mut self, mut elements: usize) -> usize {
         while elements > 0 {
-            let len = match self.rest.first() {
-                Some(0x00..=0x7F) => 1,
-                Some(0xCD) => 3,
-                Some(0xCE) => 5,
-                Some(0xCF | 0xD3) => 9,
-                _ => break,
-            };
-            let Some(rest) = self.rest.get(len..) else { break };
+            let Some(&head) = self.rest.first() else { break };
+            let len = usize::from(WIDTHS[usize::from(head)]);
+            let Some(rest) = self.rest.get(len..).filter(|_| len > 0) else { break };
             self.rest = rest;
             elements -= 1;
         }

@@ -4,7 +4,7 @@
 //! event is a map with a `type` or an array that begins with it; unknown keys, types and tails are passed over.
 
 use super::groups::{Group, GroupKind};
-use super::msgpack::{Broken, Reader, Value};
+use super::msgpack::{Broken, Reader, Value, WIDTHS};
 use super::residence::Residence;
 use crate::error::{Error, MAX_BLOCK_SIZE, MAX_PAYLOAD_BYTES, Result};
 use crate::hash::{ExtraKey, NamespaceSpec, namespace_seed};
@@ -389,25 +389,22 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Reads token ids in the forms that nearly all have, up to the first one in another; what is left of the bytes.
+/// Bits of the number in a token id of so many bytes.
+const MASKS: [u64; 6] = [0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF];
+
+/// Reads token ids up to the first one in another form, or the last few bytes; what is left of the bytes. Ids of two and of four bytes
+/// follow each other at random, so no branch depends on their width.
 #[inline]
 fn plain_tokens<'a>(mut bytes: &'a [u8], len: usize, tokens: &mut Vec<u32>) -> &'a [u8] {
     while tokens.len() < len {
-        match bytes {
-            [id @ 0..=0x7F, rest @ ..] => {
-                tokens.push(u32::from(*id));
-                bytes = rest;
-            }
-            [0xCD, high, low, rest @ ..] => {
-                tokens.push(u32::from(u16::from_be_bytes([*high, *low])));
-                bytes = rest;
-            }
-            [0xCE, a, b, c, d, rest @ ..] => {
-                tokens.push(u32::from_be_bytes([*a, *b, *c, *d]));
-                bytes = rest;
-            }
-            _ => break,
+        let Some(&[head, a, b, c, d]) = bytes.first_chunk() else { break };
+        let width = usize::from(WIDTHS[usize::from(head)]);
+        if !matches!(width, 1..=5) {
+            break;
         }
+        let all = u64::from(head) << 32 | u64::from(u32::from_be_bytes([a, b, c, d]));
+        tokens.push((all >> (40 - 8 * width) & MASKS[width]) as u32);
+        bytes = &bytes[width..];
     }
     bytes
 }

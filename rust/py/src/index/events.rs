@@ -179,6 +179,12 @@ impl PrefixIndex {
         self.index.unmatched_event_blocks()
     }
 
+    /// Blocks of each slot with more copies than requests can have made, 1,024: its engine reports reuse, see
+    /// `add_replica(reuse_reports=True)`, or removals are lost. Costs O(runs).
+    fn crowded_blocks(&self) -> Vec<u64> {
+        self.index.crowded_blocks()
+    }
+
     /// Counters of a replica's event feed since it was added.
     ///
     /// Raises:
