@@ -20,7 +20,7 @@ const REPEATS: u32 = 64;
 
 type Path = (&'static str, fn());
 
-const PATHS: [Path; 13] = [
+const PATHS: [Path; 14] = [
     ("hash-8800-tokens", hash),
     ("match-hit", || lookup(REPLICAS, |i| prompt(i % PROMPTS, BLOCKS))),
     ("match-hit-256-replicas", || lookup(256, |i| prompt(i % PROMPTS, BLOCKS))),
@@ -34,6 +34,7 @@ const PATHS: [Path; 13] = [
     ("stored-by-second-replica", stored_again),
     ("stored-one-block", stored_one_by_one),
     ("removed", removed),
+    ("hole-and-refill", hole_and_refill),
 ];
 
 fn main() -> ExitCode {
@@ -216,6 +217,21 @@ fn removed() {
     counted(&mut || {
         for event in &events {
             index.removed(Slot(0), &event.names[SYSTEM as usize..], Medium::Gpu).unwrap();
+        }
+    });
+}
+
+/// A block in the middle goes and comes back: two splits, a removal, a store and two joins.
+fn hole_and_refill() {
+    let (index, events) = (open(REPLICAS, None), events());
+    store(&index, Slot(0), &events, true);
+    counted(&mut || {
+        for Event { names, contents } in &events {
+            let (at, parent) = (SYSTEM as usize + 200, Some(names[SYSTEM as usize + 199]));
+            index.removed(Slot(0), &names[at..=at], Medium::Gpu).unwrap();
+            let contents = Contents::Blocks(&contents[at..=at]);
+            let event = StoredEvent { engine: &names[at..=at], parent, contents, seed: seed(), medium: Medium::Gpu };
+            index.stored(Slot(0), &event, 0.0).unwrap();
         }
     });
 }
