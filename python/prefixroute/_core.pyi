@@ -182,7 +182,8 @@ class PrefixIndex:
         block_size: tokens of a block, 1 to 65,536; the engine's own (vLLM: 16).
         capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
             say does not count.
-        max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited.
+        max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited. An
+            index that holds nothing takes about a kibibyte, and 0.2 KiB for each replica: less is refused.
         ttl_s: seconds after its last touch that belief ends; None: never.
         provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
         hash_key: key of the content hashes, 0 to 2**64 - 1. None: random, so that nobody can compute a prompt whose
@@ -232,7 +233,17 @@ class PrefixIndex:
                 `kv_cache_report_mode="full"`). A block stored again is then no further copy, and one removal ends it.
 
         Raises:
-            ConfigError: the name is taken or cannot be one, or there is no room for another replica.
+            ConfigError: the name is taken or cannot be one, or there is no room for another replica, by number or
+                `max_bytes`.
+        """
+    def check_room(self, replicas: int) -> None:
+        """Raise unless `max_bytes` leaves room for so many replicas; who adds several asks before the first.
+
+        Args:
+            replicas: how many will be there, those that are there included.
+
+        Raises:
+            ConfigError: what the index reserves for them while it holds nothing is more than `max_bytes`.
         """
     def remove_replica(self, name: str) -> None:
         """Remove a replica with all it holds. Costs what it holds."""

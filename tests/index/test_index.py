@@ -285,6 +285,18 @@ def test_a_byte_budget_holds_for_all_replicas_together_and_the_oldest_go_first()
     assert index.stats().evicted_bytes == 5000 - len(index)
 
 
+def test_a_byte_budget_below_what_an_empty_index_takes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"max_bytes must be at least (\d+) for 0 replicas, got 0") as refused:
+        PrefixIndex(max_bytes=0)
+    least = int(str(refused.value).split()[5])
+    index = PrefixIndex(max_bytes=least)
+    with pytest.raises(ConfigError, match=f"for 1 replicas, got {least}"):
+        index.add_replica("a")
+    with pytest.raises(ConfigError, match="for 3 replicas"):
+        index.check_room(3)
+    assert index.replicas == ()
+
+
 def test_a_removed_replica_comes_back_empty_and_leaves_the_others_alone(index: PrefixIndex) -> None:
     index.insert("a", PROMPT)
     index.insert("b", PROMPT[:80])

@@ -106,6 +106,15 @@ def test_belief_may_have_a_lifetime_and_a_budget() -> None:
     assert small.choose([100_000 * 599 + j for j in range(2_000)]).hit_tokens == 1_984
 
 
+def test_a_sync_that_the_byte_budget_has_no_room_for_changes_nothing() -> None:
+    router = Router(["a", "b"], max_bytes=2_048)
+    with pytest.raises(ConfigError, match=r"max_bytes must be at least \d+ for 40 replicas, got 2048"):
+        router.sync([f"r{i}" for i in range(40)])
+    assert router.replicas == ("a", "b")
+    with pytest.raises(ConfigError, match="max_bytes must be at least"):
+        Router(["a"], max_bytes=1_000)
+
+
 def test_capacity_bounds_what_is_believed() -> None:
     router = Router(["a"], capacity_tokens=1_600)
     router.route(TOKENS).finish()

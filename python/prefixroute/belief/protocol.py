@@ -73,6 +73,9 @@ class Belief(Protocol):
         With ``reuse_reports`` its engine reports the reuse of a block in the shape of a store event.
         """
 
+    def check_room(self, replicas: int) -> object:
+        """Raise :class:`~prefixroute.errors.ConfigError` unless there is room for so many replicas."""
+
     def remove_replica(self, name: str) -> object:
         """Forget a replica and all that it holds."""
 

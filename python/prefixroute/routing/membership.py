@@ -97,12 +97,14 @@ def sync(state: RouterState, wanted: Mapping[str, Replica | None], now: float) -
     """Make the fleet equal to ``wanted``: add, remove, change.
 
     Raises:
-        ConfigError: a name or setting is not allowed; nothing has changed then.
+        ConfigError: a name or setting is not allowed, or the index has no room for so many replicas; nothing has changed
+            then.
     """
     if len(wanted) > MAX_REPLICAS:
         raise ConfigError(f"a router has at most {MAX_REPLICAS} replicas, got {len(wanted)}")
     for name, replica in wanted.items():
         check(state, name, replica or Replica())
+    state.belief.check_room(len(wanted))
     joined = now if state.fleet.members else None  # the first replicas have no one to start slowly beside
     for name in [name for name in state.fleet.members if name not in wanted]:
         remove(state, name)

@@ -33,9 +33,7 @@ impl Belief {
 
     /// A replica with this capacity.
     pub(crate) fn open(&mut self, slot: Slot, capacity: Option<u64>) {
-        if self.capacities.len() <= slot.index() {
-            self.capacities.resize(slot.index() + 1, None);
-        }
+        slot.extend(&mut self.capacities);
         self.capacities[slot.index()] = capacity;
     }
 

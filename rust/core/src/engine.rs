@@ -6,7 +6,7 @@
 use crate::belief::Belief;
 use crate::budget::Budget;
 use crate::config::Config;
-use crate::error::MAX_RUNS;
+use crate::error::{Error, MAX_RUNS, Result};
 use crate::events::{Feed, Residence, StoreEvent, Truth};
 use crate::hash::TokenChain;
 use crate::holders::Hold;
@@ -40,6 +40,18 @@ impl Engine {
         }
     }
 
+    /// Typed error unless the bound leaves room for an index of so many slots, even if it holds nothing.
+    pub(crate) fn check_room(&self, slots: usize) -> Result<()> {
+        let Some(given) = self.budget.max_bytes else { return Ok(()) };
+        // Measured, so that no second account of what the parts reserve can disagree with them.
+        let mut empty = Engine::new(Config { max_bytes: None, ..self.config }, 0);
+        if let Some(last) = slots.checked_sub(1) {
+            empty.open(Slot(last as u16), None, false);
+        }
+        let least = empty.reserved_bytes();
+        if given < least { Err(Error::Budget { given, least, replicas: slots }) } else { Ok(()) }
+    }
+
     /// An empty replica in that slot; `capacity` overrides the index's own.
     pub(crate) fn open(&mut self, slot: Slot, capacity: Option<u64>, reuse_reports: bool) {
         self.held.open(slot);
@@ -47,6 +59,7 @@ impl Engine {
         self.truth.open(slot);
         self.clear(slot);
         self.truth.begin(slot, reuse_reports);
+        self.enforce_budget();
     }
 
     /// Forgets what a replica holds.
@@ -236,7 +249,7 @@ impl Engine {
             runs: trie.runs.live(),
             table_entries: trie.runs.table_entries(),
             live_bytes: (self.held.live_bytes() + self.truth.bytes()) as u64,
-            reserved_bytes: (self.held.reserved_bytes() + self.apart_bytes()) as u64,
+            reserved_bytes: self.reserved_bytes(),
             event_names: names.len(),
             orphans: self.truth.orphans.len(),
             unmatched_event_blocks: self.truth.unmatched.total(),
@@ -244,7 +257,11 @@ impl Engine {
         }
     }
 
-    /// The same for the budget, which needs it only where there is a bound.
+    fn reserved_bytes(&self) -> u64 {
+        (self.held.reserved_bytes() + self.apart_bytes()) as u64
+    }
+
+    /// Bytes outside of the holdings for the budget, which needs it only where there is a bound.
     fn apart(&self) -> usize {
         if self.budget.max_bytes.is_some() { self.apart_bytes() } else { 0 }
     }

@@ -33,6 +33,15 @@ pub enum Error {
     },
     /// The time to live is not a positive number of seconds.
     Ttl(f64),
+    /// `max_bytes` is below what the index reserves while it holds nothing.
+    Budget {
+        /// The bound that was given.
+        given: u64,
+        /// The least that so many replicas allow.
+        least: u64,
+        /// Replicas, freed slots included.
+        replicas: usize,
+    },
     /// Not a positive, finite number of seconds that provisional belief lasts.
     Provisional(f64),
     /// The time given is not a finite number of seconds.
@@ -90,6 +99,9 @@ impl fmt::Display for Error {
                 write!(f, "block size must be {index} as in the index, got {given}")
             }
             Error::Ttl(given) => write!(f, "ttl must be a positive number of seconds, got {given}"),
+            Error::Budget { given, least, replicas } => {
+                write!(f, "max_bytes must be at least {least} for {replicas} replicas, got {given}")
+            }
             Error::Provisional(given) => {
                 write!(f, "provisional_s must be a positive number of seconds, got {given}")
             }

@@ -26,6 +26,15 @@ impl Slot {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// Makes a table by slot long enough to have this one. It grows to exactly that length, so that what an empty index
+    /// reserves follows from its number of slots.
+    pub(crate) fn extend<T: Default>(self, table: &mut Vec<T>) {
+        if let Some(lacking) = (self.index() + 1).checked_sub(table.len()) {
+            table.reserve_exact(lacking);
+            table.resize_with(self.index() + 1, T::default);
+        }
+    }
 }
 
 /// Where an engine keeps a copy of a block; the order is from the best to the worst.

@@ -36,8 +36,9 @@ impl Index {
     /// The same with a given key of its hash tables. Results do not depend on it, instruction counts do.
     pub fn with_table_key(config: Config, key: u64) -> Result<Self> {
         config.check()?;
-        let state = State { registry: Registry::default(), engine: Engine::new(config, key) };
-        Ok(Index { config, state: Shared::new(state) })
+        let engine = Engine::new(config, key);
+        engine.check_room(0)?;
+        Ok(Index { config, state: Shared::new(State { registry: Registry::default(), engine }) })
     }
 
     /// What the index was made with.
@@ -54,10 +55,17 @@ impl Index {
     /// further copy, and one removal ends it.
     pub fn add_replica_with(&self, name: &str, capacity_blocks: Option<u64>, reuse_reports: bool) -> Result<Slot> {
         self.state.write(|state| {
+            state.engine.check_room(state.registry.slots_with(state.registry.live() + 1))?;
             let slot = state.registry.add(name)?;
             state.engine.open(slot, capacity_blocks, reuse_reports);
             Ok(slot)
         })
+    }
+
+    /// Typed error if `max_bytes` leaves no room for so many replicas, so that a caller who adds several can ask before the
+    /// first.
+    pub fn check_room(&self, replicas: usize) -> Result<()> {
+        self.state.read(|state| state.engine.check_room(state.registry.slots_with(replicas)))
     }
 
     /// The slot of a replica.

@@ -179,7 +179,13 @@ impl<I: Id> List<I> {
     /// Takes an element out.
     #[inline]
     pub(crate) fn unlink(&mut self, elements: &mut impl Linked<Id = I>, id: I) {
-        let Links { prev, next } = *elements.links(id);
+        let links = *elements.links(id);
+        self.close(elements, links);
+    }
+
+    /// Takes out the element that has these links.
+    #[inline]
+    pub(crate) fn close(&mut self, elements: &mut impl Linked<Id = I>, Links { prev, next }: Links<I>) {
         self.join(elements, prev, next);
     }
 

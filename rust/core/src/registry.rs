@@ -96,6 +96,11 @@ impl Registry {
         self.names.len()
     }
 
+    /// Slots once so many replicas live: freed ones are used again.
+    pub(crate) fn slots_with(&self, replicas: usize) -> usize {
+        self.slots().max(replicas).min(MAX_REPLICAS)
+    }
+
     pub(crate) fn live(&self) -> usize {
         self.by_name.len()
     }

@@ -20,9 +20,7 @@ pub(crate) struct Unmatched {
 impl Unmatched {
     /// Makes room for a slot, at zero.
     pub(crate) fn open(&mut self, slot: Slot) {
-        if self.blocks.len() <= slot.index() {
-            self.blocks.resize_with(slot.index() + 1, AtomicU64::default);
-        }
+        slot.extend(&mut self.blocks);
         self.set(slot, 0);
     }
 

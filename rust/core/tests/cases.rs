@@ -122,6 +122,57 @@ fn budget_holds_for_events() {
     assert_eq!(index.stats().blocks, 20, "there is room again");
 }
 
+/// A bound below what an empty index takes is refused, with the least that is allowed, and changes nothing.
+#[test]
+fn budget_below_the_fixed_size_is_refused() {
+    let config = |most| Config { max_bytes: Some(most), ..Config::default() };
+    let least = |error| if let Error::Budget { least, .. } = error { least } else { u64::MAX };
+    let empty = least(Index::new(config(0)).expect_err("nothing fits"));
+    assert!(Index::new(config(empty - 1)).is_err());
+    let index = Index::new(config(empty)).expect("an empty index fits");
+    assert_eq!(index.stats().reserved_bytes, empty);
+    let one = least(index.add_replica("a", None).expect_err("a replica does not fit"));
+    assert_eq!(index.slots(), 0);
+    let index = Index::new(config(one)).expect("an empty index fits");
+    index.check_room(1).expect("a replica fits");
+    let two = least(index.check_room(2).expect_err("two do not"));
+    let a = index.add_replica("a", None).expect("a replica fits");
+    assert_eq!(index.stats().reserved_bytes, one);
+    assert_eq!(least(index.add_replica("b", None).expect_err("two do not")), two);
+    index.remove_replica(a).expect("it lives");
+    index.add_replica("b", None).expect("its slot is used again");
+    let done = index.insert("b", &from_contents(&[1, 2, 3]), 0.0).expect("it lives");
+    assert_eq!((done.stored, done.dropped), (0, 3), "there is room for nothing else");
+    index.validate().expect("every invariant holds");
+}
+
+/// A saved index whose bound is below its fixed size is not loaded.
+#[test]
+fn a_saved_budget_is_checked() {
+    let index = Index::new(Config { max_bytes: Some(30_000), ..Config::default() }).expect("a valid config");
+    index.add_replica("a", None).expect("room");
+    let mut bytes = index.to_bytes();
+    let at = bytes.windows(8).position(|bytes| bytes == 30_000_u64.to_le_bytes()).expect("the bound is saved");
+    bytes[at..at + 8].copy_from_slice(&1_000_u64.to_le_bytes());
+    let end = bytes.len() - 8;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..end]);
+    bytes[end..].copy_from_slice(&sum.to_le_bytes());
+    assert!(matches!(Index::from_bytes(&bytes), Err(Error::Budget { given: 1_000, .. })));
+}
+
+/// A call by a name that no replica has changes nothing and says so.
+#[test]
+fn names_are_looked_up_in_the_call() {
+    let index = Index::new(Config::default()).expect("a valid config");
+    index.add_replica("a", None).expect("room");
+    let prompt = from_contents(&[1, 2, 3]);
+    assert_eq!(index.insert("b", &prompt, 0.0), Err(Error::UnknownReplica("b".to_owned())));
+    assert_eq!(index.insert("a", &prompt, 0.0).expect("it lives").stored, 3);
+    assert_eq!(matched(&index, &prompt), [48]);
+    index.remove_replica("a").expect("it lives");
+    assert!(index.touch("a", &prompt, 0.0).is_err());
+}
+
 /// Row 11: a replica that returns under its name comes back empty, the others keep their share.
 #[test]
 fn removed_replica_comes_back_empty() {

@@ -28,9 +28,7 @@ impl EventMap {
 
     /// Makes room for a replica.
     pub(crate) fn open(&mut self, slot: Slot) {
-        if self.own.len() <= slot.index() {
-            self.own.resize_with(slot.index() + 1, HashMap::new);
-        }
+        slot.extend(&mut self.own);
     }
 
     /// Forgets a replica's own names.

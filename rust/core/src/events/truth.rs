@@ -70,9 +70,7 @@ impl Truth {
 
     /// Makes room for a replica.
     pub(crate) fn open(&mut self, slot: Slot) {
-        if self.senders.len() <= slot.index() {
-            self.senders.resize_with(slot.index() + 1, Sender::default);
-        }
+        slot.extend(&mut self.senders);
     }
 
     /// A replica of which nothing is known, and nothing waits, begins in this slot.

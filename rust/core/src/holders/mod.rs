@@ -91,9 +91,7 @@ fn place_of(runs: &Runs, run: RunId, slot: Slot) -> usize {
 impl Holders {
     /// Makes room for a replica.
     pub(crate) fn open(&mut self, slot: Slot) {
-        if self.replicas.len() <= slot.index() {
-            self.replicas.resize_with(slot.index() + 1, Held::default);
-        }
+        slot.extend(&mut self.replicas);
     }
 
     /// Nobody holds anything any more, and the runs are gone too.
@@ -183,15 +181,17 @@ impl Holders {
 
     /// The replica holds the run in another way from now on, as the latest in the list that this is.
     pub(crate) fn renew(&mut self, runs: &Runs, run: RunId, slot: Slot, hold: Hold) {
-        let blocks = u64::from(runs.get(run).len);
-        let before = std::mem::replace(self.hold_mut(runs, run, slot), hold);
-        let (list, mut records) = self.list(runs, slot, &before);
-        list.unlink(&mut records, run);
+        let record = self.pool.get_mut(place_of(runs, run, slot));
+        let before = std::mem::replace(record, Record::new(hold));
+        let (list, mut records) = self.list(runs, slot, &before.hold);
+        list.close(&mut records, before.links);
         let (list, mut records) = self.list(runs, slot, &hold);
         list.push_last(&mut records, run);
-        let replica = &mut self.replicas[slot.index()];
-        *replica.count(&before) -= blocks;
-        *replica.count(&hold) += blocks;
+        if before.hold.is_belief() != hold.is_belief() {
+            let (blocks, replica) = (u64::from(runs.get(run).len), &mut self.replicas[slot.index()]);
+            *replica.count(&before.hold) -= blocks;
+            *replica.count(&hold) += blocks;
+        }
     }
 
     /// A run that the replica holds alone has another length.

@@ -36,6 +36,7 @@ pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
     read_own_names(&mut input, &mut engine, &runs)?;
     read_orphans(&mut input, &mut engine, &registry)?;
     feeds::read(&mut input, &mut engine)?;
+    engine.check_room(registry.slots())?;
     if !input.bytes.is_empty() {
         return corrupt("something follows its end");
     }

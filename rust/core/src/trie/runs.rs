@@ -179,9 +179,14 @@ impl Runs {
     #[inline]
     pub(crate) fn rank(&self, id: RunId, slot: Slot) -> usize {
         let (word, bit) = (slot.index() / 64, slot.index() % 64);
-        let here = (self.word(id, word) & ((1 << bit) - 1)).count_ones();
-        let before: u32 = (0..word).map(|word| self.word(id, word).count_ones()).sum();
-        (before + here) as usize
+        let here = (self.word(id, word) & ((1 << bit) - 1)).count_ones() as usize;
+        if word == 0 { here } else { here + self.held_before(id, word) }
+    }
+
+    /// Holders in the words of coverage before this one, of which only big fleets have any.
+    #[cold]
+    fn held_before(&self, id: RunId, word: usize) -> usize {
+        (0..word).map(|word| self.word(id, word).count_ones() as usize).sum()
     }
 
     /// Holders in slot order.
@@ -279,13 +284,17 @@ impl Runs {
     /// Removes a run, which is out of the table and of its parent's children.
     pub(crate) fn remove(&mut self, id: RunId) {
         self.slab.remove(id);
-        self.wide[id.index() * self.stride..][..self.stride].fill(0);
+        for word in 1..self.words() {
+            *self.word_mut(id, word) = 0;
+        }
     }
 
     /// Gives a run the holders of another; those of slots 0..64 it has.
     pub(crate) fn copy_cover(&mut self, from: RunId, to: RunId) {
-        let start = from.index() * self.stride;
-        self.wide.copy_within(start..start + self.stride, to.index() * self.stride);
+        // Word by word: `copy_within` of no words at all costs 50 ns, as glibc masks a load from nowhere.
+        for word in 1..self.words() {
+            *self.word_mut(to, word) = self.word(from, word);
+        }
     }
 
     /// Runs without the root.
