@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.advise import Comparison
-from prefixroute.advise.choice import AWARE, JUDGED, METRIC, OBJECTIVES, Choice, beats, choose, simplicity
+from prefixroute.advise import Comparison, Profile, profile
+from prefixroute.advise.choice import (
+    AWARE,
+    BY_TOKENS,
+    JUDGED,
+    METRIC,
+    OBJECTIVES,
+    UNEQUAL,
+    Choice,
+    beats,
+    candidates,
+    choose,
+    simplicity,
+)
 from prefixroute.advise.findings import measured
 from prefixroute.advise.sample import METRICS, Gaps
+from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import ResultRow, Scenario
+from prefixroute.hashing import BlockHashes
+from prefixroute.sim import EngineModel, ResultRow, Scenario
+from prefixroute.workload import Request, Workload
 
 PLAIN = {"recompute_ratio": 0.1, "ttft_mean_s": 0.1}
 
@@ -81,6 +96,27 @@ def test_the_simplest_is_taken_that_costs_no_more_than_it_may(
     costs: dict[str, float], noise: float, in_use: str | None, taken: str
 ) -> None:
     assert choose(compared(by_cost(costs), noise), objective="cost", in_use=in_use).policy == taken
+
+
+def test_requests_of_very_unequal_lengths_are_balanced_by_tokens_too() -> None:
+    def lengths(*tokens: int) -> Profile:
+        hashes = np.arange(1, 10_001, dtype=np.uint64)
+
+        def source() -> Iterator[Request]:
+            for number, count in enumerate(tokens):
+                prompt = BlockHashes(hashes[: count // 16] + number * 100_000, token_count=count, block_size=16)
+                yield Request(float(number), prompt, prompt, count, 10, session=f"s{number}")
+
+        return profile(Workload("lengths", 16, source, len(tokens)))
+
+    uneven, even = lengths(*[1_000] * 9, 20_000), lengths(*[1_000] * 5, *[2_000] * 5)
+    assert even.unequal < UNEQUAL <= uneven.unequal == pytest.approx(np.std([1_000] * 9 + [20_000]) / 2_900)
+    timed = Scenario(replicas=4, engine=EngineModel(CostModel()))
+    more = {one.policy_name: one.load_signal for one in candidates(uneven, timed)[-2:]}
+    assert more == {BY_TOKENS: "uncached_tokens", "lmetric": "requests"}
+    for facts, fleet in ((even, timed), (uneven, Scenario(replicas=4)), (uneven, replace(timed, load="in_flight"))):
+        assert "lmetric" not in {one.policy_name for one in candidates(facts, fleet)}
+    assert len(candidates(uneven, replace(timed, replicas=1))) == 1
 
 
 def test_a_policy_that_preempts_more_than_is_borne_is_not_taken_if_another_does_not() -> None:

@@ -95,14 +95,15 @@ def test_a_long_trace_is_looked_at_where_it_is_busiest() -> None:
 
 
 def test_promises_of_ones_own_replace_todays() -> None:
-    ask = partial(needed, ALL, Scenario(policy="session", replicas=4), "random", cost=COST, headroom=NO_HEADROOM)
+    fleet, today = (Scenario(policy=policy, replicas=4) for policy in ("session", "random"))
+    ask = partial(needed, ALL, fleet, today, cost=COST, headroom=NO_HEADROOM)
     own = ask(slos=(Slo(95, 30.0),))
     assert own.slos == (Slo(95, 30.0),)
-    today = ask()
+    as_today = ask()
     assert own.size.least is not None
-    assert today.size.least is not None
-    assert own.size.least <= today.size.least
-    assert today.alike in (True, False, None)
+    assert as_today.size.least is not None
+    assert own.size.least <= as_today.size.least
+    assert as_today.alike in (True, False, None)
 
 
 def test_what_would_be_advised_elsewhere_is_what_is_advised_there() -> None:

@@ -9,7 +9,7 @@ from prefixroute.advise import findings, sensitivity, tree
 from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
-from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN
+from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN, other_match
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.facts import Facts, look
@@ -92,7 +92,7 @@ def _needed(facts: Facts, study: Study, how: How) -> FleetNeed | None:
     return needed(
         busiest(facts.workload, SIZED_REQUESTS),
         scenario,
-        asked.current or IN_USE,
+        study.scenario(asked.in_use),
         slos=asked.slos,
         headroom=asked.headroom,
         cost=how.cost,
@@ -126,9 +126,10 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     yield from findings.rejected(compared, choice, how.asked.in_use)
     yield from findings.weighed(compared, choice)
     yield from findings.keys(facts.profile, policy, inferred=facts.inferred)
-    other = next((one.policy_name for one in study.scenarios if one.label), None)
-    if other is not None:
-        yield from findings.minimum_match(facts.profile, compared, other, chosen=chosen)
+    match = other_match(facts.profile, study.chosen)
+    if match is not None:
+        yield from findings.minimum_match(facts.profile, compared, match.policy_name, chosen=chosen)
+    yield from findings.load_signal(facts.profile, compared, chosen=chosen)
     yield from findings.idle(compared, chosen)
     yield from findings.noise(compared)
     yield from findings.elsewhere(compared, choice, study.own)

@@ -37,7 +37,12 @@ class Deployment:
         """Return the router of a scenario."""
         given = parameters_of(scenario.policy)
         name = scenario.policy if isinstance(scenario.policy, str) else as_policy(scenario.policy).name
-        named = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
+        named = ":".join(
+            [
+                name,
+                *(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in given.items()),
+            ]
+        )
         return cls(named, given, scenario.load_signal, scenario.capacity_tokens, block_size, scenario.replicas)
 
     @property

@@ -7,17 +7,25 @@ from dataclasses import replace
 
 from prefixroute.advise.backtest import Backtest
 from prefixroute.advise.behind import MOST_PREEMPTIONS
-from prefixroute.advise.choice import AWARE, MATERIAL, METRIC, Choice, beats, by_coincidence, preempts, prefill_skew
+from prefixroute.advise.choice import (
+    AWARE,
+    BY_TOKENS,
+    MATERIAL,
+    METRIC,
+    NOTABLE,
+    Choice,
+    beats,
+    by_coincidence,
+    preempts,
+    prefill_skew,
+)
 from prefixroute.advise.compare import Comparison, Losses
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
-from prefixroute.policies import CacheAware
 from prefixroute.sim import ResultRow, Scenario
 from prefixroute.workload import Workload
 
-NOTABLE = 0.05
-"""Share of prompt tokens (or of requests) from which something is worth a line."""
 WAITING = 0.5
 """Share of the mean TTFT that is waiting above which a fleet has no reserve."""
 LEAST_HEAD = 4
@@ -163,19 +171,6 @@ def losses(comparison: Comparison, chosen: str, *, unknown: float = 0.0, volatil
     yield Finding("losses", "note", evidence)
 
 
-def other_match(profile: Profile) -> CacheAware | None:
-    """Return ``cache-aware`` with another minimum match where the default cannot be right for this traffic.
-
-    It should lie just above the longest head: below it every replica of a group matches every prompt of that group, and a match
-    says nothing; far above it, prefixes that could be shared are routed by load.
-    """
-    longest = profile.longest_head
-    tokens = longest + profile.block_size
-    if longest >= MIN_MATCH_TOKENS or (profile.short_hits > NOTABLE and tokens < MIN_MATCH_TOKENS):
-        return replace(CacheAware(), min_match_tokens=tokens)
-    return None
-
-
 def minimum_match(profile: Profile, comparison: Comparison, other: str, *, chosen: str) -> Iterator[Finding]:
     """Yield what the other minimum match, the row named ``other``, gave beside the default.
 
@@ -209,6 +204,18 @@ def minimum_match(profile: Profile, comparison: Comparison, other: str, *, chose
             "advised": chosen in {AWARE, other},
         },
     )
+
+
+def load_signal(profile: Profile, comparison: Comparison, *, chosen: str) -> Iterator[Finding]:
+    """Yield what balancing tokens that wait gave beside balancing requests, where both were run."""
+    names = {row.policy for row in comparison.rows}
+    if not {AWARE, BY_TOKENS} <= names:
+        return
+    default, changed = comparison.row(AWARE), comparison.row(BY_TOKENS)
+    evidence: dict[str, float | int | str | bool | None] = {"unequal": profile.unequal, "taken": chosen == BY_TOKENS}
+    for name in ("recompute_ratio", "ttft_mean_s", "usd_per_million_requests_busiest"):
+        evidence |= {name: getattr(changed, name), f"{name}_default": getattr(default, name)}
+    yield Finding("load-signal", "note", evidence)
 
 
 def coincidence(comparison: Comparison) -> Iterator[Finding]:

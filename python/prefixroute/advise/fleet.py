@@ -12,7 +12,6 @@ from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
 from prefixroute.sim.grid import seeds_of
 from prefixroute.sim.progress import Progress, Work
-from prefixroute.sim.scenario import AnyPolicy
 
 PERCENTILE = 95.0
 """The percentile of each time that a fleet has to keep."""
@@ -92,7 +91,7 @@ def timed(scenario: Scenario, cost: CostModel) -> Scenario:
 def needed(
     part: Part,
     advised: Scenario,
-    today: AnyPolicy,
+    today: Scenario,
     *,
     slos: Sequence[Slo] = (),
     headroom: Headroom | None = None,
@@ -106,7 +105,7 @@ def needed(
     Args:
         part: what is served: the busiest part of the traffic.
         advised: the fleet with the advised policy.
-        today: the policy in use, whose times are the promise unless ``slos`` has others.
+        today: the fleet with the policy in use, whose times are the promise unless ``slos`` has others.
         slos: promises of the user's own.
         headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         cost: prices and seconds.
@@ -115,7 +114,7 @@ def needed(
         progress: told about what share of the search is done.
     """
     fleet, room = replace(timed(advised, cost), warmup=part.warmup), headroom or Headroom()
-    before, work = replace(fleet, policy=today, label=""), Work(progress, 10.0)
+    before, work = replace(timed(today, cost), warmup=part.warmup), Work(progress, 10.0)
     asked = tuple(slos) or tuple(Slo(PERCENTILE, 1.0, time) for time in SLOWER)
 
     def told(scenario: Scenario, promises: tuple[Slo, ...]) -> Told:

@@ -7,6 +7,7 @@ the common head, the request's own session, or another session.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -82,6 +83,7 @@ class Profile:
         documents: distinct document keys.
         models: distinct models asked for.
         prompt_tokens: of all requests.
+        unequal: standard deviation of the prompts' lengths over their mean; a pure number, 0 where all are alike.
         span_s: seconds from the first arrival to the last.
         head_tokens: length of the longest head that at least half of the sessions begin with.
         heads: the heads, those of the most sessions first.
@@ -104,6 +106,7 @@ class Profile:
     documents: int
     models: int
     prompt_tokens: int
+    unequal: float
     span_s: float
     head_tokens: int
     heads: tuple[Head, ...]
@@ -162,7 +165,7 @@ class _Tally:
         self.contexts: dict[str, list[Hashes]] = {}
         self.documents: set[str] = set()
         self.models: set[str] = set()
-        self.requests = self.prompt = self.keyless = self.short = self.reported = self.turns = 0
+        self.requests = self.prompt = self.squares = self.keyless = self.short = self.reported = self.turns = 0
         self.hit = self.by_head = self.by_session = self.short_hits = 0
         self.first_s = self.last_s = 0.0
         self.breaks: Counter[int] = Counter()
@@ -177,6 +180,7 @@ class _Tally:
         self.last_s = request.arrival_s
         self.requests += 1
         self.prompt += request.prompt_tokens
+        self.squares += request.prompt_tokens**2
         self.short += not len(request.prompt)
         self.reported += request.reported_hit_tokens is not None
         if request.model is not None:
@@ -247,6 +251,7 @@ class _Tally:
             documents=len(self.documents),
             models=len(self.models),
             prompt_tokens=self.prompt,
+            unequal=math.sqrt(max(0, requests * self.squares - self.prompt**2)) / prompt,
             span_s=self.last_s - self.first_s,
             head_tokens=self.heads.common,
             heads=self.heads.found,

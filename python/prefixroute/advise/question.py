@@ -14,7 +14,7 @@ from prefixroute.sim.grid import seeds_of
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.validation import check_float
 
-OTHERS = ("sglang-balanced", "smg-2026-08", "dynamo")
+OTHERS = ("sglang-balanced", "smg-2026-10", "dynamo")
 """Other routers, by their presets, that are compared in every advice."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from prefixroute.advise import findings
 from prefixroute.advise.choice import METRIC, Choice, candidates, choose
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.facts import Facts
@@ -32,7 +31,11 @@ class Study:
     @property
     def chosen(self) -> Scenario:
         """The scenario of the policy that is taken."""
-        return next(one for one in self.scenarios if one.policy_name == self.choice.policy)
+        return self.scenario(self.choice.policy)
+
+    def scenario(self, policy: str) -> Scenario:
+        """Return the scenario of a policy that was compared."""
+        return next(one for one in self.scenarios if one.policy_name == policy)
 
     @property
     def own(self) -> list[str]:
@@ -71,8 +74,7 @@ def compare_on(
         pictures: with unlimited caches, and the load of the fleet kept.
     """
     source, shared = traffic or (facts.source, facts.profile)
-    match = findings.other_match(shared) if fleet.replicas > 1 else None
-    scenarios = candidates(shared, fleet, further, match)
+    scenarios = candidates(shared, fleet, further)
     compared = compare_scenarios(
         source,
         scenarios,

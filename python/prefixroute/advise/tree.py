@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prefixroute.advise.choice import LOAD_ONLY, ROUND_ROBIN
+from prefixroute.advise.choice import LOAD_ONLY, NOTABLE, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.finding import Step
-from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.own_or_api import Offer
 from prefixroute.advise.profile import Profile
 from prefixroute.sim.metrics import ResultRow

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.advise import NO_ROUTER, Advice, Backtest, FleetNeed, Flip, Nearest, Remedy, Saving, Sizing
-from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, ROUND_ROBIN, prefill_skew, why_not
+from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, NOTABLE, ROUND_ROBIN, prefill_skew, why_not
 from prefixroute.advise.finding import Finding
-from prefixroute.advise.findings import NOTABLE
 from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.figures import percent, usd
 from prefixroute.report.sentences import finding, step
 from prefixroute.report.times import duration
+from prefixroute.routing import DEFAULT_LOAD
 
 BUSIEST = "busiest replica"
 """The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
@@ -112,10 +112,12 @@ def headline(advice: Advice) -> str:
 
 
 def _named(advice: Advice) -> str:
-    parameters = {} if advice.deployment is None else advice.deployment.parameters
-    given = ", ".join(f"{name}={value}" for name, value in parameters.items())
-    name = advice.policy.partition(":")[0] if given else advice.policy
-    return name + (f" ({given})" if given else "")
+    router = advice.deployment
+    if router is None or not router.parameters:
+        return advice.policy
+    name, *settings = router.policy.split(":")
+    settings += [] if router.load == DEFAULT_LOAD else [f"load={router.load}"]
+    return f"{name} ({', '.join(settings)})"
 
 
 def _saves(need: FleetNeed) -> str:

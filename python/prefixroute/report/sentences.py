@@ -244,6 +244,20 @@ def _minimum_match(found: Evidence) -> str:
     )
 
 
+def _load_signal(found: Evidence) -> str:
+    told = (
+        f"recomputes {percent(found['recompute_ratio'])} instead of {percent(found['recompute_ratio_default'])}, has a mean TTFT of "
+        f"{duration(found['ttft_mean_s'])} instead of {duration(found['ttft_mean_s_default'])} and costs "
+        f"${usd(found['usd_per_million_requests_busiest'])} instead of ${usd(found['usd_per_million_requests_busiest_default'])} per million "
+        "requests"
+    )
+    return (
+        f"Prompts are of very unequal lengths (standard deviation {found['unequal']:.2f} times the mean), so that counts of requests say "
+        f'little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware {told}'
+        f"{': use it' if found['taken'] else ''}."
+    )
+
+
 def _coincidence(found: Evidence) -> str:
     return (
         f"Round robin recomputes {percent(found['round_robin'])} and least-loaded, which knows as little, "
@@ -334,6 +348,7 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "hottest": _hottest,
     "idle-replicas": _idle_replicas,
     "large-blocks": _large_blocks,
+    "load-signal": _load_signal,
     "losses": _losses,
     "minimum-match": _minimum_match,
     "noise": _noise,

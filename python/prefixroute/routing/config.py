@@ -15,7 +15,7 @@ from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.policies import Policy, TransferCost, as_policy, presets
 from prefixroute.policies.scored import COST
 from prefixroute.routing.fleet import MEDIA
-from prefixroute.routing.loads import LOADS
+from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
 from prefixroute.routing.prompts import check_prompts
 from prefixroute.types import Caps, Timing
 from prefixroute.validation import check_callable, check_instance, check_int
@@ -74,7 +74,7 @@ class RouterConfig:
     hash_seed: int = 0
     hash_key: int | None = None
     clock: Callable[[], float] = time.monotonic
-    load: str = "requests"
+    load: str = DEFAULT_LOAD
     recent_window: int | None = None
     ttl_s: float | None = None
     max_bytes: int | None = None

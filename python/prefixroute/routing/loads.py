@@ -138,5 +138,7 @@ LOADS: dict[str, Callable[[RouterState, float, Sequence[int]], Sequence[float]]]
 }
 """Load signals by name. In those that rest on reports, a replica without a fresh report counts as what this router has there
 plus the median of what others have at the replicas that report."""
+DEFAULT_LOAD = "requests"
+"""The signal that a router balances unless told otherwise."""
 REPORTED = frozenset({"reported_requests", "reported_tokens", "kv_use", "seconds"})
 """Load signals that rest on reports."""

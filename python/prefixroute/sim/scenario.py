@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
+from prefixroute.routing import DEFAULT_LOAD
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.stores import Tier
@@ -152,7 +153,7 @@ class Scenario:
     @property
     def load_signal(self) -> str:
         """The signal that every policy of the run balances."""
-        return self.load or ("requests" if self.engine else "recent")
+        return self.load or (DEFAULT_LOAD if self.engine else "recent")
 
     @property
     def window(self) -> int:
