@@ -1318,8 +1318,9 @@ class Ledger:
     def durations(self) -> tuple[list[int], float]:
         """Decisions by the time that they took, bounded by `DURATIONS_S`, and seconds of all."""
     @property
-    def records(self) -> list[tuple[int, int, int, bool] | None]:
-        """(predicted tokens, reported tokens, requests, distrusted) by slot; `None`: nothing was reported."""
+    def records(self) -> list[tuple[int, int, int, bool, int] | None]:
+        """(predicted tokens, reported tokens, requests, distrusted, tokens predicted and not reported) by slot; `None`:
+        nothing was reported."""
     @property
     def unreported(self) -> int:
         """Requests that finished without a report."""

@@ -198,3 +198,24 @@ def test_presets_override_arguments_and_say_so() -> None:
     assert Router(policy="cache-aware").notes == ()
     given = Router(policy="llmd-approx", index=FakeBelief())
     assert (given.index.block_size, len(given.notes)) == (16, 1)
+
+
+def test_where_the_hits_went_as_far_as_a_router_knows(make_router: Make) -> None:
+    """The sum rule of a trace's losses, on the belief; what engines report is told apart from it."""
+    router = make_router(2, policy="round-robin")
+    first = router.route(TOKENS)
+    first.finish(reported_hit_tokens=0)  # new to all
+    router.route(TOKENS).finish(reported_hit_tokens=160)  # the other replica held it; 160 that nobody knew of
+    third = router.route(TOKENS)
+    assert third.replica == first.replica
+    third.finish(reported_hit_tokens=1_000)  # 984 of what was believed held are gone
+    losses, stats = router.stats()["hit_losses"], router.stats()
+    assert losses == {
+        "first_sight": 2_000 + (2_000 - 1_984) * 2,
+        "elsewhere": 1_984,
+        "evicted": 984,
+        "unknown": 160,
+    }
+    assert losses["first_sight"] + losses["elsewhere"] + stats["hit_tokens"] == stats["prompt_tokens"]
+    shown = samples(router.metrics_text())
+    assert {reason: shown[f'prefixroute_hit_loss_tokens_total{{reason="{reason}"}}'] for reason in losses} == losses

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
@@ -18,7 +19,7 @@ from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, SCHEMA, assumed, assumptions_dict, beyond, left_out, overload
-from prefixroute.workload import Workload
+from prefixroute.workload import HitLosses, Workload
 
 ONE_RUN = (
     f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the dollars by "
@@ -52,41 +53,9 @@ class ComparisonRow:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Why prompt tokens of a policy were computed, as shares of all prompt tokens. They add up to its recompute ratio.
-
-    Attributes:
-        first_sight: never seen before: the floor.
-        elsewhere: held by another replica, or not known to the router: what caches that never evict would recompute beyond the
-            floor. Better routing saves it.
-        evicted: computed before and evicted since: what limited caches add. More capacity saves it.
-    """
-
-    first_sight: float
-    elsewhere: float
-    evicted: float
-
-    @classmethod
-    def of(cls, row: ResultRow) -> Losses | None:
-        """Split a row's recompute ratio; None without a floor or a run with unlimited caches."""
-        if row.floor is None or row.recompute_ratio_infinite is None:
-            return None
-        floor = min(row.floor, row.recompute_ratio)
-        elsewhere = min(max(0.0, row.recompute_ratio_infinite - floor), row.recompute_ratio - floor)
-        return cls(floor, elsewhere, row.recompute_ratio - floor - elsewhere)
-
-    def to_dict(self, row: ResultRow) -> dict[str, dict[str, float]]:
-        """Return shares, tokens and dollars per million requests of each; dollars in proportion to tokens."""
-        money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
-        return {
-            name: {
-                "share": share,
-                "tokens": round(share * row.prompt_tokens),
-                "usd_per_million_requests": share * money,
-            }
-            for name, share in asdict(self).items()
-        }
+REASONS = ("first_sight", "volatile", "elsewhere", "evicted")
+"""Why prompt tokens are computed, as :class:`~prefixroute.workload.HitLosses` has it; each once. Routing saves the third, capacity
+the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +73,7 @@ class Comparison:
         idle: policies that leave replicas nearly idle, and why.
         behind: of each policy, replicas to which requests come faster than they are served; timed only.
         spans_time: whether requests come at different times, so that a timed simulation has queues.
+        losses: where the hits of each policy went, over all runs; empty unless asked for.
     """
 
     workload: str
@@ -117,6 +87,7 @@ class Comparison:
     idle: tuple[Idle, ...] = ()
     behind: Mapping[str, int] = field(default_factory=dict)
     spans_time: bool = False
+    losses: Mapping[str, HitLosses] = field(default_factory=dict)
 
     @property
     def timed(self) -> bool:
@@ -152,6 +123,24 @@ class Comparison:
         """Return the row of a policy."""
         return next(row for row in self.rows if row.policy == policy)
 
+    def lost(self, policy: str) -> dict[str, dict[str, float]]:
+        """Return share, tokens and dollars per million requests of each of :data:`REASONS`, empty where they are not known.
+
+        Shares are of all prompt tokens and add up to the recompute ratio. Dollars are in proportion to tokens.
+        """
+        split, row = self.losses.get(policy), self.row(policy)
+        if split is None:
+            return {}
+        money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
+        return {
+            name: {
+                "share": split.share(name),
+                "tokens": round(split.share(name) * row.prompt_tokens),
+                "usd_per_million_requests": split.share(name) * money,
+            }
+            for name in REASONS
+        }
+
     def gap(self, policy: str, other: str, metric: str) -> Interval:
         """Return a metric of ``policy`` less that of ``other``, with its interval."""
         return self.gaps.interval(policy, other, metric)
@@ -179,11 +168,15 @@ class Comparison:
             "leaves_out_queues": self.leaves_out_queues,
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
-            "rows": [{**row.to_dict(), **_losses(row)} for row in self.rows],
+            "rows": [self._row_dict(row) for row in self.rows],
             "differences": [one.to_dict() for one in self.differences],
             "idle": [one.to_dict() for one in self.idle],
             "behind": dict(self.behind),
         }
+
+    def _row_dict(self, row: ResultRow) -> dict[str, Any]:
+        lost = self.lost(row.policy)
+        return {**row.to_dict(), **({"losses": lost} if lost else {})}
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
@@ -212,7 +205,7 @@ def compare(
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
         metric: what decides, one of :data:`METRICS`; lower is better.
-        infinite: run each policy with unlimited caches too.
+        infinite: run each policy with unlimited caches too, and say where its hits went.
         cost: prices and seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
@@ -264,7 +257,7 @@ def compare_scenarios(
     if metric not in METRICS:
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
-    base, measure = scenarios[0], Measure(grid.cost, load_parts)
+    base, measure = scenarios[0], Measure(grid.cost, load_parts, grid.source if infinite else None)
     cells = {(name, False): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}
     if infinite:
         unlimited = (Cell(one.unlimited(), OUTCOME, optional=True) for one in scenarios)
@@ -292,6 +285,7 @@ def compare_scenarios(
         idle=_idle(workload, scenarios, groups),
         behind={name: min(sample.behind for sample in group) for name, group in zip(names, groups, strict=True)},
         spans_time=_spans_time(workload),
+        losses=_losses(names, groups),
     )
 
 
@@ -302,9 +296,14 @@ def _spans_time(workload: Workload) -> bool:
     return first is not None and any(request.arrival_s > first.arrival_s for request in requests)
 
 
-def _losses(row: ResultRow) -> dict[str, Any]:
-    losses = Losses.of(row)
-    return {} if losses is None else {"losses": losses.to_dict(row)}
+def _losses(names: Sequence[str], groups: Sequence[Sequence[Sample]]) -> dict[str, HitLosses]:
+    """Return where the hits went over the runs of each policy, where every run knows."""
+    known = {name: [sample.losses for sample in group] for name, group in zip(names, groups, strict=True)}
+    return {
+        name: reduce(HitLosses.plus, (one for one in each if one is not None), HitLosses())
+        for name, each in known.items()
+        if None not in each
+    }
 
 
 def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Sequence[Sample]]) -> tuple[Idle, ...]:

@@ -19,7 +19,7 @@ from prefixroute.advise.choice import (
     preempts,
     prefill_skew,
 )
-from prefixroute.advise.compare import Comparison, Losses
+from prefixroute.advise.compare import Comparison
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
@@ -139,27 +139,21 @@ def measured(
         yield Finding("skew", "warning", {"prefill_skew": uneven, "skew": row.skew})
 
 
-def losses(comparison: Comparison, chosen: str, *, unknown: float = 0.0, volatile: float = 0.0) -> Iterator[Finding]:
+def losses(comparison: Comparison, chosen: str, *, unknown: float = 0.0) -> Iterator[Finding]:
     """Yield where the hits of the advised policy went, in shares, tokens and dollars per million requests.
 
     Args:
         comparison: the policies that were run.
         chosen: the one advised.
-        unknown: share of prompt tokens that it recomputes only because the router does not know what caches hold.
-        volatile: share of prompt tokens that is new only because it lies behind a head that changes.
+        unknown: share of prompt tokens that it recomputes only because the router does not know what caches hold: a part of what
+            is held elsewhere.
     """
-    row = comparison.row(chosen)
-    split = Losses.of(row)
-    if split is None or not row.recompute_ratio:
+    split, row = comparison.lost(chosen), comparison.row(chosen)
+    if not split or not row.recompute_ratio:
         return
-    unknown, volatile = min(unknown, split.elsewhere), min(volatile, split.first_sight)
-    shares = {
-        "first_sight": split.first_sight - volatile,
-        "volatile": volatile,
-        "elsewhere": split.elsewhere - unknown,
-        "unknown": unknown,
-        "evicted": split.evicted,
-    }
+    elsewhere = split["elsewhere"]["share"]
+    shares = {name: figures["share"] for name, figures in split.items()} | {"unknown": min(unknown, elsewhere)}
+    shares["elsewhere"] = elsewhere - shares["unknown"]
     usd = row.usd_per_million_requests / row.recompute_ratio
     evidence: dict[str, float | int | str | bool | None] = {"policy": chosen}
     for name, share in shares.items():

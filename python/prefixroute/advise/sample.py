@@ -14,6 +14,8 @@ from prefixroute.advise.bootstrap import TAILS, Interval, Ratio, drawn_ratios, s
 from prefixroute.advise.percentiles import Observed, percentiles_of
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
+from prefixroute.sim.grid import Source, open_source
+from prefixroute.workload import HitLosses, Workload, losses_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -30,6 +32,7 @@ class Sample:
 
     ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
     replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up; timed only.
+    ``losses`` says where the hits went; None where that was not asked for, or cannot be told.
     """
 
     outcome: Outcome
@@ -42,6 +45,7 @@ class Sample:
     usd: Floats
     usd_busiest: Floats
     behind: int = 0
+    losses: HitLosses | None = None
 
     def figure(self, metric: str) -> float:
         """Return the metric of this run alone."""
@@ -53,10 +57,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Makes a sample of a run; an object so that other processes can have it."""
+    """Makes a sample of a run; an object so that other processes can have it.
+
+    Attributes:
+        cost: prices and seconds.
+        load_parts: parts of the run for which the load of the fleet is kept; 0 keeps none.
+        source: what is simulated, where the sample is to say where the hits went.
+    """
 
     cost: CostModel
     load_parts: int = 0
+    source: Source | None = None
 
     def __call__(self, run: Run) -> Sample:
         """Make the sample."""
@@ -78,7 +89,18 @@ class Measure:
             usd=usd,
             usd_busiest=usd * uneven,
             behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
+            losses=None if self.source is None else _losses(open_source(self.source, run.scenario.seed), run),
         )
+
+
+def _losses(workload: Workload, run: Run) -> HitLosses | None:
+    """Return where the hits of a run went; None of whole entries in place of blocks, and of runs that warm their caches first."""
+    if run.scenario.cache == "entries" or run.scenario.warmup:
+        return None
+    log = run.log
+    replicas, hits = (log.in_order(log.column(name)).tolist() for name in ("replica", "hit"))
+    volatile = workload.volatile is not None
+    return losses_of(workload.requests(), workload.block_size, replicas, hits, volatile=volatile)
 
 
 def _by_first_request(sessions: Integers) -> Integers:

@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from prefixroute.advise import Comparison, FleetSize, Sizing
 from prefixroute.advise.backtest import Band
-from prefixroute.advise.compare import Losses
 from prefixroute.costmodel import CALIBRATED
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
 from prefixroute.report.figures import gap, percent, usd
@@ -216,27 +215,32 @@ def today(found: Comparison, in_use: str, advised: str) -> Table:
     return Table.of("", columns, rows)
 
 
+LOSSES = {"first_sight": "first sight %", "volatile": "volatile %", "elsewhere": "elsewhere %", "evicted": "evicted %"}
+"""Columns of why prompt tokens are computed."""
+
+
 def losses(found: Comparison) -> Table | None:
-    """Return the table of where each policy's recomputed tokens come from; None without runs of unlimited caches."""
-    split = {row.policy: Losses.of(row) for row in found.rows}
-    known = {policy: one for policy, one in split.items() if one is not None}
-    if not known:
+    """Return the table of where each policy's recomputed tokens come from; None where that is not known."""
+    split = {row.policy: lost for row in found.rows if (lost := found.lost(row.policy))}
+    if not split:
         return None
+
+    def share(name: str) -> Callable[[str], str]:
+        return lambda policy: f"{100 * split[policy][name]['share']:.2f}"
+
+    def dollars(name: str) -> Callable[[str], str]:
+        return lambda policy: usd(split[policy][name]["usd_per_million_requests"])
+
+    seen = [name for name in LOSSES if name != "volatile" or any(lost[name]["tokens"] for lost in split.values())]
     columns: list[Column[str]] = [
         Column("policy", str, text=True),
-        Column("first sight %", lambda policy: f"{100 * known[policy].first_sight:.2f}", RUN),
-        Column("elsewhere %", lambda policy: f"{100 * known[policy].elsewhere:.2f}", RUN),
-        Column("evicted %", lambda policy: f"{100 * known[policy].evicted:.2f}", SHARES),
-        Column("routing $ / 1M", lambda policy: _dollars(found, known[policy], policy, "elsewhere"), MONEY),
-        Column("capacity $ / 1M", lambda policy: _dollars(found, known[policy], policy, "evicted"), MONEY),
+        *(Column(LOSSES[name], share(name), SHARES if name == "evicted" else RUN) for name in seen),
+        Column("routing $ / 1M", dollars("elsewhere"), MONEY),
+        Column("capacity $ / 1M", dollars("evicted"), MONEY),
     ]
     title = "where the recomputed prompt tokens come from"
-    footer = "first sight: new to every replica; elsewhere: another replica held it, or the router did not know; evicted: held and lost"
-    return Table.of(title, columns, list(known), found.assumptions, footer=footer)
-
-
-def _dollars(found: Comparison, split: Losses, policy: str, name: str) -> str:
-    return usd(split.to_dict(found.row(policy))[name]["usd_per_million_requests"])
+    footer = "first sight: new to every replica; elsewhere: only other replicas were sent it; evicted: this replica was sent it and lost it"
+    return Table.of(title, columns, list(split), found.assumptions, footer=footer)
 
 
 def sizes(found: Sizing, most: int) -> Table:

@@ -16,6 +16,7 @@ from prefixroute.telemetry.prometheus import Text
 if TYPE_CHECKING:
     from prefixroute.routing import RouterState
     from prefixroute.routing.fleet import Member
+    from prefixroute.routing.ledger import Ledger
     from prefixroute.telemetry.shadows import Shadows
 
 _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "expired", "retracted": "retracted"}
@@ -39,6 +40,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "reported_hit_tokens": sum(record[1] for record in known) if known else None,
         "reported_requests": sum(record[2] for record in known),
         "unreported_requests": ledger.unreported,
+        "hit_losses": _losses(ledger),
         "implausible_prompt_tokens": state.prompts.length.implausible,
         "tokens_per_estimate": state.prompts.scale,
         "sessions": ledger.sessions,
@@ -52,6 +54,24 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
             name: {**_replica(state, member, now), **told(state, member, watched)}
             for name, member in fleet.members.items()
         },
+    }
+
+
+def _losses(ledger: Ledger) -> dict[str, int]:
+    """Return prompt tokens that were no hits, by why, and hits that nobody expected: what a router can know of it.
+
+    ``first_sight``: no replica is believed to hold them. They are new, or what held them has been forgotten; tokens behind a text
+    that changes are among them. ``elsewhere``: believed held, and not by the chosen replica. ``evicted``: believed held there, and
+    not reported by it. ``unknown``: reported beyond what was believed; these are hits.
+    """
+    prompt_tokens, best = ledger.tokens
+    known = [record for record in ledger.records if record is not None]
+    lost = sum(record[4] for record in known)
+    return {
+        "first_sight": prompt_tokens - best,
+        "elsewhere": best - sum(map(sum, ledger.hit_tokens)),
+        "evicted": lost,
+        "unknown": lost + sum(record[1] - record[0] for record in known),
     }
 
 
@@ -131,6 +151,13 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     hits = [({"replica": name, "medium": medium}, n) for name, medium, n in sorted(by_medium) if n]
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
     text.family("best_hit_tokens_total", "counter", "The same of the best holder.", numbers["best_hit_tokens"])
+    losses = [({"reason": reason}, tokens) for reason, tokens in numbers["hit_losses"].items()]
+    text.family(
+        "hit_loss_tokens_total",
+        "counter",
+        "Prompt tokens that were no hits, by why; unknown = unexpected hits.",
+        losses,
+    )
     text.family("inflight", "gauge", "Requests in flight.", by_replica("in_flight"))
     text.family("uncached_backlog_tokens", "gauge", "Uncached prompt tokens waiting.", by_replica("uncached_tokens"))
     text.family("load_skew", "gauge", "Requests in flight at the busiest replica over the mean.", numbers["load_skew"])

@@ -10,7 +10,7 @@ from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.kept import keep
-from prefixroute.workload.losses import HitLosses, LossMeter
+from prefixroute.workload.losses import HitLosses, LossMeter, losses_of
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.source import LogFile, log_files
@@ -57,6 +57,7 @@ __all__ = [
     "floor",
     "keep",
     "log_files",
+    "losses_of",
     "measure",
     "read_arrivals",
     "read_shares",

@@ -7,11 +7,14 @@ Each recomputed token has one reason, the first that applies:
 - *elsewhere*: only other replicas were ever sent this prefix: routing, or a router that did not know;
 - *evicted*: the replica that served the request was sent this prefix before, and has lost it: capacity;
 - *undecided*: one of the last two, where nobody says which replica served the request.
+
+``trace`` splits what a log reports this way, ``compare`` and ``advise`` what they simulate, and a Router's metrics what it learns
+of its own requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from operator import add
 from typing import NamedTuple
 
@@ -108,3 +111,29 @@ class LossMeter:
         tree = self._replicas.setdefault(replica, PrefixTree())
         known = tree.touch(self._number, request.prompt.array, request.context.array)
         return min(min(known[-1].last, len(request.prompt)) * self._block_size, request.prompt_tokens) if known else 0
+
+
+def losses_of(
+    requests: Iterable[Request],
+    block_size: int,
+    replicas: Sequence[int],
+    hits: Sequence[int],
+    *,
+    volatile: bool = False,
+) -> HitLosses:
+    """Return where the hits of a whole run went.
+
+    Args:
+        requests: in order of arrival.
+        block_size: tokens of a block.
+        replicas: which replica served each request.
+        hits: tokens that each found in the cache there.
+        volatile: requests may have masked blocks, see :attr:`~prefixroute.workload.Request.masked`.
+    """
+    meter, tree = LossMeter(block_size, volatile=volatile), PrefixTree()
+    total = HitLosses()
+    for number, (request, replica, hit) in enumerate(zip(requests, replicas, hits, strict=True)):
+        known = tree.touch(number, request.prompt.array, request.context.array)
+        seen = min(known[-1].last, len(request.prompt)) * block_size if known else 0
+        total = total.plus(meter.add(request, seen, hit, replica))
+    return total

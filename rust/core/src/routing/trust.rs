@@ -12,6 +12,8 @@ pub struct HitRecord {
     pub reported: i64,
     /// Requests reported.
     pub requests: u64,
+    /// Tokens predicted and not reported, request by request: they were evicted, or never there.
+    pub lost: i64,
     streak: u32,
     /// Whether its belief counts for nothing.
     pub distrusted: bool,
@@ -55,6 +57,7 @@ impl Trust {
         record.predicted += predicted;
         record.reported += reported;
         record.requests += 1;
+        record.lost += (predicted - reported).max(0);
         if reported > 0 {
             record.streak = 0;
             if std::mem::take(&mut record.distrusted) {

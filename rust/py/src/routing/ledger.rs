@@ -26,6 +26,9 @@ impl Clone for Item {
 /// what follows its request, if that is over.
 type Effects<'py> = Option<Bound<'py, PyList>>;
 
+/// Tokens predicted and reported, requests, whether the replica is distrusted, tokens predicted and not reported.
+type Record = (i64, i64, u64, bool, i64);
+
 /// Load, requests in flight, sessions, shared heads and counters of one router. Each call is one step that no signal divides.
 ///
 /// Args:
@@ -567,13 +570,15 @@ impl Ledger {
         (ledger.counters.durations.to_vec(), ledger.counters.seconds)
     }
 
-    /// (predicted, reported, requests, distrusted) by slot; None: nothing was reported.
+    /// (predicted, reported, requests, distrusted, lost) by slot; None: nothing was reported.
     #[getter]
-    fn records(&self) -> Vec<Option<(i64, i64, u64, bool)>> {
+    fn records(&self) -> Vec<Option<Record>> {
         let ledger = self.lock();
         let slots = ledger.states().len();
         let record = |slot| ledger.trust.records.get(slot).copied().flatten();
-        let told = |record: core::HitRecord| (record.predicted, record.reported, record.requests, record.distrusted);
+        let told = |record: core::HitRecord| {
+            (record.predicted, record.reported, record.requests, record.distrusted, record.lost)
+        };
         (0..slots).map(|slot| record(slot).map(told)).collect()
     }
 
