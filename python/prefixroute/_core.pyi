@@ -3,7 +3,7 @@ from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeV
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import disjoint_base
+from typing_extensions import TypeIs, disjoint_base
 
 __all__ = [
     "Admitted",
@@ -15,13 +15,13 @@ __all__ = [
     "BlockHashes",
     "hash_blocks",
     "PrefixIndex",
-    "capped_hits",
     "chain",
     "draw",
     "falling",
     "filled",
     "first_choice",
     "highest",
+    "is_answer",
     "lowest",
     "mapped",
     "nth",
@@ -919,6 +919,9 @@ def highest(values: _Column[_Number]) -> tuple[_Number, int, int]:
         TypeError: something is no real number.
     """
 
+def is_answer(answer: object, slots: tuple[int, ...], /) -> TypeIs[tuple[int, str]]:
+    """Whether a policy's answer is a tuple of one of these slots, which ascend, and a text."""
+
 def lowest(values: _Column[_Number]) -> tuple[_Number, int, int]:
     """The lowest of some numbers, how many are equal to it, and where the first of them is. Raises what `highest`
     does."""
@@ -985,16 +988,6 @@ def up_to(slots: tuple[int, ...], values: _Column[float], limit: float) -> tuple
 
     Raises:
         ConfigError: a value is no number, or a slot has none.
-    """
-
-def capped_hits(out: NDArray[np.uint32], limit: int) -> tuple[list[int], int]:
-    """What every slot holds, by `match` and the like, as a list of ints of at most `limit`, and the largest of them (0
-    for none).
-
-    One pass, and one int for neighbours that hold the same: `out.tolist()`, `max` and a cap take five times as long.
-
-    Raises:
-        ConfigError: `out` is not a contiguous uint32 array, or `limit` is negative.
     """
 
 @final
@@ -1290,8 +1283,36 @@ class Ledger:
         """Prefill seconds given to each replica within the window that ends now."""
     def reported(self, slot: int) -> None:
         """A replica has reported its load: what was booked before is in the report."""
-    def shared(self, branch: int, /) -> float:
-        """Share of the last beginnings that branched at a block."""
+    def sight(
+        self,
+        out: NDArray[np.uint32],
+        blocks: Any,
+        size: int,
+        limit: int,
+        session: str | None,
+        now: float,
+        busy: bool,
+        /,
+    ) -> tuple[list[int], int, int | None, float | None, int | None, list[float] | None]:
+        """What a decision sees of a match and of the ledger, in one pass.
+
+        Args:
+            out: tokens that each slot holds of the prompt.
+            blocks: the prompt's hashes.
+            size: tokens of a block.
+            limit: tokens that a hit may have at most.
+            session: the request's session.
+            now: seconds.
+            busy: whether the load is asked for.
+
+        Returns:
+            Hits by slot; the largest; the hash of its last block, if the prompt goes on behind it; the share of the last
+            beginnings that branched there; the slot that the session is bound to, -1 if its replica has left or drains; and
+            `busy` by slot.
+
+        Raises:
+            ConfigError: `out` is not a contiguous uint32 array.
+        """
     @property
     def distrusts(self) -> bool:
         """Whether some replica's belief counts for nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from prefixroute.columns import lowest, nth
@@ -63,8 +64,9 @@ class SignalSource(Protocol):
     def active_hits(self) -> list[int]:
         """Return the leading prompt tokens whose blocks are among those."""
 
-    def shared(self) -> float:
-        """Return how common the prompt's longest match is among new requests."""
+    @property
+    def shared(self) -> float | None:
+        """How common the prompt's longest match is among new requests; ``None`` = it ends there."""
 
 
 class Signal:
@@ -131,10 +133,10 @@ class View(NamedTuple):
     """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""
     active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
     """(n) Leading prompt tokens whose blocks are among those."""
-    shared: Annotated[float | None, Signal(lambda source: source.shared(), branching=True)] = None
+    shared: Annotated[float | None, Signal(attrgetter("shared"), branching=True)] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
     the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
-    kv_at: Annotated[int | None, Signal(lambda source: source.kv_at)] = None
+    kv_at: Annotated[int | None, Signal(attrgetter("kv_at"))] = None
     """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 
     def draw(self, k: int) -> float:

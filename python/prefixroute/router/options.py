@@ -72,6 +72,8 @@ def asked(  # one for each keyword of RequestOptions
     """Return a request's keywords as decisions read them; raise :class:`ConfigError` for what is not allowed."""
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
+    if session is not None and not isinstance(session, str):
+        raise ConfigError(f"a session key must be a string, got {session!r}")
     if key is not None:
         check_key(key)
     if prompt_kind is not None:

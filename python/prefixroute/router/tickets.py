@@ -151,12 +151,9 @@ class Guarded:
 
     def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None, usage: Any = None) -> None:
         """End an attempt normally, even if this raises; see :meth:`Ticket.finish`."""
-        now = self.time(now)
-        if output is None and usage is None and reported == steps.NOTHING_REPORTED and not attempt.followers:
-            with self.lock:  # the hot path
-                steps.finish(self.state, attempt, None, now, reported)
-            return
-        reported, wrong = _checked(reported, usage)
+        now, wrong = self.time(now), None
+        if usage is not None or reported[1] is not None or type(reported[0]) is not int or reported[0] < 0:
+            reported, wrong = _checked(reported, usage)
         try:
             self._end(attempt, output, reported, now)
         except Exception:
@@ -169,12 +166,13 @@ class Guarded:
     def _end(self, attempt: Attempt, output: Any, reported: Reported, now: float) -> None:
         context = None
         if output is not None and attempt.open:
-            decision = attempt.decision
-            prompts = self.state.prompts.of(decision.prompt_kind)
+            decision, prompts = attempt.decision, self.state.prompts
+            if decision.prompt_kind is not None:
+                prompts = prompts.of(decision.prompt_kind)
             context = prompts.context(decision.prompt, output, decision.blocks.token_count)
         followers = attempt.followers
         with self.lock:
-            if steps.finish(self.state, attempt, context, now, reported):
+            if steps.finish(self.state, attempt, context, now, reported) and followers:
                 for follower in followers:
                     follower.finish(output, now)
 
@@ -194,7 +192,7 @@ class Guarded:
         ticket = Ticket(self, attempt)
         try:
             steps.book(state, attempt, now)
-            if self.shadows:
+            if self.shadows.all:
                 attempt.followers = self.shadows.follow(attempt, now)
         except BaseException:
             self.drop(attempt)  # one with a key too: the caller has no ticket to end it by

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from prefixroute.columns import is_answer
 from prefixroute.errors import ConfigError, NoReplicaError
-from prefixroute.index import capped_hits
-from prefixroute.policies.base import is_pick, resolve
+from prefixroute.policies.base import resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, View, is_candidate
 from prefixroute.routing.admission import admitted
 from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
@@ -17,7 +17,9 @@ from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import new_tuple
 
 if TYPE_CHECKING:
-    from prefixroute.belief import Belief
+    from numpy.typing import NDArray
+
+    from prefixroute.belief import Belief, Blocks
     from prefixroute.policies.view import Readers
     from prefixroute.routing.fleet import Process, Snapshot
     from prefixroute.routing.ledger import Ledger, LoadCounts
@@ -49,15 +51,22 @@ class Query(NamedTuple):
     kv_at: int | None = None
 
 
-class Source:
-    """What the signals of one view are read from, see :class:`~prefixroute.policies.view.SignalSource`."""
+class Source(NamedTuple):
+    """What the signals of one view are read from, see :class:`~prefixroute.policies.view.SignalSource`.
 
-    __slots__ = ("branch", "kv_at", "now", "prompt_blocks", "state")
+    Attributes:
+        state: the router's.
+        prompt_blocks: the prompt, hashed.
+        shared: share of the last beginnings that branched where this prompt does.
+        now: time of the decision, in seconds.
+        kv_at: slot of the replica that computes the prompt, where the answer is decided on.
+    """
 
-    def __init__(self, state: RouterState, decision: Decision, query: Query) -> None:
-        """Read from a state, about the prompt of a decision that is being made."""
-        self.state, self.prompt_blocks, self.branch = state, decision.blocks, decision.branch
-        self.now, self.kv_at = query.now, query.kv_at
+    state: RouterState
+    prompt_blocks: Blocks
+    shared: float | None
+    now: float
+    kv_at: int | None
 
     @property
     def ledger(self) -> Ledger:
@@ -101,10 +110,6 @@ class Source:
         active = self.state.active
         return [] if active is None else active.hits(self.prompt_blocks)
 
-    def shared(self) -> float:
-        """Return the share of the last beginnings that branched where this prompt does."""
-        return 0.0 if self.branch is None else self.state.ledger.shared(self.branch)
-
 
 def decide(state: RouterState, query: Query) -> Decision:
     """Return where a request should go.
@@ -125,14 +130,11 @@ def decide(state: RouterState, query: Query) -> Decision:
         else:
             if state.fleet.now is fleet:  # else a signal handler has changed the fleet meanwhile: look again
                 break
-    policy = state.rules[query.part].policy
+    policy, slots = state.rules[query.part].policy, view.slots
     choice = policy.decide(view)
-    if is_pick(choice) and is_candidate(choice[0], view.slots):
-        decision.slot, decision.reason = choice
-    else:
-        decision.slot, decision.reason = resolve(choice, view, policy.name)
+    decision.slot, decision.reason = choice if is_answer(choice, slots) else resolve(choice, view, policy.name)
     decision.view, decision.rule = view, policy
-    if len(view.slots) != len(view.hits):
+    if len(slots) != len(view.hits):
         decision.best_hit_tokens = max(view.of_candidates(view.hits))
     decision.limits, decision.fleet_version = query.limits, fleet.version
     return decision
@@ -140,29 +142,33 @@ def decide(state: RouterState, query: Query) -> Decision:
 
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> View:
     """Return what the policy sees; note in the decision what the view does not have."""
-    prompt, info, now, limits, tried, decision.prompt_kind, part, _ = query
-    slots = pool = fleet.pools[part]
+    prompt, info, now, limits, tried, decision.prompt_kind, part, kv_at = query
+    allowed = slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
-        slots = state.fleet.candidates(info.namespace, limits, tried, part)
-    allowed = slots
+        allowed = slots = state.fleet.candidates(info.namespace, limits, tried, part)
     if state.capped:
         slots = admitted(state, slots, now)
-    binding, decision.detour = None, False
-    if info.session and part != ANSWER:
-        binding = _bound(state, query, allowed, slots)
-        if binding is not None:
-            if limits.hard:
-                slots = _only(binding, slots, info.session)
-            decision.detour = binding >= 0 and not is_candidate(binding, slots)
-    hits, tokens = _match(state, prompt, info.namespace, decision)
-    loads = state.load(state, now, pool)
+    out = _match(state, prompt, info.namespace, decision)
+    size, tokens, ledger = state.block_size, decision.blocks.token_count, state.ledger
+    limit = (tokens - 1) // size * size if tokens else 0
+    session = info.session or None if part != ANSWER else None
+    seen = ledger.sight(out, decision.blocks, size, limit, session, now, state.balances_requests)
+    hits, decision.best_hit_tokens, decision.branch, shared, binding, busy = seen
+    state.scratch.append(out)
+    if state.adjusts or ledger.distrusts or decision.prompt_kind is not None:
+        hits, tokens = _adjusted(state, decision, hits, limit)
+    decision.detour = False
+    if binding is not None:
+        if tried or limits is not NO_LIMITS or slots is not allowed:
+            binding, slots = _limited(state, query, binding, allowed, slots)
+        decision.detour = binding >= 0 and not is_candidate(binding, slots)
+    loads = state.load(state, now, pool) if busy is None else busy
     if not fleet.even:
         loads = state.fleet.scaled(loads, now, pool)
-    signals = NOT_GATHERED
-    rule = state.rules[part]
-    readers = rule.readers if decision.branch is None else rule.branch_readers
+    signals, rule = NOT_GATHERED, state.rules[part]
+    readers = rule.readers if shared is None else rule.branch_readers
     if readers:
-        signals = _gathered(readers, Source(state, decision, query))
+        signals = _gathered(readers, new_tuple(Source, (state, decision.blocks, shared, now, kv_at)))
     number, seed, names = state.decision_id, state.seed, fleet.names
     own = (slots, names, fleet.hashes, fleet.weights, number, seed, tokens, hits, loads, binding, info)
     return new_tuple(View, own + signals)  # type: ignore[no-any-return]
@@ -176,8 +182,8 @@ def _gathered(readers: Readers, source: Source) -> tuple[Any, ...]:
     return tuple(signals)
 
 
-def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decision: Decision) -> tuple[list[int], int]:
-    """Hash a prompt and match it; return the leading tokens that count, by slot, and the prompt's length in tokens."""
+def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decision: Decision) -> NDArray[np.uint32]:
+    """Hash a prompt and match it; return the tokens that each slot holds, in an array that is to be given back."""
     scratch, width, prompts = state.scratch, state.width, state.prompts
     if decision.prompt_kind is not None:
         prompts = prompts.of(decision.prompt_kind)
@@ -185,22 +191,13 @@ def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decisio
     out = scratch.pop() if scratch else np.zeros(width, np.uint32)
     if len(out) != width:
         out = np.zeros(width, np.uint32)
-    decision.blocks = blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
-    size, length = state.block_size, blocks.token_count
-    limit = (length - 1) // size * size if length else 0
-    hits, most = capped_hits(out, limit)
-    scratch.append(out)
-    decision.branch = blocks.hash_at(most // size - 1) if 0 < most < limit else None
-    if state.adjusts or state.ledger.distrusts or prompts.estimates:
-        hits, most, length = _adjusted(state, decision, hits, length, limit)
-    decision.best_hit_tokens = most
-    return hits, length
+    decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
+    return out
 
 
-def _adjusted(
-    state: RouterState, decision: Decision, hits: list[int], length: int, limit: int
-) -> tuple[list[int], int, int]:
-    """Return hits, largest hit and length with what tiers are worth, without distrusted replicas, in the engine's tokens."""
+def _adjusted(state: RouterState, decision: Decision, hits: list[int], limit: int) -> tuple[list[int], int]:
+    """Return hits and length with what tiers are worth, without distrusted replicas, in the engine's tokens."""
+    length = decision.blocks.token_count
     if state.credits is not None:
         credited = state.belief.match_media(decision.blocks) @ np.asarray(state.credits)
         hits = np.minimum(credited, limit).astype(np.int64).tolist()
@@ -210,27 +207,27 @@ def _adjusted(
         hits = [0 if slot in distrusted else hit for slot, hit in enumerate(hits)]
     if scale != 1.0:
         length, hits = round(length * scale), [int(hit * scale) for hit in hits]
-    return hits, max(hits, default=0), length
+    decision.best_hit_tokens = max(hits, default=0)
+    return hits, length
 
 
-def _only(binding: int, slots: tuple[int, ...], session: str) -> tuple[int, ...]:
-    """Return the bound slot as the one candidate."""
-    if binding in slots:
-        return (binding,)
-    raise NoReplicaError(f"session {session!r} is bound, and its replica may not take the request")
+def _limited(
+    state: RouterState, query: Query, bound: int, allowed: tuple[int, ...], slots: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Return the slot that a session stays bound to, -1 if it has to move, and the candidates.
 
+    It moves if the request has tried its replica, or if that is over its caps.
 
-def _bound(state: RouterState, query: Query, allowed: tuple[int, ...], slots: tuple[int, ...]) -> int | None:
-    """Return the slot that a session is bound to; -1 = it has to move; ``None`` = not bound."""
-    session = query.info.session
-    if not isinstance(session, str):
-        raise ConfigError(f"a session key must be a string, got {session!r}")
-    bound = state.ledger.bound(session, query.now)
-    if bound is None or bound < 0:
-        return bound
-    member = state.fleet.by_slot[bound]
-    if query.tried and member is not None and (member, member.generation) in query.tried:
-        return -1
-    if slots is not allowed and is_candidate(bound, allowed) and not is_candidate(bound, slots):
-        return -1
-    return bound
+    Raises:
+        NoReplicaError: affinity is hard, and the bound replica is no candidate.
+    """
+    member = state.fleet.by_slot[bound] if bound >= 0 else None
+    if member is not None and (member, member.generation) in query.tried:
+        bound = -1
+    if is_candidate(bound, allowed) and not is_candidate(bound, slots):
+        bound = -1
+    if not query.limits.hard:
+        return bound, slots
+    if is_candidate(bound, slots):
+        return bound, (bound,)
+    raise NoReplicaError(f"session {query.info.session!r} is bound, and its replica may not take the request")

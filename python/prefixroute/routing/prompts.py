@@ -166,6 +166,8 @@ class Prompts:
         Raises:
             TokensError: the output does not suit the prompt.
         """
+        if type(output) is BlockHashes and output.block_size == self.block_size:
+            return output
         if hasattr(output, "token_count"):
             return self.prepare(output)
         if hasattr(prompt, "token_count"):

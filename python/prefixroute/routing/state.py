@@ -65,8 +65,9 @@ class RouterState:
         rules: the policies that decide on each part of a request.
         belief: what each replica is believed to hold.
         load: the load signal.
+        balances_requests: whether that is ``requests``, which comes with each match.
         capped: whether there are admission caps.
-        adjusts: whether hits may count other than in full, since tiers have credits.
+        adjusts: whether hits may count other than in full: tiers have credits, or tokens are estimated.
         decision_id: number of the next decision.
         epoch: counts changes of the weights.
         width: slots that the belief may write; at least those of the fleet.
@@ -107,11 +108,11 @@ class RouterState:
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
         self.active = ActiveBlocks(config.block_size) if required & {"active", "active_hits"} else None
-        self.load = LOADS[config.load]
+        self.load, self.balances_requests = LOADS[config.load], config.load == "requests"
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
-        self.adjusts = self.credits is not None
+        self.adjusts = self.credits is not None or self.prompts.estimates
         self.decision_id = self.epoch = self.width = 0
         self.scratch: list[NDArray[np.uint32]] = []
         self.sweep_at = float("-inf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -49,7 +49,6 @@ class _Replica:
     name: str
     store: BlockStore
     born: float
-    booked: deque[int] = field(default_factory=deque)
 
 
 class TimedRun:
@@ -73,8 +72,8 @@ class TimedRun:
         self._cluster = model.cluster(warmup=scenario.warmup)
         self._replicas: dict[str, _Replica] = {}
         self._by_number: list[_Replica] = []
-        self._requests: dict[int, Request] = {}
-        self._tickets: dict[int, Ticket] = {}
+        self._flights: dict[int, tuple[Request, Ticket | None]] = {}
+        self._oldest: deque[int] = deque()
         self._arrived = 0
         self._begun = self._ended = 0.0
         self._lives: list[tuple[float, float]] = []
@@ -129,11 +128,11 @@ class TimedRun:
 
     def _play(self, until: float, *, inclusive: bool = True) -> None:
         """Advance the cluster, and tell the routers what has happened and what was planned, in the order of time."""
-        more = True
-        while more:
-            outcomes = self._cluster.advance(until, inclusive)
-            more = len(outcomes) >= Cluster.BATCH
-            if outcomes:
+        outcomes = self._cluster.advance(until, inclusive)
+        if outcomes:
+            self._tell(outcomes)
+            while len(outcomes) >= Cluster.BATCH:
+                outcomes = self._cluster.advance(until, inclusive)
                 self._tell(outcomes)
         planned = self.agenda.calls
         while planned and planned[0][0] <= until:
@@ -145,50 +144,56 @@ class TimedRun:
 
     def _tell(self, outcomes: list[tuple[int, float, int, Any]]) -> None:
         """Tell the routers what has happened, and make the calls planned before."""
-        planned, tickets, requests = self.agenda.calls, self._tickets, self._requests
+        planned, flights = self.agenda.calls, self._flights
         for kind, at, number, detail in outcomes:
             while planned and planned[0][0] <= at:
                 self._call_planned()
             self.now = at
-            if kind == CHANGED:
-                replica = self._by_number[number]
-                self.front.observed(replica.name, replica.store, detail, at)
-                continue
             if kind == FIRST_TOKEN:
-                ticket = tickets.get(number)
+                ticket = flights[number][1]
                 if ticket is not None:
                     ticket.first_token(now=at)
-                continue
-            request, ticket = requests.pop(number), tickets.pop(number, None)
-            if ticket is not None:
-                ticket.finish(output=request.context, reported_hit_tokens=detail, now=at)
-            self._ended = at
+            elif kind == CHANGED:
+                replica = self._by_number[number]
+                self.front.observed(replica.name, replica.store, detail, at)
+            else:
+                request, ticket = flights.pop(number)
+                if ticket is not None:
+                    ticket.finish(output=request.context, reported_hit_tokens=detail, now=at)
+                self._ended = at
 
     def _arrive(self, request: Request) -> None:
-        number, now = self._arrived, self.now
+        number = self._arrived
         if not number:
-            self._begun = now
+            self._begun = self.now
         self._arrived += 1
-        self._requests[number] = request
-        self._submit(number, request, self.front.route(request), now)
+        self._submit(number, request, self.front.route(request))
+        self._oldest.append(number)
+        self._let_go()
 
-    def _submit(self, number: int, request: Request, ticket: Ticket, now: float) -> None:
-        """Give a request to its replica, and let go of tickets that have ended.
+    def _submit(self, number: int, request: Request, ticket: Ticket) -> None:
+        """Give a request to its replica."""
+        self._flights[number] = request, ticket
+        session = self.log.session_number(request, number)
+        arrival, prompt, context, prompt_tokens, output_tokens = request[:5]
+        replica = self._replicas[ticket.replica].number
+        self._cluster.submit(replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, self.now)
+
+    def _let_go(self) -> None:
+        """Let go of tickets that have ended, the oldest first.
 
         A ticket holds all that its decision was made of, several times what the cluster knows of a request. In an overload
         most of those that wait have a ticket that has expired.
         """
-        tickets, replica = self._tickets, self._replicas[ticket.replica]
-        booked = replica.booked
-        while booked and ((old := tickets.get(booked[0])) is None or not old.open):
-            tickets.pop(booked.popleft(), None)
-        booked.append(number)
-        tickets[number] = ticket
-        session = self.log.session_number(request, number)
-        arrival, prompt, context, prompt_tokens, output_tokens = request[:5]
-        self._cluster.submit(
-            replica.number, number, session, prompt, context, prompt_tokens, output_tokens, arrival, now
-        )
+        flights, oldest = self._flights, self._oldest
+        while oldest:
+            flight = flights.get(oldest[0])
+            if flight is not None:
+                request, ticket = flight
+                if ticket is not None and ticket.open:
+                    return
+                flights[oldest[0]] = request, None
+            oldest.popleft()
 
     def _start(self, name: str) -> None:
         store = self.fleet.stores[name]
@@ -218,8 +223,8 @@ class TimedRun:
         self.front.remove(name)
         self.fleet.remove(name)
         for number in numbers:
-            request = self._requests[number]
-            self._submit(number, request, self._reroute(request, self._tickets.get(number)), self.now)
+            request, ticket = self._flights[number]
+            self._submit(number, request, self._reroute(request, ticket))
             self.retried += 1
 
     def _reroute(self, request: Request, ticket: Ticket | None) -> Ticket:

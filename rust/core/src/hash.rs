@@ -99,9 +99,7 @@ pub fn content_hash(tokens: &[u32]) -> u64 {
 /// The same under any key: who does not know it cannot choose tokens whose hash is that of others.
 #[inline]
 pub fn content_hash_keyed(tokens: &[u32], key: u64) -> u64 {
-    let bytes = as_le_bytes(tokens);
-    // The compiler works out what it can of a seed that it knows.
-    if key == CONTENT_SEED { xxh3_64_with_seed(&bytes, CONTENT_SEED) } else { xxh3_64_with_seed(&bytes, key) }
+    xxh3_64_with_seed(&as_le_bytes(tokens), key)
 }
 
 /// Tokens as little-endian bytes: the memory itself wherever that is the machine's order. A copy on the stack costs more
@@ -207,11 +205,11 @@ impl<'a> TokenChain<'a> {
     pub(crate) fn append(&mut self, out: &mut Vec<BlockHash>) {
         out.reserve(self.tokens.len() / self.block_size);
         if self.is_plain() {
-            self.hash = if self.key == CONTENT_SEED {
-                append_plain(self.tokens, self.hash, CONTENT_SEED, out)
-            } else {
-                append_plain(self.tokens, self.hash, self.key, out)
-            };
+            let content = PlainHash::new(self.key);
+            out.extend(plain_blocks(self.tokens).map(|block| {
+                self.hash = mix(self.hash, content.of(block));
+                BlockHash(self.hash)
+            }));
             self.tokens = &[];
             return;
         }
@@ -227,8 +225,9 @@ impl<'a> TokenChain<'a> {
             let blocks = (self.tokens.len() / PLAIN).min(out.len());
             let (now, later) = self.tokens.split_at(blocks * PLAIN);
             self.tokens = later;
-            for (block, out) in now.chunks_exact(PLAIN).zip(out) {
-                self.hash = mix(self.hash, content_hash_keyed(block, self.key));
+            let content = PlainHash::new(self.key);
+            for (block, out) in plain_blocks(now).zip(out) {
+                self.hash = mix(self.hash, content.of(block));
                 *out = BlockHash(self.hash);
             }
             return blocks;
@@ -264,19 +263,64 @@ impl<'a> TokenChain<'a> {
     }
 }
 
-/// Appends the hashes of the blocks of the usual size; the last of them.
-#[expect(clippy::inline_always, reason = "a key that is known where it is called is worked out by the compiler")]
-#[inline(always)]
-fn append_plain(tokens: &[u32], mut hash: u64, key: u64, out: &mut Vec<BlockHash>) -> u64 {
-    out.extend(tokens.chunks_exact(PLAIN).map(|block| {
-        hash = mix(hash, content_hash_keyed(block, key));
-        BlockHash(hash)
-    }));
-    hash
+/// XXH3-64 of a block of the usual size, with what depends on the key alone worked out once: for a key that the compiler does
+/// not know, the library takes a quarter longer.
+struct PlainHash {
+    /// What each pair of words is combined with: a word of XXH3's secret plus the key, and one less the key.
+    keyed: [(u64, u64); PLAIN / 4],
+}
+
+impl PlainHash {
+    /// XXH3's secret, in the order in which 64 bytes meet it.
+    const SECRET: [(u64, u64); PLAIN / 4] = [
+        (0xBE4B_A423_396C_FEB8, 0x1CAD_21F7_2C81_017C),
+        (0x78E5_C0CC_4EE6_79CB, 0x2172_FFCC_7DD0_5A82),
+        (0x8E24_43F7_7446_08B8, 0x4C26_3A81_E690_35E0),
+        (0xDB97_9083_E96D_D4DE, 0x1F67_B3B7_A4A4_4072),
+    ];
+    const LENGTH: u64 = 0x9E37_79B1_85EB_CA87_u64.wrapping_mul(4 * PLAIN as u64);
+    const AVALANCHE: u64 = 0x1656_6791_9E37_79F9;
+
+    fn new(key: u64) -> Self {
+        Self { keyed: Self::SECRET.map(|(first, second)| (first.wrapping_add(key), second.wrapping_sub(key))) }
+    }
+
+    #[inline]
+    fn of(&self, block: &[u32; PLAIN]) -> u64 {
+        let word = |at: usize| u64::from(block[2 * at]) | u64::from(block[2 * at + 1]) << 32;
+        let mut sum = Self::LENGTH;
+        for (pair, (first, second)) in self.keyed.iter().enumerate() {
+            let product = u128::from(word(2 * pair) ^ first) * u128::from(word(2 * pair + 1) ^ second);
+            sum = sum.wrapping_add(product as u64 ^ (product >> 64) as u64);
+        }
+        sum = (sum ^ (sum >> 37)).wrapping_mul(Self::AVALANCHE);
+        sum ^ (sum >> 32)
+    }
+}
+
+/// Blocks of the usual size.
+#[inline]
+fn plain_blocks(tokens: &[u32]) -> impl Iterator<Item = &[u32; PLAIN]> {
+    tokens.chunks_exact(PLAIN).filter_map(|block| block.try_into().ok())
 }
 
 fn append_tagged(bytes: &mut Vec<u8>, tag: u8, part: &[u8]) {
     bytes.push(tag);
     bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
     bytes.extend_from_slice(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_block_has_the_hash_of_any_block() {
+        for key in [0, 1, CONTENT_SEED, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            for first in [0, 7, u32::MAX - 20] {
+                let block = std::array::from_fn(|at| first.wrapping_add(at as u32).wrapping_mul(0x9E37_79B1));
+                assert_eq!(PlainHash::new(key).of(&block), content_hash_keyed(&block, key));
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyFloat, PyList, PySequence, PyTuple};
+use pyo3::types::{PyComplex, PyFloat, PyList, PySequence, PyString, PyTuple};
 
 use crate::errors;
 use crate::ints::{Numbers, hash_of};
@@ -368,6 +368,20 @@ pub fn up_to<'py>(
         }
     }
     PyTuple::new(slots.py(), found)
+}
+
+/// Whether a policy's answer is a tuple of one of these slots, which ascend, and a text.
+#[pyfunction]
+#[pyo3(signature = (answer, slots, /))]
+pub fn is_answer(answer: &Bound<'_, PyAny>, slots: &Bound<'_, PyTuple>) -> bool {
+    let Ok(pair) = answer.cast_exact::<PyTuple>() else { return false };
+    let mut pair = pair.iter_borrowed();
+    let (Some(slot), Some(reason), None) = (pair.next(), pair.next(), pair.next()) else { return false };
+    let Some(slot) = hash_of(&slot) else { return false };
+    let at = |place: usize| slots.get_borrowed_item(place).ok().and_then(|known| hash_of(&known)) == Some(slot);
+    // If all replicas are candidates, slot i is at position i.
+    reason.is_exact_instance_of::<PyString>()
+        && (usize::try_from(slot).is_ok_and(|slot| slot < slots.len() && at(slot)) || (0..slots.len()).any(at))
 }
 
 /// The numbers of a column.

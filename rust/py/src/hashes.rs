@@ -183,7 +183,7 @@ impl BlockHashes {
 
     /// The hash of one block: `int(array[block])`, without an array.
     #[pyo3(signature = (block, /))]
-    fn hash_at(&self, #[pyo3(from_py_with = sizes::blocks)] block: usize) -> PyResult<u64> {
+    pub fn hash_at(&self, #[pyo3(from_py_with = sizes::blocks)] block: usize) -> PyResult<u64> {
         let hash = self.blocks().get(block).map(|hash| hash.0);
         hash.ok_or_else(|| errors::config(format!("block must be below {}, got {block}", self.len)))
     }

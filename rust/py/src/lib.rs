@@ -30,15 +30,13 @@ mod _core {
     #[pymodule_export]
     use super::cache::{Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache};
     #[pymodule_export]
-    use super::columns::{falling, filled, highest, lowest, mapped, nth, sum_of_products, up_to};
+    use super::columns::{falling, filled, highest, is_answer, lowest, mapped, nth, sum_of_products, up_to};
     #[pymodule_export]
     use super::draws::{chain, draw, first_choice, scattered};
     #[pymodule_export]
     use super::hashes::{BlockHashes, hash_blocks};
     #[pymodule_export]
     use super::index::PrefixIndex;
-    #[pymodule_export]
-    use super::out::capped_hits;
     #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]

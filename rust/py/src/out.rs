@@ -5,7 +5,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList};
 
 use crate::errors;
-use crate::sizes;
 
 #[cold]
 pub fn not_an_out_array() -> PyErr {
@@ -44,16 +43,8 @@ pub fn out_matrix<'a, 'py>(
 }
 
 /// What every slot holds, by `match` and the like, as a list of ints of at most `limit`, and the largest of them (0 for none).
-///
-/// One pass, and one int for neighbours that hold the same: `out.tolist()`, `max` and a cap take five times as long.
-///
-/// Raises:
-///     ConfigError: `out` is not a contiguous uint32 array, or `limit` is negative.
-#[pyfunction]
-pub fn capped_hits<'py>(
-    out: &Bound<'py, PyArray1<u32>>,
-    #[pyo3(from_py_with = sizes::token_count)] limit: usize,
-) -> PyResult<(Bound<'py, PyList>, u32)> {
+/// One pass, and one int for neighbours that hold the same.
+pub fn capped_hits<'py>(out: &Bound<'py, PyArray1<u32>>, limit: usize) -> PyResult<(Bound<'py, PyList>, u32)> {
     let (py, held) = (out.py(), out.try_readonly().map_err(|_| not_an_out_array())?);
     let held = held.as_slice().map_err(|_| not_an_out_array())?;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);

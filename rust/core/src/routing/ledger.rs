@@ -37,7 +37,7 @@ pub struct State {
 
 /// What of its request an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     /// All of it.
     Whole,
     /// The prompt. The attempt of this number has the answer, and stands for the request.
@@ -65,14 +65,14 @@ pub struct Attempt<T> {
     pub detour: bool,
     /// Whether earlier attempts of its request were made.
     pub again: bool,
-    begun: f64,
-    progress: f64,
+    pub(super) begun: f64,
+    pub(super) progress: f64,
     /// What the replica had to compute when it was booked, this attempt included, in tokens.
-    ahead: i64,
-    started: bool,
-    part: Part,
+    pub(super) ahead: i64,
+    pub(super) started: bool,
+    pub(super) part: Part,
     /// The attempts of a hedged request; `None` = it is alone.
-    group: Option<u64>,
+    pub(super) group: Option<u64>,
 }
 
 impl<T> Attempt<T> {
@@ -553,17 +553,16 @@ impl<T: Clone> Ledger<T> {
             Some(Part::Prompt { answer }) => answer,
             _ => number,
         };
-        let (part, group) = match self.attempts.get(&number) {
-            Some(attempt) => (attempt.part, attempt.group),
-            None => {
-                self.counters.count(Outcome::AbortLate);
-                return Vec::new();
-            }
+        let Some(&Attempt { part, group, .. }) = self.attempts.get(&number) else {
+            self.counters.count(Outcome::AbortLate);
+            return Vec::new();
         };
         let mut effects: Vec<_> = self.withdraw(number, outcome).into_iter().collect();
         self.counters.count(outcome);
         let abandon = !outcome.continues() && self.other_open(group, number).is_none();
-        effects.iter_mut().for_each(|effect| effect.abandon = abandon);
+        for effect in &mut effects {
+            effect.abandon = abandon;
+        }
         if let Part::Answer { prompt, .. } = part {
             effects.extend(self.withdraw(prompt, outcome));
         }

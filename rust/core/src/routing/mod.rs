@@ -19,3 +19,7 @@ pub use ledger::{Attempt, Booking, Effect, Finished, Half, Halves, Ledger, Limit
 pub use recency::RecencyMap;
 pub use sessions::{Binding, Move, Name, Sessions};
 pub use trust::{HitRecord, Trust, Verdict, ZERO_STREAK};
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, clippy::cast_possible_wrap, reason = "small numbers that floats have exactly")]
+mod tests;

@@ -3,15 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use numpy::PyArray1;
 use prefixroute_core::BlockHash;
 use prefixroute_core::routing::{self as core, Name};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::attempt::{Attempt, Dropped, Parts};
 use crate::errors;
+use crate::hashes::BlockHashes;
 use crate::ints::Numbers;
+use crate::out::capped_hits;
 
 /// An attempt in the core's tables.
 pub(crate) struct Item(Py<Attempt>);
@@ -460,6 +464,52 @@ impl Ledger {
 
     // -- what decisions read
 
+    /// What a decision sees of a match and of the ledger, in one pass.
+    ///
+    /// Args:
+    ///     out: tokens that each slot holds of the prompt.
+    ///     blocks: the prompt's hashes.
+    ///     size: tokens of a block.
+    ///     limit: tokens that a hit may have at most.
+    ///     session: the request's session.
+    ///     now: seconds.
+    ///     busy: whether the load is asked for.
+    ///
+    /// Returns:
+    ///     Hits by slot; the largest; the hash of its last block, if the prompt goes on behind it; the share of the last
+    ///     beginnings that branched there; the slot that the session is bound to, -1 if its replica has left or drains; and
+    ///     `busy` by slot.
+    ///
+    /// Raises:
+    ///     ConfigError: `out` is not a contiguous uint32 array.
+    #[pyo3(signature = (out, blocks, size, limit, session, now, busy, /))]
+    #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
+    fn sight<'py>(
+        &self,
+        out: &Bound<'py, PyArray1<u32>>,
+        blocks: &Bound<'py, PyAny>,
+        size: usize,
+        limit: usize,
+        session: Option<&Bound<'py, PyString>>,
+        now: f64,
+        busy: bool,
+    ) -> PyResult<Sight<'py>> {
+        let py = out.py();
+        let (hits, most) = capped_hits(out, limit)?;
+        let branch = match most as usize {
+            most if 0 < most && most < limit => Some(hash_at(blocks, most / size - 1)?),
+            _ => None,
+        };
+        let session = self.optional_name(session)?;
+        let ledger = self.lock();
+        let shared = branch.map(|branch| ledger.heads.share(BlockHash(branch)));
+        let bound = session.and_then(|session| ledger.bound(session, now));
+        let loads = busy.then(|| ledger.book.busy.clone());
+        drop(ledger);
+        let loads = loads.map(|loads| PyList::new(py, loads.into_iter().map(|load| halves(py, load)))).transpose()?;
+        Ok((hits, most, branch, shared, bound, loads))
+    }
+
     /// What is in flight, by slot; with `recent`, what the recent window holds.
     #[pyo3(signature = (*, recent=false))]
     fn loads(slf: Py<Self>, recent: bool) -> LoadCounts {
@@ -500,12 +550,6 @@ impl Ledger {
     /// A replica has reported its load: what was booked before is in the report.
     fn reported(&self, slot: usize) {
         self.lock().book.reported(slot);
-    }
-
-    /// Share of the last beginnings that branched at a block.
-    #[pyo3(signature = (branch, /))]
-    fn shared(&self, branch: u64) -> f64 {
-        self.lock().heads.share(BlockHash(branch))
     }
 
     /// Whether some replica's belief counts for nothing.
@@ -638,6 +682,31 @@ impl LoadCounts {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.ledger)
+    }
+}
+
+/// What a decision sees: hits, the largest, the branch, its share, the session's slot, loads.
+type Sight<'py> = (Bound<'py, PyList>, u32, Option<u64>, Option<f64>, Option<i64>, Option<Bound<'py, PyList>>);
+
+/// The hash of a block of a prompt, of whatever class a belief has for prompts.
+fn hash_at(blocks: &Bound<'_, PyAny>, block: usize) -> PyResult<u64> {
+    if let Ok(hashes) = blocks.cast::<BlockHashes>() {
+        return hashes.get().hash_at(block);
+    }
+    blocks.call_method1(intern!(blocks.py(), "hash_at"), (block,))?.extract()
+}
+
+/// A load as a float. Most are halves below 128, of which there is one object each: 64 new ones a decision take a microsecond,
+/// and all decisions in flight keep theirs.
+fn halves(py: Python<'_>, load: f64) -> Bound<'_, PyFloat> {
+    static HALVES: PyOnceLock<Vec<Py<PyFloat>>> = PyOnceLock::new();
+    let known =
+        HALVES.get_or_init(py, || (0..256).map(|half| PyFloat::new(py, f64::from(half) / 2.0).unbind()).collect());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what it is not is compared")]
+    let half = (load * 2.0) as usize;
+    match known.get(half) {
+        Some(float) if (half as f64).to_bits() == (load * 2.0).to_bits() => float.bind(py).clone(),
+        _ => PyFloat::new(py, load),
     }
 }
 
