@@ -1,0 +1,39 @@
+"""What carries frames between routers: the protocol that every transport follows, and that a host may follow too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+Receive = Callable[[bytes], object]
+"""Takes a frame that has come; raises :class:`~prefixroute.errors.PeerError` for one that is none."""
+Tick = Callable[[], object]
+"""Called about once a second, so that a router without requests beats, and gives up peers that are silent."""
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Carries frames to the other routers, and theirs to this one. Frames may be lost, doubled and reordered.
+
+    A frame that comes back to the router that sent it does no harm.
+    """
+
+    def open(self, receive: Receive, tick: Tick) -> None:
+        """Begin. Both functions may be called from any thread, until :meth:`close` has returned.
+
+        Args:
+            receive: takes each frame of another router.
+            tick: lets time pass.
+
+        Raises:
+            ConfigError: it was opened before.
+        """
+
+    def publish(self, frame: bytes) -> None:
+        """Send a frame, later and elsewhere: this is called inside of a decision, with the router's lock held."""
+
+    def status(self) -> dict[str, Any]:
+        """Return ``kind`` (text), ``connected`` (bool), ``lost`` and ``refused`` (frames), and what else is worth knowing."""
+
+    def close(self) -> None:
+        """Send what waits, if that goes at once, and end. May be called twice."""
