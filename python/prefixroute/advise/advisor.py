@@ -23,6 +23,7 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
 from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Scenario
 from prefixroute.sim.grid import Source, seeds_of
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, assumed
@@ -41,7 +42,7 @@ def advise(
     question: Question | None = None,
     *,
     cost: CostModel | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> Advice:

@@ -18,6 +18,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Cell, Grid, Run, Scenario
 from prefixroute.sim.grid import kept
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
@@ -152,7 +153,7 @@ def backtest(
     *,
     search: Sequence[AnyPolicy] = (),
     cost: CostModel | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> Backtest:
@@ -165,7 +166,7 @@ def backtest(
         search: policies to try besides, each with the capacity that explains the reported hits best: found by bisection between
             the longest request and caches that never evict.
         cost: prices and seconds, for policies that weigh seconds.
-        jobs: processes.
+        jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the runs that is done, and what is being tried.
         time_is_up: asked before the search and each of its rounds; then the rest is left out, which a note says.
 
@@ -173,7 +174,7 @@ def backtest(
         ConfigError: no request has a report.
     """
     scenario, cost = scenario or Scenario(policy=IN_USE, given=frozenset()), cost or CostModel()
-    workload = cast("Workload", kept(workload, sent=jobs > 1))
+    workload = cast("Workload", kept(workload, jobs=jobs))
     reported = _reported(workload)
     known = ~np.isnan(reported)
     if not known.any():

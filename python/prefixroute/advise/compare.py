@@ -16,6 +16,7 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Cell, Grid, ResultRow, Scenario
 from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, SCHEMA, assumed, assumptions_dict, beyond, left_out, overload
@@ -192,7 +193,7 @@ def compare(
     metric: str = "recompute_ratio",
     infinite: bool = False,
     cost: CostModel | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
     load_parts: int = 0,
@@ -240,7 +241,7 @@ def compare_scenarios(
     among: Sequence[str] = (),
     infinite: bool = False,
     cost: CostModel | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
     load_parts: int = 0,

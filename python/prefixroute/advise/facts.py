@@ -8,6 +8,7 @@ from prefixroute.advise.affected import Affected, affected
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import Question
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
+from prefixroute.sim.pool import Jobs
 from prefixroute.workload import Workload
 
 
@@ -34,11 +35,11 @@ class Facts:
     inferred: bool
 
 
-def look(source: Source, asked: Question, jobs: int = 1) -> Facts:
+def look(source: Source, asked: Question, jobs: Jobs = 1) -> Facts:
     """Read the traffic: as it is, and without what changes near the start of prompts."""
-    held = kept(source, sent=jobs > 1)
+    held = kept(source, jobs=jobs)
     workload = open_source(held, seeds_of(asked.seeds)[0])
-    masked = None if workload.masked is None else kept(workload.masked, sent=jobs > 1)
+    masked = None if workload.masked is None else kept(workload.masked, jobs=jobs)
     return Facts(
         source=held,
         workload=workload,

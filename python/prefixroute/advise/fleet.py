@@ -11,6 +11,7 @@ from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, Reading,
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
 from prefixroute.sim.grid import seeds_of
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 
 PERCENTILE = 95.0
@@ -97,7 +98,7 @@ def needed(
     headroom: Headroom | None = None,
     cost: CostModel,
     seeds: int | Sequence[int] = 1,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> FleetNeed:
     """Return the smallest fleet under the advised policy, with headroom.
@@ -110,7 +111,7 @@ def needed(
         headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         cost: prices and seconds.
         seeds: how many, counted from 1, or the seeds themselves; the worst counts, as in :func:`size`.
-        jobs: processes.
+        jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told about what share of the search is done.
     """
     fleet, room = replace(timed(advised, cost), warmup=part.warmup), headroom or Headroom()

@@ -15,6 +15,7 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Cell, EngineModel, Grid, ResultRow, Run, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
@@ -245,7 +246,7 @@ def size(
     seeds: int | Sequence[int] = 1,
     most: int = MOST_REPLICAS,
     cost: CostModel | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> Sizing:
@@ -262,14 +263,14 @@ def size(
         seeds: how many, counted from 1, or the seeds themselves.
         most: replicas beyond which no fleet is tried.
         cost: prices and seconds.
-        jobs: processes over seeds.
+        jobs: processes over seeds, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told about what share of the search is done.
         time_is_up: asked before each policy but the first; then the policies that are left are left out, which a note says.
 
     Raises:
         ConfigError: no policy, or a limit below one.
     """
-    cost, chosen, source = cost or CostModel(), seeds_of(seeds), kept(source, sent=jobs > 1)
+    cost, chosen, source = cost or CostModel(), seeds_of(seeds), kept(source, jobs=jobs)
     promises = (slos,) if isinstance(slos, Slo) else tuple(slos)
     base, room = scenario or Scenario(), headroom or Headroom()
     if base.engine is None:

@@ -13,6 +13,7 @@ from prefixroute.advise.question import OTHERS, Question
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Scenario
 from prefixroute.sim.grid import Source
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Work
 from prefixroute.sim.scenario import AnyPolicy
 
@@ -49,7 +50,7 @@ class How:
 
     asked: Question
     cost: CostModel
-    jobs: int
+    jobs: Jobs
     work: Work
     time_is_up: Callable[[], bool]
 

@@ -18,6 +18,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Source
+from prefixroute.sim.pool import check_jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.workload import GENERATORS, FieldMap, LogFile, Options, Spec, Workload, keep, log_files, read_trace
 from prefixroute.workload.readers.lines import LINE_BYTES
@@ -57,6 +58,15 @@ def _fleet(text: str | int) -> int:
         return arguments.fleet(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _jobs(text: str | int) -> int | str:
+    jobs = int(text) if str(text).isdecimal() else text
+    try:
+        check_jobs(jobs)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    return jobs
 
 
 Replicas = Annotated[
@@ -111,7 +121,15 @@ Sticky = Annotated[
     bool,
     typer.Option("--sticky-front", help="What stands before several routers keeps a session on one of them."),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes to run in.")]
+Jobs = Annotated[
+    Any,
+    typer.Option(
+        parser=_jobs,
+        metavar="N|ray",
+        help="Processes to run in, or ray: all CPUs of a Ray cluster (extra ray).",
+        show_default="1",
+    ),
+]
 
 Capacity = Annotated[
     str | None,

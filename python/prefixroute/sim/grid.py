@@ -6,12 +6,8 @@ do not depend on ``jobs``. Where the time is up, whole seeds are left out, and t
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
-import signal
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -19,10 +15,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim.floor import floor_tokens
+from prefixroute.sim.pool import Jobs, check_jobs, open_pool
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import CacheKind, Scenario
-from prefixroute.validation import check_int
 from prefixroute.workload import Workload, keep
 
 Source: TypeAlias = Workload | Callable[[int], Workload]
@@ -67,25 +63,25 @@ class Grid:
         source: a workload, or a function from a seed to one; the same seed also fixes the draws of the routers.
         seeds: each once.
         cost: prices and seconds.
-        jobs: processes. More than one needs a source and policies that other processes can import.
+        jobs: processes, or ``ray``. More than one needs a source and policies that other processes can import.
         progress: told the share of the work that is done.
         time_is_up: asked between runs; once it says yes, optional cells and further seeds are left out.
 
     Raises:
-        ConfigError: ``jobs`` is below one.
+        ConfigError: ``jobs`` is below one, or another word than ``ray``.
     """
 
     source: Source
     seeds: tuple[int, ...]
     cost: CostModel = field(default_factory=CostModel)
-    jobs: int = 1
+    jobs: Jobs = 1
     progress: Progress | None = None
     time_is_up: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         """Check the number of processes, and read a file that each run would parse again."""
-        check_int("jobs", self.jobs, 1)
-        object.__setattr__(self, "source", kept(self.source, sent=self.jobs > 1))
+        check_jobs(self.jobs)
+        object.__setattr__(self, "source", kept(self.source, jobs=self.jobs))
 
     def run(self, cells: Mapping[K, Cell], *, floor: tuple[CacheKind, int] | None = None) -> Results[K]:
         """Run every cell with every seed: all cells of a seed before those of the next.
@@ -128,9 +124,9 @@ class Grid:
         return Results(runs, floor, seeds, tuple(left_out))
 
 
-def kept(source: Source, *, sent: bool = False) -> Source:
-    """Return a source that costs no parsing to read again; ``sent``: and that can be sent to other processes."""
-    if isinstance(source, Workload) and (source.is_parsed or (sent and not _pickles(source))):
+def kept(source: Source, *, jobs: Jobs = 1) -> Source:
+    """Return a source that costs no parsing to read again, and that can be sent to where the jobs are."""
+    if isinstance(source, Workload) and (source.is_parsed or (jobs != 1 and not _pickles(source))):
         return keep(source)
     return source
 
@@ -228,7 +224,7 @@ class _Skip:
         return may_wait and self.time_is_up()
 
 
-def _results(tasks: Sequence[Task], jobs: int, progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
+def _results(tasks: Sequence[Task], jobs: Jobs, progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
     """Yield each task with its result, in order; those that are left out are not there."""
     if jobs == 1 or len(tasks) == 1:
         yield from _here(tasks, progress, skip)
@@ -237,41 +233,23 @@ def _results(tasks: Sequence[Task], jobs: int, progress: Progress | None, skip: 
         pickle.dumps(list(tasks))
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # three names for the same fault
         raise ConfigError(f"{jobs} jobs need policies and a source that other processes can import: {error}") from error
-    with ExitStack() as stack:  # leaving early, at an interrupt too, ends the processes
-        with _interrupts_ignored():
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))))
+    with open_pool(jobs, len(tasks)) as pool:
         # Tasks are handed out as results come in, so that what there is no time for is never begun.
-        waiting = [(task, pool.apply_async(_run, (task,))) for task in tasks[: 2 * jobs]]
-        later = list(tasks[2 * jobs :])
+        ahead = 2 * pool.width
+        waiting = [(task, pool.submit(task)) for task in tasks[:ahead]]
+        later = list(tasks[ahead:])
         number = 0
         while waiting:
             task, result = waiting.pop(0)
-            value = result.get()
+            value = result()
             number += 1
             if progress is not None:
                 progress(number / len(tasks), task.label)
             yield task, value
-            while later and len(waiting) < 2 * jobs:
+            while later and len(waiting) < ahead:
                 following = later.pop(0)
                 if not skip(following):
-                    waiting.append((following, pool.apply_async(_run, (following,))))
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment: processes started meanwhile ignore it for good, and it is the parent's to end them."""
-    if threading.current_thread() is not threading.main_thread():  # where nobody may, and nobody is interrupted
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _run(task: Task) -> Any:
-    return task.run()
+                    waiting.append((following, pool.submit(following)))
 
 
 def _here(tasks: Sequence[Task], progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:

@@ -15,6 +15,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Cell, Grid, Source, open_source, seeds_of
 from prefixroute.sim.metrics import Outcome, ResultRow
+from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
 
@@ -59,7 +60,7 @@ def sweep(
     scenario: Scenario | None = None,
     cost: CostModel | None = None,
     infinite: bool = False,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
     load_parts: int = 0,
@@ -81,7 +82,7 @@ def sweep(
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
-        ConfigError: no policy, fleet or seed; or ``jobs`` is below one, or cannot be had with this source.
+        ConfigError: no policy, fleet or seed; or ``jobs`` is neither a number nor ``ray``, or cannot be had with this source.
     """
     base, chosen = scenario or Scenario(), seeds_of(seeds)
     for name, given in (("policies", policies), ("replicas", replicas)):

@@ -9,7 +9,7 @@ from prefixroute.workload.conversion import Converted, convert
 from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
-from prefixroute.workload.kept import keep
+from prefixroute.workload.kept import KeptParts, KeptRequests, keep
 from prefixroute.workload.losses import HitLosses, LossMeter, losses_of
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
@@ -37,6 +37,8 @@ __all__ = [
     "FewShotShape",
     "FieldMap",
     "HitLosses",
+    "KeptParts",
+    "KeptRequests",
     "LogFile",
     "LossMeter",
     "Options",

@@ -12,9 +12,9 @@ import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.request import Entry, Masked, Request
 from prefixroute.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Hashes up to this size are held as request objects after the first pass: that saves making them again for each run."""
@@ -36,35 +39,63 @@ _ROW = np.dtype(
 _HASHES, _ROWS, _TABLES = "hashes", "rows", "tables"
 
 
-class KeptRequests:
-    """Requests of one folder, as the ``source`` of a workload. Pickles as the folder's path; reading is thread-safe.
+class KeptParts(NamedTuple):
+    """Requests as arrays.
 
-    The folder is removed when the object that wrote it is no longer used, and when the process ends.
+    Attributes:
+        rows: one a request.
+        hashes: of all requests, one after another.
+        tables: the rest, pickled.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Open a folder that :func:`keep` has written."""
-        self._folder = folder
+    rows: NDArray[Any]
+    hashes: NDArray[np.uint64]
+    tables: bytes
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Map those of a folder that :func:`keep` has written."""
+        path = folder / _HASHES
+        hashes = np.asarray(np.memmap(path, np.uint64, "r")) if path.stat().st_size else np.empty(0, np.uint64)
+        return cls(np.fromfile(folder / _ROWS, _ROW), hashes, (folder / _TABLES).read_bytes())
+
+
+class KeptRequests:
+    """Requests held as arrays, as the ``source`` of a workload. Reading is thread-safe.
+
+    Those of a folder pickle as its path. It is removed when the object that wrote it is no longer used, and when the process ends.
+    """
+
+    def __init__(self, parts: Callable[[], KeptParts], folder: Path | None = None) -> None:
+        """Open arrays when they are first read.
+
+        Args:
+            parts: returns them.
+            folder: where they lie, if other processes may map them there.
+        """
+        self.parts, self._folder = parts, folder
         self._held: list[Request] | None = None
 
     def __call__(self) -> Iterator[Request]:
         """Yield the requests, from the first."""
         if self._held is not None:
             return iter(self._held)
-        if (self._folder / _HASHES).stat().st_size > HELD_BYTES:
-            return self._read()
-        self._held = list(self._read())
+        parts = self.parts()
+        if parts.hashes.nbytes > HELD_BYTES:
+            return self._read(parts)
+        self._held = list(self._read(parts))
         return iter(self._held)
 
     def __reduce__(self) -> tuple[Callable[[Path], KeptRequests], tuple[Path]]:
         """Pickle the path: another process maps the same files."""
+        if self._folder is None:
+            raise TypeError("requests that lie in no folder do not pickle")
         return _opened, (self._folder,)
 
-    def _read(self) -> Iterator[Request]:
-        rows = np.fromfile(self._folder / _ROWS, _ROW)
-        block_size, tables, entries = pickle.loads((self._folder / _TABLES).read_bytes())  # noqa: S301 - written by us
-        path = self._folder / _HASHES
-        hashes = np.asarray(np.memmap(path, np.uint64, "r")) if path.stat().st_size else np.empty(0, np.uint64)
+    @staticmethod
+    def _read(parts: KeptParts) -> Iterator[Request]:
+        rows, hashes = parts.rows, parts.hashes
+        block_size, tables, entries = pickle.loads(parts.tables)  # noqa: S301 - written by us
         names, attrs = [[*tables[name], None] for name in _KEYS], [*map(dict, tables["attrs"]), EMPTY_ATTRS]
         at = 0
         for number, row in enumerate(rows.tolist()):
@@ -104,7 +135,7 @@ def keep(workload: Workload) -> Workload:
     if isinstance(workload.source, KeptRequests):
         return workload
     folder = Path(tempfile.mkdtemp(prefix="prefixroute-"))
-    kept = KeptRequests(folder)
+    kept = _in_folder(folder)
     weakref.finalize(kept, shutil.rmtree, folder, ignore_errors=True)
     count = _write(workload, folder)
     return replace(workload.told(), source=kept, request_count=count, is_parsed=False)
@@ -113,7 +144,11 @@ def keep(workload: Workload) -> Workload:
 @lru_cache(maxsize=4)
 def _opened(folder: Path) -> KeptRequests:
     """Return the requests of a folder that another process owns, once for all tasks of this process."""
-    return KeptRequests(folder)
+    return _in_folder(folder)
+
+
+def _in_folder(folder: Path) -> KeptRequests:
+    return KeptRequests(partial(KeptParts.of, folder), folder)
 
 
 class _Table:
