@@ -179,18 +179,22 @@ def test_each_request_is_a_line_that_says_nothing_of_its_words(
 def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], serve: Callable[..., Served]) -> None:
     served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
     wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
-    assert any("2 workers share nothing" in record["message"] for record in served.said)
-    for number in range(40):  # each on a connection of its own
-        with httpx.Client(base_url=served.client.base_url, verify=PLAIN) as client:
-            assert client.post("/v1/chat/completions", json=chat_body(str(number), max_tokens=1)).is_success
+    asked = 0
+    counts: list[float] = []
+
+    def both_have_served() -> bool:
+        nonlocal asked, counts
+        with httpx.Client(base_url=served.client.base_url, verify=PLAIN) as client:  # a worker takes connections
+            assert client.post("/v1/chat/completions", json=chat_body(str(asked), max_tokens=1)).is_success
+        asked += 1
+        lines = served.admin.get("/metrics").text.splitlines()
+        counted = [line for line in lines if line.startswith("prefixroute_serve_requests_total{")]
+        counts = [float(line.rpartition(" ")[2]) for line in counted]
+        return len(counts) == 2
+
+    wait_until(both_have_served)
     text = served.admin.get("/metrics").text
-    counts = [
-        float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if line.startswith("prefixroute_serve_requests_total{") and 'status="200"' in line
-    ]
-    assert sum(counts) == 40
-    assert len(counts) == 2
+    assert sum(counts) == asked
     assert text.count("# TYPE prefixroute_inflight gauge") == 1
     assert served.client.get("/metrics").status_code == 404
     held = served.admin.post("/replicas/drain", params={"replica": pair[0].url})
@@ -199,6 +203,30 @@ def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], ser
     assert served.admin.post("/replicas/drain", params={"replica": "http://x:1"}).status_code == 404
     served.process.send_signal(signal.SIGTERM)
     assert served.ended() == 0
+
+
+def test_workers_route_as_one(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
+
+    def metric(name: str) -> list[float]:
+        lines = served.admin.get("/metrics").text.splitlines()
+        return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"prefixroute_{name}{{")]
+
+    wait_until(lambda: metric("peers") == [1, 1])
+    prompts = [f"{number} and all of it again. " * 300 for number in range(6)]
+    homes: dict[str, set[str]] = {prompt: set() for prompt in prompts}
+
+    def both_have_served_all() -> bool:
+        for prompt in prompts:
+            with httpx.Client(base_url=served.client.base_url, verify=PLAIN) as client:  # a worker takes connections
+                response = client.post("/v1/chat/completions", json=chat_body(prompt, max_tokens=1))
+            homes[prompt].add(response.headers["x-replica"])
+        return len([count for count in metric("serve_requests_total") if count >= len(prompts)]) == 2
+
+    wait_until(both_have_served_all)
+    assert all(len(replicas) == 1 for replicas in homes.values())
+    assert len(set.union(*homes.values())) == 2
+    wait_until(lambda: metric("inflight") == [0] * 4)
 
 
 def children(pid: int) -> list[int]:

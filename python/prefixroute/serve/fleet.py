@@ -38,6 +38,7 @@ class Engine:
         breaker: of its failures.
         models: what its ``/v1/models`` lists, by id; ``None`` = not known.
         left_at: when discovery dropped it, on the monotonic clock; ``None`` = it is listed.
+        suspended_at: when it was seen that a peer has suspended it, on the monotonic clock.
         held: an operator has taken it out.
         state: what the Router was told: ``active``, ``suspended`` or ``draining``.
         watch: checks it.
@@ -47,6 +48,7 @@ class Engine:
     models: dict[str, Any] | None = None
     models_at: float = field(default=-float("inf"))
     left_at: float | None = None
+    suspended_at: float | None = None
     held: bool = False
     state: str = "active"
     watch: asyncio.Task[None] | None = None
@@ -222,6 +224,17 @@ class Fleet:
         elif engine is not None:
             before = engine.breaker.state
             self._follow(name, engine, before, engine.breaker.passes(self._clock()))
+            self._overrule(name, engine)
+
+    def _overrule(self, name: str, engine: Engine) -> None:
+        """Let an engine take requests again that a peer has suspended and not let in for a time: it may have died."""
+        if engine.state != "active" or self._router.stats()["replicas"][name]["state"] != "suspended":
+            engine.suspended_at = None
+        elif engine.suspended_at is None:
+            engine.suspended_at = self._clock()
+        elif self._clock() - engine.suspended_at >= self._settings.health.max_reset_s:
+            engine.suspended_at = None
+            self._router.resume(name)
 
     async def _read_models(self, name: str, engine: Engine, client: aiohttp.ClientSession) -> None:
         """Read which models an engine lists; one that cannot tell keeps what was known."""

@@ -94,7 +94,7 @@ class Routing(Section):
     capacity_tokens: int = option(300_000, "KV cache of an engine, in tokens.", count(1))
     max_in_flight: int | None = option(
         None,
-        "Requests in flight at an engine, counted by each worker. Above it at all engines: 429.",
+        "Requests in flight at an engine, of all workers. Above it at all engines: 429.",
         maybe(count(1), "no limit"),
     )
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefixroute.errors import ConfigError
+from prefixroute.router import Router
 from prefixroute.serve.app import Service, check
 from prefixroute.serve.logs import set_up
 from prefixroute.serve.operators import Operators
 from prefixroute.serve.server import SIGNALS, Worker, address_of, bind, bind_path, run_loop, uvicorn_server
 from prefixroute.serve.settings import Settings
+from prefixroute.serve.siblings import Siblings
 
 _LOG = logging.getLogger("prefixroute.serve")
 TICK_S = 0.1
@@ -31,10 +33,6 @@ MAX_PAUSE_S = 30.0
 """Longest pause before a worker that dies again and again is started again; it doubles from a second."""
 GRACE_S = 5.0
 """Beside the time to drain, before a worker is killed."""
-UNSHARED = (
-    "%d workers share nothing: each knows only the prefixes that it has routed itself. With eight, cache-aware recomputes "
-    "40 %% of the prompt tokens where one recomputes 15 %%; the policies session and rendezvous lose nothing"
-)
 
 
 def serve(settings: Settings, **options: Any) -> None:
@@ -60,7 +58,8 @@ def serve(settings: Settings, **options: Any) -> None:
         run_loop(Worker(service, [listener], admin).run())
         return
     _LOG.warning("listening at %s with %d workers", address_of(listener), listen.workers)
-    _LOG.warning(UNSHARED, listen.workers)
+    routing = settings.routing  # one key for all, random or fixed as the policy wants it
+    options.setdefault("hash_key", Router(policy=routing.policy, block_size=routing.block_size).hash_key)
     with tempfile.TemporaryDirectory(prefix="prefixroute-") as folder:
         run_loop(Supervisor(settings, options, listener, admin, Path(folder)).run())
 
@@ -80,6 +79,18 @@ class Seat:
     began_at: float = field(default_factory=monotonic)
     pause_s: float = 1.0
     due_at: float | None = None
+
+
+class Sockets(NamedTuple):
+    """Paths of the workers' own sockets, by their number.
+
+    Attributes:
+        admin: where each answers operators.
+        peers: where each hears what the others' Routers book.
+    """
+
+    admin: list[Path]
+    peers: list[Path]
 
 
 class Supervisor:
@@ -104,7 +115,10 @@ class Supervisor:
         if not hasattr(socket, "AF_UNIX"):
             raise ConfigError(f"listen.workers must be 1 on this system, got {settings.listen.workers}")
         self._settings, self._options, self._listener, self._admin = settings, options, listener, admin
-        self._paths = [folder / str(number) for number in range(settings.listen.workers)]
+        numbers = range(settings.listen.workers)
+        self._sockets = Sockets(
+            [folder / f"admin-{number}" for number in numbers], [folder / f"peer-{number}" for number in numbers]
+        )
         self._context = multiprocessing.get_context("spawn")
         self._seats: list[Seat] = []
         self._told: list[signal.Signals] = []
@@ -114,8 +128,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._told.append, number)
-        self._seats = [Seat(self._start(number)) for number in range(len(self._paths))]
-        operators = Operators(self._paths)
+        self._seats = [Seat(self._start(number)) for number in range(self._settings.listen.workers)]
+        operators = Operators(self._sockets.admin)
         server = uvicorn_server(operators.app, self._settings, lifespan="on", drain_s=1.0)
         admin = None if self._admin is None else asyncio.create_task(server.serve([self._admin]))
         try:
@@ -135,7 +149,7 @@ class Supervisor:
     def _start(self, number: int) -> SpawnProcess:
         process = self._context.Process(
             target=_work,
-            args=(self._settings, self._options, self._listener, str(self._paths[number])),
+            args=(self._settings, self._options, self._listener, self._sockets, number),
             name=f"worker-{number}",
         )
         process.start()
@@ -170,15 +184,16 @@ class Supervisor:
             await asyncio.sleep(TICK_S)
 
 
-def _work(settings: Settings, options: dict[str, Any], listener: socket.socket, path: str) -> None:
+def _work(settings: Settings, options: dict[str, Any], listener: socket.socket, sockets: Sockets, number: int) -> None:
     """Serve in a process of its own, until the supervisor says SIGTERM or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor passes it on
     set_up(settings.log)
-    worker = Worker(Service(settings, **options), [listener], bind_path(path))
-    run_loop(_while_supervised(worker))
+    service = Service(settings, **options)
+    worker = Worker(service, [listener], bind_path(str(sockets.admin[number])))
+    run_loop(_while_supervised(worker, Siblings(service.router, sockets.peers, number)))
 
 
-async def _while_supervised(worker: Worker) -> None:
+async def _while_supervised(worker: Worker, siblings: Siblings) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         raise RuntimeError("runs in a process that a supervisor has started")
@@ -189,4 +204,10 @@ async def _while_supervised(worker: Worker) -> None:
         worker.end()
 
     loop.add_reader(parent.sentinel, orphaned)
-    await worker.run()
+    talking = asyncio.create_task(siblings.run())
+    try:
+        await worker.run()
+    finally:
+        talking.cancel()
+        with suppress(asyncio.CancelledError):
+            await talking
