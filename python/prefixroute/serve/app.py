@@ -17,6 +17,7 @@ from starlette.routing import Route
 from prefixroute.bodies import Api
 from prefixroute.errors import ConfigError, UnknownReplicaError
 from prefixroute.live import KvFeed
+from prefixroute.peers.transports import RedisPeers
 from prefixroute.router import Router
 from prefixroute.serve.discovery import Discovery, Source, sources_of
 from prefixroute.serve.fleet import Fleet
@@ -71,8 +72,9 @@ class Service:
             prompt_kind="messages",
             render=render,
             tokenizer=tokenizer,
-            **router_options,
+            **{"hash_key": routing.hash_key, **router_options},
         )
+        self._peers = None if routing.peers is None else RedisPeers(routing.peers)
         self.metrics, self.draining = Metrics(), False
         self.fleet = Fleet(self.router, settings, self.metrics)
         self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
@@ -105,6 +107,11 @@ class Service:
             self._client = await stack.enter_async_context(new_client(self.settings))
             if self._moves:
                 await self._discovery.look()
+            if self._peers is not None:
+                link = self.router.peer_feed(self._peers.publish)
+                stack.callback(self._peers.close)
+                stack.callback(link.close)
+                self._peers.open(self.router.apply_peer, link.tick)
             self.fleet.start(self._client)
             stack.push_async_callback(self.fleet.stop)
             follows = self.router.follow(self._feeds, start=False) if self._feeds else nullcontext()

@@ -97,6 +97,17 @@ class Routing(Section):
         "Requests in flight at an engine, of all workers. Above it at all engines: 429.",
         maybe(count(1), "no limit"),
     )
+    peers: str | None = option(
+        None,
+        "A Redis or Valkey server by which servers on several hosts tell each other what they route (extra `redis`). "
+        "Needs `hash_key`.",
+        maybe(text("redis://HOST:PORT/DATABASE"), "workers of this server alone tell each other"),
+    )
+    hash_key: int | None = option(
+        None,
+        "Key of the hashes of prompts: a secret number, the same in all servers that are peers.",
+        maybe(count(0, 2**64 - 1), "the Router chooses"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +245,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check what takes two options to be wrong."""
+        if self.routing.peers is not None and self.routing.hash_key is None:
+            raise ConfigError("routing.peers needs routing.hash_key, the same in all servers that are peers; got none")
         listen = self.listen
         if listen.admin_port and listen.admin_port == listen.port and listen.admin_host == listen.host:
             raise ConfigError(f"listen.admin_port must be another than listen.port, got {listen.admin_port} for both")

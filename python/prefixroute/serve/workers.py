@@ -59,7 +59,8 @@ def serve(settings: Settings, **options: Any) -> None:
         return
     _LOG.warning("listening at %s with %d workers", address_of(listener), listen.workers)
     routing = settings.routing  # one key for all, random or fixed as the policy wants it
-    options.setdefault("hash_key", Router(policy=routing.policy, block_size=routing.block_size).hash_key)
+    if routing.hash_key is None:
+        options.setdefault("hash_key", Router(policy=routing.policy, block_size=routing.block_size).hash_key)
     with tempfile.TemporaryDirectory(prefix="prefixroute-") as folder:
         run_loop(Supervisor(settings, options, listener, admin, Path(folder)).run())
 
@@ -190,10 +191,11 @@ def _work(settings: Settings, options: dict[str, Any], listener: socket.socket, 
     set_up(settings.log)
     service = Service(settings, **options)
     worker = Worker(service, [listener], bind_path(str(sockets.admin[number])))
-    run_loop(_while_supervised(worker, Siblings(service.router, sockets.peers, number)))
+    siblings = Siblings(service.router, sockets.peers, number) if settings.routing.peers is None else None
+    run_loop(_while_supervised(worker, siblings))
 
 
-async def _while_supervised(worker: Worker, siblings: Siblings) -> None:
+async def _while_supervised(worker: Worker, siblings: Siblings | None) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         raise RuntimeError("runs in a process that a supervisor has started")
@@ -204,10 +206,11 @@ async def _while_supervised(worker: Worker, siblings: Siblings) -> None:
         worker.end()
 
     loop.add_reader(parent.sentinel, orphaned)
-    talking = asyncio.create_task(siblings.run())
+    talking = None if siblings is None else asyncio.create_task(siblings.run())
     try:
         await worker.run()
     finally:
-        talking.cancel()
-        with suppress(asyncio.CancelledError):
-            await talking
+        if talking is not None:
+            talking.cancel()
+            with suppress(asyncio.CancelledError):
+                await talking
