@@ -246,17 +246,53 @@ class PrefixIndex:
             ConfigError: what the index reserves for them while it holds nothing is more than `max_bytes`.
         """
     def remove_replica(self, name: str) -> None:
-        """Remove a replica with all it holds. Costs what it holds."""
+        """Remove a replica with all it holds. Costs what it holds.
+
+        Args:
+            name: the replica.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def clear(self, name: str | None = None) -> None:
-        """Forget what one replica holds, or all of them."""
+        """Forget what one replica holds, or all of them.
+
+        Args:
+            name: the replica; None: all of them.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def new_epoch(self) -> None:
         """Forget what all replicas hold: the weights have changed."""
     def set_capacity(self, name: str, tokens: int | None) -> None:
-        """Give a replica another capacity (None: unlimited) and evict down to it."""
+        """Give a replica another capacity and evict down to it.
+
+        Args:
+            name: the replica.
+            tokens: what it holds at most; None: unlimited.
+
+        Raises:
+            ConfigError: the capacity is below 0.
+            UnknownReplicaError: no replica has that name.
+        """
     def match(
         self, prompt: _Prompt, namespace: _Namespace | None = None, out: NDArray[np.uint32] | None = None
     ) -> NDArray[np.uint32]:
-        """Tokens of the prompt's prefix that each slot holds, as uint32[slots]."""
+        """Tokens of the prompt's prefix that each slot holds.
+
+        Args:
+            prompt: token ids, text, or `BlockHashes` of this index.
+            namespace: what else must be equal; not together with `BlockHashes`, which have theirs.
+            out: uint32[slots] to write to; None: a new array.
+
+        Returns:
+            uint32[slots], multiples of the block size, in the order of `replicas`; 0 at a free slot.
+
+        Raises:
+            TokensError: the prompt holds something that is no token id.
+            ConfigError: `out` is too short, or the hashes are of other blocks or another key.
+        """
     def match_many(
         self,
         flat: _TokenIds,
@@ -264,18 +300,80 @@ class PrefixIndex:
         namespace: _Namespace | None = None,
         out: NDArray[np.uint32] | None = None,
     ) -> NDArray[np.uint32]:
-        """The same for prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]]. Returns uint32[n,
-        slots]."""
+        """Match prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]].
+
+        Args:
+            flat: token ids of all prompts, an integer array.
+            offsets: n + 1 rising positions in it, from 0 to its length.
+            namespace: of all of them.
+            out: uint32[n, slots] to write to; None: a new array.
+
+        Returns:
+            uint32[n, slots], in tokens.
+
+        Raises:
+            TokensError: an id is no token id.
+            ConfigError: the offsets do not rise, or `out` has another shape.
+        """
     def match_hashes(self, hashes: BlockHashes | _Hashes, out: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
-        """The same for a prompt hashed before: uint64 hashes of its blocks, or `BlockHashes`."""
+        """Match a prompt that was hashed before.
+
+        Args:
+            hashes: uint64 hashes of its blocks, or `BlockHashes`.
+            out: uint32[slots] to write to; None: a new array.
+
+        Returns:
+            uint32[slots], in tokens.
+
+        Raises:
+            ConfigError: the hashes are of other blocks or another key, or `out` is too short.
+        """
     def hash_and_match(
         self, prompt: _Prompt, out: NDArray[np.uint32], namespace: _Namespace | None = None
     ) -> BlockHashes:
-        """Hash all of a prompt, write the tokens held to out, and return the hashes: one crossing for a router."""
+        """Hash all of a prompt and match it: one crossing of the border for a router.
+
+        Args:
+            prompt: token ids, text, or `BlockHashes` of this index.
+            out: uint32[slots] that takes the tokens held.
+            namespace: what else must be equal.
+
+        Returns:
+            The hashes of the whole prompt.
+
+        Raises:
+            TokensError: the prompt holds something that is no token id.
+            ConfigError: `out` is too short, or the hashes are of other blocks or another key.
+        """
     def match_media(self, prompt: _Prompt, namespace: _Namespace | None = None) -> NDArray[np.uint32]:
-        """Tokens of the prefix by the best medium of each block: uint32[slots, 3] for GPU, CPU and disk."""
+        """Tokens of the prefix by the best medium of each block.
+
+        Args:
+            prompt: token ids, text, or `BlockHashes` of this index.
+            namespace: what else must be equal.
+
+        Returns:
+            uint32[slots, 3], in tokens on GPU, CPU and disk.
+
+        Raises:
+            TokensError: the prompt holds something that is no token id.
+        """
     def insert(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> Insertion:
-        """Book a decision: the replica is believed to hold the prompt from now on."""
+        """Book a decision: the replica is believed to hold the prompt from now on.
+
+        Args:
+            name: the replica.
+            prompt: token ids, text, or `BlockHashes` of this index.
+            namespace: what else must be equal.
+            now: seconds on the caller's clock, for `ttl_s` and provisional blocks.
+
+        Returns:
+            What was added and evicted; `retract` takes it.
+
+        Raises:
+            TokensError: the prompt holds something that is no token id.
+            UnknownReplicaError: no replica has that name.
+        """
     def insert_many(
         self,
         names: str | Sequence[str],
@@ -284,15 +382,75 @@ class PrefixIndex:
         namespace: _Namespace | None = None,
         now: float = 0.0,
     ) -> list[Insertion]:
-        """Book prompts laid end to end. names is one name for all, or one for each prompt; stops at the first error."""
+        """Book prompts laid end to end, up to the first error.
+
+        Args:
+            names: one name for all, or one for each prompt.
+            flat: token ids of all prompts, an integer array.
+            offsets: n + 1 rising positions in it, from 0 to its length.
+            namespace: of all of them.
+            now: seconds on the caller's clock.
+
+        Returns:
+            What was added and evicted, for each prompt.
+
+        Raises:
+            TokensError: an id is no token id.
+            UnknownReplicaError: no replica has one of the names.
+        """
     def retract(self, name: str, hashes: BlockHashes, insertion: Insertion) -> int:
-        """Take back the blocks that an insert added and nobody has touched since; returns how many."""
+        """Take back the blocks that an insert added and nobody has touched since.
+
+        Args:
+            name: the replica.
+            hashes: of the prompt that was inserted.
+            insertion: what `insert` returned.
+
+        Returns:
+            How many blocks went.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def touch(self, name: str, prompt: _Prompt, namespace: _Namespace | None = None, now: float = 0.0) -> int:
-        """Make the leading blocks held the most recently used; returns how many lead."""
+        """Make the leading blocks held the most recently used.
+
+        Args:
+            name: the replica.
+            prompt: token ids, text, or `BlockHashes` of this index.
+            namespace: what else must be equal.
+            now: seconds on the caller's clock, for `ttl_s`.
+
+        Returns:
+            How many blocks lead.
+
+        Raises:
+            TokensError: the prompt holds something that is no token id.
+            UnknownReplicaError: no replica has that name.
+        """
     def pin(self, name: str, hashes: BlockHashes) -> int:
-        """Keep the leading blocks held from eviction; returns how many lead. Unpin as many."""
+        """Keep the leading blocks held from eviction.
+
+        Args:
+            name: the replica.
+            hashes: of the prompt.
+
+        Returns:
+            How many lead: unpin as many.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def unpin(self, name: str, hashes: BlockHashes) -> None:
-        """Take one pin from each of these blocks."""
+        """Take one pin from each of these blocks.
+
+        Args:
+            name: the replica.
+            hashes: of the blocks that `pin` kept.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def apply(
         self,
         name: str,
@@ -376,12 +534,27 @@ class PrefixIndex:
         medium: str | None = None,
         now: float = 0.0,
     ) -> Stored:
-        """The same where the engine's hashes are those of this index: chained, as `BlockHashes` has them. No token ids
-        are
+        """An engine stored blocks, whose hashes are those of this index: chained, as `BlockHashes` has them. No token ids are
         needed. A simulated replica sends such events, and an engine whose block hashes this index is given to match.
+
+        Args:
+            name: the replica.
+            block_hashes: uint64 hashes, one after the other.
+            parent: the hash of the block before; None: the first block starts a prompt.
+            medium: as in `apply_stored`.
+            now: seconds on the caller's clock.
+
+        Returns:
+            What was stored.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
         """
     def expect_events(self, name: str) -> None:
         """The replica sends events, though none has come yet: what is inserted there is provisional.
+
+        Args:
+            name: the replica.
 
         Raises:
             UnknownReplicaError: no replica has that name.
@@ -408,9 +581,23 @@ class PrefixIndex:
             UnknownReplicaError: no replica has that name.
         """
     def apply_cleared(self, name: str) -> None:
-        """An engine reset its cache."""
+        """An engine reset its cache.
+
+        Args:
+            name: the replica.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
     def expire(self, now: float) -> int:
-        """Drop belief that is older than its time to live; returns how many blocks."""
+        """Drop belief that is older than its time to live.
+
+        Args:
+            now: seconds on the caller's clock.
+
+        Returns:
+            How many blocks went.
+        """
     def crowded_blocks(self) -> list[int]:
         """Blocks of each slot with more copies than requests can have made, 1,024: its engine reports reuse, see
         `add_replica(reuse_reports=True)`, or removals are lost. Costs O(runs)."""
@@ -420,20 +607,48 @@ class PrefixIndex:
         hashes of that engine and of the router do not agree.
         """
     def held_tokens(self) -> list[int]:
-        """Tokens that each slot holds, believed and known."""
+        """Tokens that each slot holds, believed and known.
+
+        Returns:
+            A list of one number for each slot.
+        """
     def feed_stats(self, name: str) -> FeedStats:
         """Counters of a replica's event feed since it was added.
+
+        Args:
+            name: the replica.
+
+        Returns:
+            Counts of batches, events, blocks, gaps and refusals.
 
         Raises:
             UnknownReplicaError: no replica has that name.
         """
     def stats(self) -> IndexStats:
-        """State and counters."""
+        """State and counters.
+
+        Returns:
+            Blocks, bytes, evictions and events as plain numbers.
+        """
     def to_bytes(self) -> bytes:
-        """The whole index as bytes: versioned, checksummed, exact to the order of eviction."""
+        """The whole index as bytes: versioned, checksummed, exact to the order of eviction.
+
+        Returns:
+            What `from_bytes` reads.
+        """
     @staticmethod
     def from_bytes(data: bytes) -> PrefixIndex:
-        """The index that `to_bytes` saved. Bytes that were cut or altered raise `ConfigError`."""
+        """The index that `to_bytes` saved.
+
+        Args:
+            data: the bytes.
+
+        Returns:
+            An equal index.
+
+        Raises:
+            ConfigError: the bytes were cut or altered, or are of another version.
+        """
     def __reduce__(self) -> tuple[Callable[[bytes], PrefixIndex], tuple[bytes]]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...

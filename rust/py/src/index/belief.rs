@@ -19,6 +19,19 @@ use crate::tokens::token_ids;
 #[pymethods]
 impl PrefixIndex {
     /// Book a decision: the replica is believed to hold the prompt from now on.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     prompt: token ids, text, or `BlockHashes` of this index.
+    ///     namespace: what else must be equal.
+    ///     now: seconds on the caller's clock, for `ttl_s` and provisional blocks.
+    ///
+    /// Returns:
+    ///     What was added and evicted; `retract` takes it.
+    ///
+    /// Raises:
+    ///     TokensError: the prompt holds something that is no token id.
+    ///     UnknownReplicaError: no replica has that name.
     #[pyo3(signature = (name, prompt, namespace=None, now=0.0))]
     fn insert(
         &self,
@@ -34,7 +47,21 @@ impl PrefixIndex {
         detached_if_long(py, blocks.len() * self.block_size(), work).map(Insertion::from).map_err(errors::of_core)
     }
 
-    /// Book prompts laid end to end. names is one name for all, or one for each prompt; stops at the first error.
+    /// Book prompts laid end to end, up to the first error.
+    ///
+    /// Args:
+    ///     names: one name for all, or one for each prompt.
+    ///     flat: token ids of all prompts, an integer array.
+    ///     offsets: n + 1 rising positions in it, from 0 to its length.
+    ///     namespace: of all of them.
+    ///     now: seconds on the caller's clock.
+    ///
+    /// Returns:
+    ///     What was added and evicted, for each prompt.
+    ///
+    /// Raises:
+    ///     TokensError: an id is no token id.
+    ///     UnknownReplicaError: no replica has one of the names.
     #[pyo3(signature = (names, flat, offsets, namespace=None, now=0.0))]
     fn insert_many(
         &self,
@@ -64,7 +91,18 @@ impl PrefixIndex {
         .map_err(errors::of_core)
     }
 
-    /// Take back the blocks that an insert added and nobody has touched since; returns how many.
+    /// Take back the blocks that an insert added and nobody has touched since.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     hashes: of the prompt that was inserted.
+    ///     insertion: what `insert` returned.
+    ///
+    /// Returns:
+    ///     How many blocks went.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn retract(
         &self,
         name: Text<'_>,
@@ -76,7 +114,20 @@ impl PrefixIndex {
         self.index.retract(&*name, hashes.get().blocks(), keep, stamp).map_err(errors::of_core)
     }
 
-    /// Make the leading blocks held the most recently used; returns how many lead.
+    /// Make the leading blocks held the most recently used.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     prompt: token ids, text, or `BlockHashes` of this index.
+    ///     namespace: what else must be equal.
+    ///     now: seconds on the caller's clock, for `ttl_s`.
+    ///
+    /// Returns:
+    ///     How many blocks lead.
+    ///
+    /// Raises:
+    ///     TokensError: the prompt holds something that is no token id.
+    ///     UnknownReplicaError: no replica has that name.
     #[pyo3(signature = (name, prompt, namespace=None, now=0.0))]
     fn touch(
         &self,
@@ -90,19 +141,42 @@ impl PrefixIndex {
         self.index.touch(&*name, hashes.blocks(), now).map_err(errors::of_core)
     }
 
-    /// Keep the leading blocks held from eviction; returns how many lead. Unpin as many.
+    /// Keep the leading blocks held from eviction.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     hashes: of the prompt.
+    ///
+    /// Returns:
+    ///     How many lead: unpin as many.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn pin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
         hashes.get().check_index(self.block_size(), self.hash_key())?;
         self.index.pin(&*name, hashes.get().blocks()).map_err(errors::of_core)
     }
 
     /// Take one pin from each of these blocks.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     hashes: of the blocks that `pin` kept.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn unpin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
         hashes.get().check_index(self.block_size(), self.hash_key())?;
         self.index.unpin(&*name, hashes.get().blocks()).map_err(errors::of_core)
     }
 
-    /// Drop belief that is older than its time to live; returns how many blocks.
+    /// Drop belief that is older than its time to live.
+    ///
+    /// Args:
+    ///     now: seconds on the caller's clock.
+    ///
+    /// Returns:
+    ///     How many blocks went.
     fn expire(&self, py: Python<'_>, #[pyo3(from_py_with = sizes::seconds)] now: f64) -> PyResult<usize> {
         py.detach(|| self.index.expire(now)).map_err(errors::of_core)
     }

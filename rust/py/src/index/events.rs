@@ -115,8 +115,21 @@ impl PrefixIndex {
         detached_if_long(py, names.len() * EVENT_COST, work).map(Stored::from).map_err(errors::of_core)
     }
 
-    /// The same where the engine's hashes are those of this index: chained, as `BlockHashes` has them. No token ids are
+    /// An engine stored blocks, whose hashes are those of this index: chained, as `BlockHashes` has them. No token ids are
     /// needed. A simulated replica sends such events, and an engine whose block hashes this index is given to match.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     block_hashes: uint64 hashes, one after the other.
+    ///     parent: the hash of the block before; None: the first block starts a prompt.
+    ///     medium: as in `apply_stored`.
+    ///     now: seconds on the caller's clock.
+    ///
+    /// Returns:
+    ///     What was stored.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     #[pyo3(signature = (name, block_hashes, *, parent=None, medium=None, now=0.0))]
     fn apply_stored_hashes(
         &self,
@@ -135,6 +148,9 @@ impl PrefixIndex {
     }
 
     /// The replica sends events, though none has come yet: what is inserted there is provisional.
+    ///
+    /// Args:
+    ///     name: the replica.
     ///
     /// Raises:
     ///     UnknownReplicaError: no replica has that name.
@@ -169,6 +185,12 @@ impl PrefixIndex {
     }
 
     /// An engine reset its cache.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn apply_cleared(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
         py.detach(|| self.index.clear(&*name)).map_err(errors::of_core)
     }
@@ -186,6 +208,12 @@ impl PrefixIndex {
     }
 
     /// Counters of a replica's event feed since it was added.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///
+    /// Returns:
+    ///     Counts of batches, events, blocks, gaps and refusals.
     ///
     /// Raises:
     ///     UnknownReplicaError: no replica has that name.

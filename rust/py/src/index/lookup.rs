@@ -73,7 +73,19 @@ impl PrefixIndex {
 
 #[pymethods]
 impl PrefixIndex {
-    /// Tokens of the prompt's prefix that each slot holds, as uint32[slots].
+    /// Tokens of the prompt's prefix that each slot holds.
+    ///
+    /// Args:
+    ///     prompt: token ids, text, or `BlockHashes` of this index.
+    ///     namespace: what else must be equal; not together with `BlockHashes`, which have theirs.
+    ///     out: uint32[slots] to write to; None: a new array.
+    ///
+    /// Returns:
+    ///     uint32[slots], multiples of the block size, in the order of `replicas`; 0 at a free slot.
+    ///
+    /// Raises:
+    ///     TokensError: the prompt holds something that is no token id.
+    ///     ConfigError: `out` is too short, or the hashes are of other blocks or another key.
     #[pyo3(name = "match", signature = (prompt, namespace=None, out=None))]
     #[inline]
     fn match_<'py>(
@@ -87,7 +99,20 @@ impl PrefixIndex {
         self.lengths(py, out, |held| self.match_prompt(py, &prompt, &namespace, held))
     }
 
-    /// The same for prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]]. Returns uint32[n, slots].
+    /// Match prompts laid end to end: prompt i is flat[offsets[i]:offsets[i + 1]].
+    ///
+    /// Args:
+    ///     flat: token ids of all prompts, an integer array.
+    ///     offsets: n + 1 rising positions in it, from 0 to its length.
+    ///     namespace: of all of them.
+    ///     out: uint32[n, slots] to write to; None: a new array.
+    ///
+    /// Returns:
+    ///     uint32[n, slots], in tokens.
+    ///
+    /// Raises:
+    ///     TokensError: an id is no token id.
+    ///     ConfigError: the offsets do not rise, or `out` has another shape.
     #[pyo3(signature = (flat, offsets, namespace=None, out=None))]
     fn match_many<'py>(
         &self,
@@ -120,7 +145,17 @@ impl PrefixIndex {
         }
     }
 
-    /// The same for a prompt hashed before: uint64 hashes of its blocks, or `BlockHashes`.
+    /// Match a prompt that was hashed before.
+    ///
+    /// Args:
+    ///     hashes: uint64 hashes of its blocks, or `BlockHashes`.
+    ///     out: uint32[slots] to write to; None: a new array.
+    ///
+    /// Returns:
+    ///     uint32[slots], in tokens.
+    ///
+    /// Raises:
+    ///     ConfigError: the hashes are of other blocks or another key, or `out` is too short.
     #[pyo3(signature = (hashes, out=None))]
     fn match_hashes<'py>(
         &self,
@@ -136,7 +171,19 @@ impl PrefixIndex {
         self.lengths(py, out, |held| Ok(self.index.match_blocks(as_block_hashes(&values), held)))
     }
 
-    /// Hash all of a prompt, write the tokens held to out, and return the hashes: one crossing for a router.
+    /// Hash all of a prompt and match it: one crossing of the border for a router.
+    ///
+    /// Args:
+    ///     prompt: token ids, text, or `BlockHashes` of this index.
+    ///     out: uint32[slots] that takes the tokens held.
+    ///     namespace: what else must be equal.
+    ///
+    /// Returns:
+    ///     The hashes of the whole prompt.
+    ///
+    /// Raises:
+    ///     TokensError: the prompt holds something that is no token id.
+    ///     ConfigError: `out` is too short, or the hashes are of other blocks or another key.
     #[pyo3(signature = (prompt, out, namespace=None))]
     fn hash_and_match<'py>(
         &self,
@@ -156,7 +203,17 @@ impl PrefixIndex {
         Ok(hashes)
     }
 
-    /// Tokens of the prefix by the best medium of each block: uint32[slots, 3] for GPU, CPU and disk.
+    /// Tokens of the prefix by the best medium of each block.
+    ///
+    /// Args:
+    ///     prompt: token ids, text, or `BlockHashes` of this index.
+    ///     namespace: what else must be equal.
+    ///
+    /// Returns:
+    ///     uint32[slots, 3], in tokens on GPU, CPU and disk.
+    ///
+    /// Raises:
+    ///     TokensError: the prompt holds something that is no token id.
     #[pyo3(signature = (prompt, namespace=None))]
     fn match_media<'py>(
         &self,

@@ -178,11 +178,23 @@ impl PrefixIndex {
     }
 
     /// Remove a replica with all it holds. Costs what it holds.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     fn remove_replica(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
         py.detach(|| self.index.remove_replica(&*name)).map_err(errors::of_core)
     }
 
     /// Forget what one replica holds, or all of them.
+    ///
+    /// Args:
+    ///     name: the replica; None: all of them.
+    ///
+    /// Raises:
+    ///     UnknownReplicaError: no replica has that name.
     #[pyo3(signature = (name=None))]
     fn clear(&self, py: Python<'_>, name: Option<Text<'_>>) -> PyResult<()> {
         let Some(name) = name else {
@@ -197,7 +209,15 @@ impl PrefixIndex {
         py.detach(|| self.index.new_epoch());
     }
 
-    /// Give a replica another capacity (None: unlimited) and evict down to it.
+    /// Give a replica another capacity and evict down to it.
+    ///
+    /// Args:
+    ///     name: the replica.
+    ///     tokens: what it holds at most; None: unlimited.
+    ///
+    /// Raises:
+    ///     ConfigError: the capacity is below 0.
+    ///     UnknownReplicaError: no replica has that name.
     fn set_capacity(
         &self,
         py: Python<'_>,
@@ -208,22 +228,40 @@ impl PrefixIndex {
     }
 
     /// Tokens that each slot holds, believed and known.
+    ///
+    /// Returns:
+    ///     A list of one number for each slot.
     fn held_tokens(&self) -> Vec<u64> {
         let size = self.block_size() as u64;
         self.index.held_blocks().into_iter().map(|blocks| blocks * size).collect()
     }
 
     /// State and counters.
+    ///
+    /// Returns:
+    ///     Blocks, bytes, evictions and events as plain numbers.
     fn stats(&self) -> IndexStats {
         self.index.stats().into()
     }
 
     /// The whole index as bytes: versioned, checksummed, exact to the order of eviction.
+    ///
+    /// Returns:
+    ///     What `from_bytes` reads.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| self.index.to_bytes()))
     }
 
-    /// The index that `to_bytes` saved. Bytes that were cut or altered raise `ConfigError`.
+    /// The index that `to_bytes` saved.
+    ///
+    /// Args:
+    ///     data: the bytes.
+    ///
+    /// Returns:
+    ///     An equal index.
+    ///
+    /// Raises:
+    ///     ConfigError: the bytes were cut or altered, or are of another version.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         py.detach(|| Index::from_bytes(data)).map(|index| Self { index }).map_err(errors::of_core)
