@@ -126,9 +126,30 @@ class BlockHashes:
     def block_size(self) -> int:
         """Tokens of a block."""
     def hash_at(self, block: int, /) -> int:
-        """The hash of one block: `int(array[block])`, without an array."""
+        """The hash of one block: `int(array[block])`, without an array.
+
+        Args:
+            block: its number, from 0.
+
+        Returns:
+            64 bits.
+
+        Raises:
+            ConfigError: there is no such block.
+        """
     def head(self, blocks: int, token_count: int | None = None) -> BlockHashes:
-        """The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing."""
+        """The first blocks. Shares memory, costs nothing.
+
+        Args:
+            blocks: how many; at most as many as there are.
+            token_count: length of the prompt in tokens; None: nothing beyond these blocks.
+
+        Returns:
+            Hashes of the shorter prompt.
+
+        Raises:
+            ConfigError: there are fewer blocks, or the length is not theirs.
+        """
     def __len__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

@@ -54,12 +54,23 @@ class Policy:
         return self.signals
 
     def head_length(self, prompt_tokens: int) -> int:
-        """Return the tokens that ``view.head`` stands for, given the prompt's length."""
+        """Return the tokens that ``view.head`` stands for, given the prompt's length.
+
+        Args:
+            prompt_tokens: length of the prompt.
+
+        Returns:
+            Tokens of the head, by which prompts are told apart.
+        """
         del prompt_tokens
         return self.head_tokens
 
     def decide(self, view: View) -> Pick | Scores:
-        """Return the chosen slot with a reason, or a score for each candidate slot."""
+        """Return the chosen slot with a reason, or a score for each candidate slot.
+
+        Args:
+            view: all that may be known of the request and the replicas.
+        """
         raise NotImplementedError
 
 

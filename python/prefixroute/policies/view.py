@@ -140,16 +140,37 @@ class View(NamedTuple):
     """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 
     def draw(self, k: int) -> float:
-        """Return the ``k``-th random number of this decision, uniform in [0, 1)."""
+        """Return the ``k``-th random number of this decision, uniform in [0, 1).
+
+        Args:
+            k: which of the draws of this decision, from 0.
+
+        Returns:
+            A number from 0 to below 1, the same for the same seed, decision and ``k``.
+        """
         return draw(self.seed, self.decision_id, k)
 
     def of_candidates(self, values: Sequence[T]) -> Sequence[T]:
-        """Return the values of the candidate slots, in the order of ``slots``."""
+        """Return the values of the candidate slots, in the order of ``slots``.
+
+        Args:
+            values: one for each slot.
+
+        Returns:
+            Those of the candidates, in the order of ``slots``.
+        """
         slots = self.slots
         return values if len(slots) == len(values) else [values[slot] for slot in slots]
 
     def without(self, slot: int) -> View:
-        """Return the same view with one candidate less."""
+        """Return the same view with one candidate less.
+
+        Args:
+            slot: the candidate that goes.
+
+        Returns:
+            An equal view of the others.
+        """
         return self._replace(slots=tuple(s for s in self.slots if s != slot))
 
 

@@ -94,7 +94,11 @@ class Router:
 
     @classmethod
     def of(cls, state: RouterState) -> Router:
-        """Return a router over a state, e.g. a shadow's."""
+        """Return a router over a state, e.g. a shadow's.
+
+        Args:
+            state: what it decides on and books into.
+        """
         router = cls.__new__(cls)
         router._open(state, None, None)  # noqa: SLF001  # its own class's
         return router
@@ -110,6 +114,9 @@ class Router:
             options: what else is known of the request, see :class:`~prefixroute.router.options.RequestOptions`:
                 ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``unknown_candidates``, ``prompt_kind``,
                 ``affinity``, ``priority``, ``slo_ttft_s``, ``max_tokens``, ``attrs``.
+
+        Returns:
+            The replica with its reason, the candidates from best to worst, and the hit tokens.
 
         Raises:
             NoReplicaError: no replica may take it.
@@ -135,6 +142,9 @@ class Router:
             key: the caller's name for the request, if it was not known in :meth:`choose`, or is another by now.
             now: time on the router's clock, in seconds.
 
+        Returns:
+            The handle of the request, by which the host tells how it goes.
+
         Raises:
             UnknownReplicaError: the replica has left the fleet.
         """
@@ -153,6 +163,9 @@ class Router:
             prompt: as for :meth:`choose`.
             now: time on the router's clock, in seconds.
             options: as for :meth:`choose`.
+
+        Returns:
+            The handle of the request, by which the host tells how it goes.
 
         Raises:
             NoReplicaError: no replica may take it.
@@ -177,6 +190,9 @@ class Router:
             now: time on the router's clock, in seconds.
             options: as for :meth:`choose`; ``candidates`` and ``exclude`` are about both. A session is bound to the replica
                 that computes its prompts.
+
+        Returns:
+            Both replicas with their reasons, and what moves between them.
 
         Raises:
             NoReplicaError: no replica may compute the prompt, or none may decode.
@@ -207,6 +223,9 @@ class Router:
             key: the caller's name for the request, if it was not known in :meth:`choose_pair`, or is another by now.
             now: time on the router's clock, in seconds.
 
+        Returns:
+            The handle of the request, by which the host tells how it goes.
+
         Raises:
             UnknownReplicaError: a replica has left the fleet.
         """
@@ -225,6 +244,9 @@ class Router:
             prompt: as for :meth:`choose`.
             now: time on the router's clock, in seconds.
             options: as for :meth:`choose_pair`.
+
+        Returns:
+            The handle of the request, by which the host tells how it goes.
 
         Raises:
             NoReplicaError: no replica may compute the prompt, or none may decode.
@@ -276,6 +298,12 @@ class Router:
             prompt: as for :meth:`choose`.
             namespace: what else must be equal for blocks to be shared.
             prompt_kind: the prompt's kind, if it is another than the router's.
+
+        Returns:
+            The hashes of the prompt's full blocks.
+
+        Raises:
+            TokensError: the prompt is not what its kind says, or holds something that is no token id.
         """
         if prompt_kind is not None:
             check_kind(prompt_kind)
@@ -286,7 +314,12 @@ class Router:
     # -- requests by key -----------------------------------------------------------------------------------------
 
     def first_token(self, key: str, *, now: float | None = None) -> None:
-        """Note the first token of the request with this key, see :meth:`Ticket.first_token`."""
+        """Note the first token of the request with this key, see :meth:`Ticket.first_token`.
+
+        Args:
+            key: the caller's name for the request; an unknown or late one is counted and does nothing.
+            now: time on the router's clock, in seconds.
+        """
         attempt = self._guarded.find(key, "first_token")
         if attempt is not None:
             self._guarded.first_token(attempt, now)
@@ -301,13 +334,27 @@ class Router:
         reported_prompt_tokens: int | None = None,
         now: float | None = None,
     ) -> None:
-        """End the request with this key normally, see :meth:`Ticket.finish`."""
+        """End the request with this key normally, see :meth:`Ticket.finish`.
+
+        Args:
+            key: the caller's name for the request; an unknown or late one is counted and does nothing.
+            output: the answer, in the prompt's kind: its blocks count as cached.
+            usage: the usage object or mapping of an OpenAI or Anthropic answer, in place of the two numbers.
+            reported_hit_tokens: prompt tokens that the engine took from its cache.
+            reported_prompt_tokens: prompt tokens that the engine counted.
+            now: time on the router's clock, in seconds.
+        """
         attempt = self._guarded.find(key, "finish")
         if attempt is not None:
             self._guarded.finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
 
     def abort(self, key: str, *, now: float | None = None) -> None:
-        """Give the request with this key up, see :meth:`Ticket.abort`."""
+        """Give the request with this key up, see :meth:`Ticket.abort`.
+
+        Args:
+            key: the caller's name for the request; an unknown or late one is counted and does nothing.
+            now: time on the router's clock, in seconds.
+        """
         del now
         attempt = self._guarded.find(key, "abort")
         if attempt is not None:
@@ -338,7 +385,14 @@ class Router:
             return bound
 
     def forget(self, session: str) -> bool:
-        """Drop a session's binding; return whether there was one."""
+        """Drop a session's binding; return whether there was one.
+
+        Args:
+            session: its name.
+
+        Returns:
+            Whether it was bound.
+        """
         check_instance("session", session, str)
         with self._lock:
             if self._state.listener is not None:
@@ -391,7 +445,17 @@ class Router:
         return True
 
     def replica(self, name: str) -> Replica:
-        """Return what is known about a replica."""
+        """Return what is known about a replica.
+
+        Args:
+            name: the replica.
+
+        Returns:
+            As it was added, or changed since.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         return self._state.fleet[name].replica
 
     def add_replica(self, name: str, replica: Replica | None = None, *, now: float | None = None) -> None:
@@ -409,12 +473,27 @@ class Router:
         self._change(lambda state: membership.add(state, name, replica, now))
 
     def remove_replica(self, name: str) -> None:
-        """Forget a replica, what it held and its load. Its sessions move when they next come."""
+        """Forget a replica, what it held and its load. Its sessions move when they next come.
+
+        Args:
+            name: the replica.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         self._change(lambda state: membership.remove(state, name))
         self._unwatch([name])
 
     def drain(self, name: str, *, now: float | None = None) -> None:
-        """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on."""
+        """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on.
+
+        Args:
+            name: the replica.
+            now: time on the router's clock, in seconds.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         now = self._time(now)
         self._change(lambda state: membership.set_state(state, name, DRAINING, now))
 
@@ -436,12 +515,27 @@ class Router:
         self._change(lambda state: membership.suspend_until(state, name, until))
 
     def resume(self, name: str, *, now: float | None = None) -> None:
-        """Let a drained or suspended replica take requests again; it starts slowly."""
+        """Let a drained or suspended replica take requests again; it starts slowly.
+
+        Args:
+            name: the replica.
+            now: time on the router's clock, in seconds.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         now = self._time(now)
         self._change(lambda state: membership.set_state(state, name, ACTIVE, now))
 
     def clear(self, name: str | None = None) -> None:
-        """Believe that a replica (or every one) holds nothing: its cache was reset."""
+        """Believe that a replica (or every one) holds nothing: its cache was reset.
+
+        Args:
+            name: the replica; ``None`` = every one.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         self._change(lambda state: membership.clear(state, name))
         if self._peers is not None:
             self._peers.cleared(name)
@@ -549,6 +643,14 @@ class Router:
 
         From the first event on the replica counts as event-fed: routed blocks are provisional there.
 
+        Args:
+            name: the replica.
+            block_hashes: the engine's own, integers or bytes.
+            event: the keywords of the index's method.
+
+        Returns:
+            What was stored, as the index says.
+
         Raises:
             EventError: this router matches text, which token-id events cannot describe.
         """
@@ -556,17 +658,50 @@ class Router:
         return self._state.belief.apply_stored(name, block_hashes, **event)
 
     def apply_stored_hashes(self, name: str, block_hashes: Any, **event: Any) -> Any:
-        """Apply the same from a replica that hashes as the index does, see :meth:`PrefixIndex.apply_stored_hashes`."""
+        """Apply the same from a replica that hashes as the index does, see :meth:`PrefixIndex.apply_stored_hashes`.
+
+        Args:
+            name: the replica.
+            block_hashes: uint64 hashes, one after the other.
+            event: the keywords of the index's method.
+
+        Returns:
+            What was stored, as the index says.
+
+        Raises:
+            EventError: this router matches text.
+            UnknownReplicaError: no replica has that name.
+        """
         self._hear(name, event)
         return self._state.belief.apply_stored_hashes(name, block_hashes, **event)
 
     def apply_removed(self, name: str, block_hashes: Any, **event: Any) -> Any:
-        """Apply an engine's event that blocks were removed, see :meth:`PrefixIndex.apply_removed`."""
+        """Apply an engine's event that blocks were removed, see :meth:`PrefixIndex.apply_removed`.
+
+        Args:
+            name: the replica.
+            block_hashes: the engine's own, integers or bytes.
+            event: the keywords of the index's method.
+
+        Returns:
+            What was removed, as the index says.
+
+        Raises:
+            EventError: this router matches text.
+            UnknownReplicaError: no replica has that name.
+        """
         self._hear(name, event)
         return self._state.belief.apply_removed(name, block_hashes, **event)
 
     def apply_cleared(self, name: str) -> None:
-        """Apply an engine's event that its cache was cleared, see :meth:`PrefixIndex.apply_cleared`."""
+        """Apply an engine's event that its cache was cleared, see :meth:`PrefixIndex.apply_cleared`.
+
+        Args:
+            name: the replica.
+
+        Raises:
+            UnknownReplicaError: no replica has that name.
+        """
         self._hear(name, {})
         self._state.belief.apply_cleared(name)
 
@@ -711,7 +846,14 @@ class Router:
         return now
 
     def load(self, *, now: float | None = None) -> dict[str, float]:
-        """Return the load signal by replica, as policies see it."""
+        """Return the load signal by replica, as policies see it.
+
+        Args:
+            now: time on the router's clock, in seconds.
+
+        Returns:
+            The load of each replica by its name, in the units of the signal that the router was made with.
+        """
         state = self._state
         with self._lock:
             now = self._settled(now)

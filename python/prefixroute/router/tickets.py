@@ -70,6 +70,9 @@ class Ticket(Booking):
         Args:
             now: time on the router's clock in seconds.
 
+        Returns:
+            The handle of the new attempt.
+
         Raises:
             NoReplicaError: none is left; the request has ended.
             OverloadedError: those left are over their admission caps; the request has ended.
@@ -81,6 +84,9 @@ class Ticket(Booking):
 
         Args:
             now: time on the router's clock in seconds.
+
+        Returns:
+            The handle of the second attempt.
 
         Raises:
             NoReplicaError: no other replica is left.

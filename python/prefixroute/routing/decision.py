@@ -157,7 +157,14 @@ class Decision:
         return names
 
     def keyed(self, key: str) -> Decision:
-        """Return the same decision for a request that the caller calls ``key``."""
+        """Return the same decision for a request that the caller calls ``key``.
+
+        Args:
+            key: the caller's name for the request.
+
+        Returns:
+            An equal decision with that key.
+        """
         named = copy(self)
         named.view = self.view._replace(request=self.view.request._replace(key=key))
         return named

@@ -162,7 +162,17 @@ impl BlockHashes {
         self.block_size
     }
 
-    /// The first `blocks` blocks; without `token_count` nothing beyond them. Shares memory, costs nothing.
+    /// The first blocks. Shares memory, costs nothing.
+    ///
+    /// Args:
+    ///     blocks: how many; at most as many as there are.
+    ///     token_count: length of the prompt in tokens; None: nothing beyond these blocks.
+    ///
+    /// Returns:
+    ///     Hashes of the shorter prompt.
+    ///
+    /// Raises:
+    ///     ConfigError: there are fewer blocks, or the length is not theirs.
     #[pyo3(signature = (blocks, token_count=None))]
     fn head(
         &self,
@@ -182,6 +192,15 @@ impl BlockHashes {
     }
 
     /// The hash of one block: `int(array[block])`, without an array.
+    ///
+    /// Args:
+    ///     block: its number, from 0.
+    ///
+    /// Returns:
+    ///     64 bits.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such block.
     #[pyo3(signature = (block, /))]
     pub fn hash_at(&self, #[pyo3(from_py_with = sizes::blocks)] block: usize) -> PyResult<u64> {
         let hash = self.blocks().get(block).map(|hash| hash.0);
