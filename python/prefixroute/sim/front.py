@@ -9,7 +9,6 @@ from zlib import crc32
 
 from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.router import Router, Ticket
-from prefixroute.routing import RouterOptions
 from prefixroute.sim.observe import EventFeed, Events, Perfect, PerfectBelief
 from prefixroute.sim.replica import CacheEvent
 from prefixroute.sim.scenario import Scenario
@@ -19,10 +18,6 @@ from prefixroute.workload import Request
 
 UNLIMITED_TOKENS = 1 << 50
 """A capacity that no run fills: belief about replicas that never evict."""
-
-
-PEERS: RouterOptions = {"hash_key": FIXED_HASH_KEY, "timing": Timing(peer_s=inf)}
-"""Options of routers that share: one key, and no router of a run dies."""
 
 
 class Mail:
@@ -84,7 +79,7 @@ class Front:
     ) -> None:
         """Build the routers and connect what they observe."""
         observation = scenario.observation
-        count = scenario.routers
+        count, shares = scenario.routers, scenario.peer_delay_s is not None
         self._replica = Replica(events=isinstance(observation, Events))
         self._perfect: list[PerfectBelief] = []
         if isinstance(observation, Perfect):
@@ -102,7 +97,8 @@ class Front:
                 recent_window=scenario.window,
                 index=belief,
                 timer=None,
-                **({} if scenario.peer_delay_s is None else PEERS),
+                hash_key=FIXED_HASH_KEY if shares else None,
+                timing=Timing(peer_s=inf) if shares else Timing(),  # no router of a run dies
             )
             for number, belief in enumerate(self._perfect or [None] * count)
         ]
