@@ -3,19 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use numpy::PyArray1;
 use prefixroute_core::BlockHash;
 use prefixroute_core::routing::{self as core, Name};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, intern};
+use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 use super::attempt::{Attempt, Dropped, Parts};
 use crate::errors;
-use crate::hashes::BlockHashes;
 use crate::ints::Numbers;
-use crate::out::capped_hits;
 
 /// An attempt in the core's tables.
 pub(crate) struct Item(Py<Attempt>);
@@ -29,9 +25,6 @@ impl Clone for Item {
 /// What the end of another attempt asks of the router: the attempt, whether its predicted blocks have to be taken back, and
 /// what follows its request, if that is over.
 type Effects<'py> = Option<Bound<'py, PyList>>;
-
-/// Tokens predicted and reported, requests, whether the replica is distrusted, tokens predicted and not reported.
-type Record = (i64, i64, u64, bool, i64);
 
 /// Load, requests in flight, sessions, shared heads and counters of one router. Each call is one step that no signal divides.
 ///
@@ -53,7 +46,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    fn lock(&self) -> MutexGuard<'_, core::Ledger<Item>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, core::Ledger<Item>> {
         // Never waited for with the interpreter held by somebody who waits for it: no Python runs while it is held.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +62,7 @@ impl Ledger {
         done
     }
 
-    fn name(&self, text: &Bound<'_, PyString>) -> PyResult<Name> {
+    pub(super) fn name(&self, text: &Bound<'_, PyString>) -> PyResult<Name> {
         if let Ok(text) = text.to_str() {
             return Ok(Name::of(text.as_bytes(), self.hash_key));
         }
@@ -78,11 +71,11 @@ impl Ledger {
         Ok(Name::of(bytes.extract::<&[u8]>()?, self.hash_key))
     }
 
-    fn optional_name(&self, text: Option<&Bound<'_, PyString>>) -> PyResult<Option<Name>> {
+    pub(super) fn optional_name(&self, text: Option<&Bound<'_, PyString>>) -> PyResult<Option<Name>> {
         text.map(|text| self.name(text)).transpose()
     }
 
-    fn column<'py, T: IntoPyObject<'py> + Clone>(
+    pub(super) fn column<'py, T: IntoPyObject<'py> + Clone>(
         &self,
         py: Python<'py>,
         column: impl Fn(&core::Book) -> &Vec<T>,
@@ -389,257 +382,6 @@ impl Ledger {
         self.lock().len()
     }
 
-    // -- sessions
-
-    /// The slot that a session is bound to; -1: its replica has left or drains; None: it is not bound.
-    #[pyo3(signature = (session, now, /))]
-    fn bound(&self, session: &Bound<'_, PyString>, now: f64) -> PyResult<Option<i64>> {
-        let name = self.name(session)?;
-        Ok(self.lock().bound(name, now))
-    }
-
-    /// Bind a session to a process.
-    #[pyo3(signature = (session, slot, generation, now, /))]
-    fn bind(&self, session: &Bound<'_, PyString>, slot: usize, generation: i64, now: f64) -> PyResult<()> {
-        let name = self.name(session)?;
-        self.lock().sessions.bind(name, core::Process { slot, generation }, now);
-        Ok(())
-    }
-
-    /// Bind another name of a session to its process; whether the session was bound.
-    #[pyo3(signature = (session, alias, now, /))]
-    fn alias(&self, session: &Bound<'_, PyString>, alias: &Bound<'_, PyString>, now: f64) -> PyResult<bool> {
-        let (session, alias) = (self.name(session)?, self.name(alias)?);
-        let mut ledger = self.lock();
-        let bound = ledger.sessions.get(session, now);
-        if let Some(binding) = bound {
-            ledger.sessions.bind(alias, binding.process, now);
-        }
-        Ok(bound.is_some())
-    }
-
-    /// Drop a session's binding; whether there was one.
-    fn forget(&self, session: &Bound<'_, PyString>) -> PyResult<bool> {
-        let name = self.name(session)?;
-        Ok(self.lock().sessions.forget(name))
-    }
-
-    /// Drop every session's binding; how many there were.
-    fn forget_sessions(&self) -> usize {
-        self.lock().sessions.clear()
-    }
-
-    /// What a session is called in 16 bytes, the same under one hash key everywhere.
-    fn session_name<'py>(&self, session: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(session.py(), &self.name(session)?.0.to_le_bytes()))
-    }
-
-    /// Take in where another router has bound a session, unless it was used later than that here.
-    #[pyo3(signature = (name, slot, generation, seen, /))]
-    fn learn_session(&self, name: [u8; 16], slot: usize, generation: i64, seen: f64) {
-        let process = core::Process { slot, generation };
-        self.lock().sessions.learn(Name(u128::from_le_bytes(name)), process, seen);
-    }
-
-    /// Drop the binding of a session by its name in bytes.
-    fn forget_name(&self, name: [u8; 16]) {
-        self.lock().sessions.forget(Name(u128::from_le_bytes(name)));
-    }
-
-    /// (name in bytes, slot, generation, when it was used) of the sessions used last, newest first.
-    fn newest_sessions<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, usize, i64, f64)> {
-        let newest = self.lock().sessions.newest(most);
-        let told = |(name, binding): (Name, core::Binding)| {
-            let core::Process { slot, generation } = binding.process;
-            (PyBytes::new(py, &name.0.to_le_bytes()), slot, generation, binding.seen)
-        };
-        newest.into_iter().map(told).collect()
-    }
-
-    /// Sessions remembered.
-    #[getter]
-    fn sessions(&self) -> usize {
-        self.lock().sessions.len()
-    }
-
-    // -- what decisions read
-
-    /// What a decision sees of a match and of the ledger, in one pass.
-    ///
-    /// Args:
-    ///     out: tokens that each slot holds of the prompt.
-    ///     blocks: the prompt's hashes.
-    ///     size: tokens of a block.
-    ///     limit: tokens that a hit may have at most.
-    ///     session: the request's session.
-    ///     now: seconds.
-    ///     busy: whether the load is asked for.
-    ///
-    /// Returns:
-    ///     Hits by slot; the largest; the hash of its last block, if the prompt goes on behind it; the share of the last
-    ///     beginnings that branched there; the slot that the session is bound to, -1 if its replica has left or drains; and
-    ///     `busy` by slot.
-    ///
-    /// Raises:
-    ///     ConfigError: `out` is not a contiguous uint32 array.
-    #[pyo3(signature = (out, blocks, size, limit, session, now, busy, /))]
-    #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
-    fn sight<'py>(
-        &self,
-        out: &Bound<'py, PyArray1<u32>>,
-        blocks: &Bound<'py, PyAny>,
-        size: usize,
-        limit: usize,
-        session: Option<&Bound<'py, PyString>>,
-        now: f64,
-        busy: bool,
-    ) -> PyResult<Sight<'py>> {
-        let py = out.py();
-        let (hits, most) = capped_hits(out, limit)?;
-        let branch = match most as usize {
-            most if 0 < most && most < limit => Some(hash_at(blocks, most / size - 1)?),
-            _ => None,
-        };
-        let session = self.optional_name(session)?;
-        let ledger = self.lock();
-        let shared = branch.map(|branch| ledger.heads.share(BlockHash(branch)));
-        let bound = session.and_then(|session| ledger.bound(session, now));
-        let loads = busy.then(|| ledger.book.busy.clone());
-        drop(ledger);
-        let loads = loads.map(|loads| PyList::new(py, loads.into_iter().map(|load| halves(py, load)))).transpose()?;
-        Ok((hits, most, branch, shared, bound, loads))
-    }
-
-    /// What is in flight, by slot; with `recent`, what the recent window holds.
-    #[pyo3(signature = (*, recent=false))]
-    fn loads(slf: Py<Self>, recent: bool) -> LoadCounts {
-        LoadCounts { ledger: slf, recent }
-    }
-
-    #[getter]
-    fn busy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.busy)
-    }
-
-    #[getter]
-    fn last_miss<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.last_miss)
-    }
-
-    #[getter]
-    fn since_requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.since_requests)
-    }
-
-    #[getter]
-    fn since_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.since_tokens)
-    }
-
-    #[getter]
-    fn rates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.rates)
-    }
-
-    /// Prefill seconds given to each replica within the window.
-    fn window_s<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
-        let seconds = self.lock().book.window_s(now);
-        PyList::new(py, seconds)
-    }
-
-    /// A replica has reported its load: what was booked before is in the report.
-    fn reported(&self, slot: usize) {
-        self.lock().book.reported(slot);
-    }
-
-    /// Whether some replica's belief counts for nothing.
-    #[getter]
-    fn distrusts(&self) -> bool {
-        self.lock().trust.distrusted > 0
-    }
-
-    /// Slots of replicas whose belief counts for nothing.
-    #[getter]
-    fn distrusted(&self) -> Vec<usize> {
-        let ledger = self.lock();
-        let records = ledger.trust.records.iter().enumerate();
-        records.filter(|(_, record)| record.is_some_and(|record| record.distrusted)).map(|(slot, _)| slot).collect()
-    }
-
-    // -- what is told of it
-
-    /// How often each outcome was counted, those that were.
-    #[getter]
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.lock().counters.outcomes;
-        named(py, core::Outcome::ALL.map(|(_, name)| name).into_iter().zip(counts))
-    }
-
-    /// How often bindings changed, and why.
-    #[getter]
-    fn moves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let moves = self.lock().sessions.moves;
-        named(py, core::Move::ALL.map(|(_, name)| name).into_iter().zip(moves))
-    }
-
-    /// (on who decodes, reason, replica, count) of committed decisions; the replica is empty for those that have left.
-    #[getter]
-    fn decisions(&self) -> Vec<(bool, String, String, u64)> {
-        let ledger = self.lock();
-        let name =
-            |slot: Option<usize>| slot.and_then(|slot| ledger.states()[slot].name.as_deref()).unwrap_or("").to_owned();
-        let counted = ledger.counters.decisions().into_iter();
-        counted.map(|(slot, decodes, reason, count)| (decodes, reason.to_owned(), name(slot), count)).collect()
-    }
-
-    /// Hit tokens by slot and medium, fastest first; the last is of replicas that have left.
-    #[getter]
-    fn hit_tokens(&self) -> Vec<[i64; 3]> {
-        let ledger = self.lock();
-        let (slots, left) = ledger.counters.hit_tokens();
-        slots.iter().copied().chain([left]).collect()
-    }
-
-    /// Prompt tokens of all requests, and the most that any candidate held of each.
-    #[getter]
-    fn tokens(&self) -> (i64, i64) {
-        let ledger = self.lock();
-        (ledger.counters.prompt_tokens, ledger.counters.best_hit_tokens)
-    }
-
-    /// Decisions by the time that they took, and seconds of all.
-    #[getter]
-    fn durations(&self) -> (Vec<u64>, f64) {
-        let ledger = self.lock();
-        (ledger.counters.durations.to_vec(), ledger.counters.seconds)
-    }
-
-    /// (predicted, reported, requests, distrusted, lost) by slot; None: nothing was reported.
-    #[getter]
-    fn records(&self) -> Vec<Option<Record>> {
-        let ledger = self.lock();
-        let slots = ledger.states().len();
-        let record = |slot| ledger.trust.records.get(slot).copied().flatten();
-        let told = |record: core::HitRecord| {
-            (record.predicted, record.reported, record.requests, record.distrusted, record.lost)
-        };
-        (0..slots).map(|slot| record(slot).map(told)).collect()
-    }
-
-    /// Requests that finished without a report.
-    #[getter]
-    fn unreported(&self) -> u64 {
-        self.lock().trust.unreported
-    }
-
-    /// The head at which most of the last beginnings branched: (tokens, share, holders, replicas, beginnings).
-    #[getter]
-    fn head(&self) -> (i64, f64, usize, usize, usize) {
-        let ledger = self.lock();
-        let (head, share) = ledger.heads.commonest();
-        (head.tokens, share, head.holders, head.replicas, ledger.heads.beginnings())
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let ledger = match self.books.try_lock() {
             Ok(ledger) => ledger,
@@ -647,66 +389,6 @@ impl Ledger {
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         ledger.items().try_for_each(|item| visit.call(&item.0))
-    }
-}
-
-/// Requests and tokens by slot, as they are when they are read.
-#[pyclass(frozen, module = "prefixroute._core")]
-pub struct LoadCounts {
-    ledger: Py<Ledger>,
-    recent: bool,
-}
-
-impl LoadCounts {
-    fn column<'py>(&self, py: Python<'py>, of: impl Fn(&core::Counts) -> &Vec<i64>) -> PyResult<Bound<'py, PyList>> {
-        self.ledger.get().column(py, |book| of(if self.recent { &book.recent } else { &book.live }))
-    }
-}
-
-#[pymethods]
-impl LoadCounts {
-    #[getter]
-    fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.in_flight)
-    }
-
-    #[getter]
-    fn queued<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.queued)
-    }
-
-    #[getter]
-    fn decoding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.decoding)
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.ledger)
-    }
-}
-
-/// What a decision sees: hits, the largest, the branch, its share, the session's slot, loads.
-type Sight<'py> = (Bound<'py, PyList>, u32, Option<u64>, Option<f64>, Option<i64>, Option<Bound<'py, PyList>>);
-
-/// The hash of a block of a prompt, of whatever class a belief has for prompts.
-fn hash_at(blocks: &Bound<'_, PyAny>, block: usize) -> PyResult<u64> {
-    if let Ok(hashes) = blocks.cast::<BlockHashes>() {
-        return hashes.get().hash_at(block);
-    }
-    blocks.call_method1(intern!(blocks.py(), "hash_at"), (block,))?.extract()
-}
-
-/// A load as a float. Most are halves below 128, of which there is one object each: 64 new ones a decision take a microsecond,
-/// and all decisions in flight keep theirs.
-fn halves(py: Python<'_>, load: f64) -> Bound<'_, PyFloat> {
-    static HALVES: PyOnceLock<Vec<Py<PyFloat>>> = PyOnceLock::new();
-    let known =
-        HALVES.get_or_init(py, || (0..256).map(|half| PyFloat::new(py, f64::from(half) / 2.0).unbind()).collect());
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what it is not is compared")]
-    let half = (load * 2.0) as usize;
-    match known.get(half) {
-        Some(float) if (half as f64).to_bits() == (load * 2.0).to_bits() => float.bind(py).clone(),
-        _ => PyFloat::new(py, load),
     }
 }
 
@@ -733,12 +415,4 @@ fn branched(
     best_hit: i64,
 ) -> PyResult<Option<(BlockHash, core::Head)>> {
     branch.map(|branch| Ok((BlockHash(branch), head(hits, slots, best_hit)?))).transpose()
-}
-
-fn named(py: Python<'_>, counts: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'_, PyDict>> {
-    let found = PyDict::new(py);
-    for (name, count) in counts.filter(|(_, count)| *count > 0) {
-        found.set_item(name, count)?;
-    }
-    Ok(found)
 }
