@@ -32,8 +32,8 @@ EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 """Where a server-sent event ends."""
 
 
-class Answer:
-    """What an answer says, read in passing. Whatever cannot be read says nothing, and passes all the same.
+class AnswerReader:
+    """Reads what an answer says, in passing. Whatever cannot be read says nothing, and passes all the same.
 
     Attributes:
         usage: what the engine reports of tokens, in its API's form; ``None`` = nothing, which is not zero.
@@ -70,7 +70,7 @@ class Answer:
         raise NotImplementedError
 
 
-class Choices(Answer):
+class Choices(AnswerReader):
     """An answer of the chat completions API."""
 
     def _learn(self, body: Any) -> bool:
@@ -91,7 +91,7 @@ class Texts(Choices):
         return None
 
 
-class Items(Answer):
+class Items(AnswerReader):
     """An answer of the Responses API."""
 
     def _learn(self, body: Any) -> bool:
@@ -116,7 +116,7 @@ class Items(Answer):
             self._texts = [part.get("text") or "" for part in output[0].get("content") or ()]
 
 
-class Blocks(Answer):
+class Blocks(AnswerReader):
     """An answer of the Anthropic messages API. A stream tells of the prompt at its begin, and of the answer at its end."""
 
     def _learn(self, body: Any) -> bool:
@@ -135,7 +135,7 @@ class Blocks(Answer):
         return False
 
 
-_READERS: Mapping[Api, type[Answer]] = {
+_READERS: Mapping[Api, type[AnswerReader]] = {
     Api.CHAT: Choices,
     Api.COMPLETIONS: Texts,
     Api.RESPONSES: Items,
@@ -143,6 +143,6 @@ _READERS: Mapping[Api, type[Answer]] = {
 }
 
 
-def answer_of(api: Api) -> Answer:
+def answer_reader(api: Api) -> AnswerReader:
     """Return what learns from an answer of an API."""
     return _READERS[api]()

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from prefixroute.bodies import EVENT_END, Answer, Api, answer_of
+from prefixroute.bodies import EVENT_END, AnswerReader, Api, answer_reader
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.router import Ticket
 
@@ -37,7 +37,7 @@ class Answering:
     def __init__(self, ticket: Ticket, path: str, status: int, content_type: str) -> None:
         self.ticket, self._succeeds = ticket, 200 <= status < 300  # noqa: PLR2004  # RFC 9110
         api = Api.of(path)
-        self._answer: Answer | None = answer_of(api) if api is not None and self._succeeds else None
+        self._answer: AnswerReader | None = answer_reader(api) if api is not None and self._succeeds else None
         self._streams = content_type.startswith("text/event-stream")
         self._rest = b""
         self._said_all = False

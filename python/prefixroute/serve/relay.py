@@ -11,7 +11,7 @@ import aiohttp
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from prefixroute.bodies import Answer, Api, SessionKeys
+from prefixroute.bodies import AnswerReader, Api, SessionKeys
 from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.router import Router, Ticket
 from prefixroute.serve.calls import Call
@@ -314,7 +314,7 @@ class Attempts:
             ticket.abort()
 
 
-def _finish(ticket: Ticket, call: Call, answer: Answer) -> None:
+def _finish(ticket: Ticket, call: Call, answer: AnswerReader) -> None:
     """Finish, with what the answer was as far as it can be read. The client has its answer either way."""
     if answer.response_id is not None:
         ticket.alias(answer.response_id)

@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from prefixroute.bodies import EVENT_END, Answer, answer_of
+from prefixroute.bodies import EVENT_END, AnswerReader, answer_reader
 from prefixroute.serve.calls import Call
 from prefixroute.serve.headers import RawHeaders, header_text
 from prefixroute.serve.settings import Settings, Upstream
@@ -57,7 +57,7 @@ class Opened:
 
     response: aiohttp.ClientResponse
     first: bytes
-    answer: Answer
+    answer: AnswerReader
     parts: Parts | None
 
     @property
@@ -84,7 +84,7 @@ class Parts:
     """A stream of events, byte for byte but for a usage chunk that the client did not ask for."""
 
     def __init__(
-        self, content: aiohttp.StreamReader, answer: Answer, *, hide_usage: bool, idle_timeout_s: float
+        self, content: aiohttp.StreamReader, answer: AnswerReader, *, hide_usage: bool, idle_timeout_s: float
     ) -> None:
         """Read nothing yet."""
         self._content, self._answer, self._hide_usage = content, answer, hide_usage
@@ -138,7 +138,7 @@ async def ask(
 
 
 async def _opened(response: aiohttp.ClientResponse, call: Call, idle_timeout_s: float) -> Opened:
-    answer = answer_of(call.api)
+    answer = answer_reader(call.api)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         parts = Parts(response.content, answer, hide_usage=call.hide_usage, idle_timeout_s=idle_timeout_s)
         return Opened(response, await parts.next(), answer, parts)
