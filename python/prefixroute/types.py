@@ -9,7 +9,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.limits import PROVISIONAL_S
-from prefixroute.validation import check_float, check_instance, check_int
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""
@@ -79,15 +79,17 @@ class Replica:
         for name in ("events", "reuse_reports"):
             check_instance(name, getattr(self, name), bool)
         if not isinstance(self.role, str) or self.role not in ROLES:
-            raise ConfigError(f"a replica's role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {self.role!r}")
+            raise ConfigError(
+                f"a replica's role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {shown(self.role)}"
+            )
         if self.models is None:
             return
         if isinstance(self.models, str) or not isinstance(self.models, Iterable):
-            raise ConfigError(f"models must be a collection of names, got {self.models!r}")
+            raise ConfigError(f"models must be a collection of names, got {shown(self.models)}")
         models = tuple(self.models)
         for model in models:
             if not isinstance(model, str):
-                raise ConfigError(f"models must be a collection of names, got one that holds {model!r}")
+                raise ConfigError(f"models must be a collection of names, got one that holds {shown(model)}")
         object.__setattr__(self, "models", frozenset(models))
 
 

@@ -81,10 +81,15 @@ def test_a_shell_gets_its_completion(prefixroute: Prefixroute) -> None:
     assert ended.stdout.split() == ["simulate", "size"]
 
 
-def test_without_a_command_the_help_is_all(prefixroute: Prefixroute) -> None:
+def test_without_a_command_the_help_is_printed_and_what_is_missing(prefixroute: Prefixroute) -> None:
     code, out, err = prefixroute()
-    assert (code, err) == (2, "")
+    assert code == 2
     assert all(command in out for command in COMMANDS)
+    assert err.startswith("error: prefixroute needs a command: simulate, ")
+    code, out, err = prefixroute("plan")
+    assert code == 2
+    assert "anthropic" in out
+    assert err == "error: prefixroute plan needs a command: anthropic, openai, gemini, compare\n"
 
 
 @pytest.mark.parametrize(

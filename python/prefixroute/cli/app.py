@@ -14,6 +14,17 @@ from prefixroute.errors import ConfigError
 class Commands(TyperGroup):
     """The commands; a name that is none of them gets the list of those that are."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; where there is none, print the help and say on stderr what is missing.
+
+        Raises:
+            ConfigError: no command was named.
+        """
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise ConfigError(f"{ctx.command_path} needs a command: {', '.join(self.list_commands(ctx))}")
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments begin with.
 
@@ -39,7 +50,6 @@ app = typer.Typer(
     name="prefixroute",
     cls=Commands,
     help="Which replica should a request go to, and what would each way of deciding cost on your traffic?",
-    no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -68,7 +68,6 @@ COMPARE_EXAMPLE = "Example: prefixroute plan compare day.jsonl.gz --price 2.50"
 
 app = typer.Typer(
     help="Plan for prompt caches that a provider runs: Claude, OpenAI, Gemini, or all beside replicas of your own.",
-    no_args_is_help=True,
     rich_markup_mode="rich",
 )
 

@@ -17,6 +17,7 @@ from prefixroute.costmodel.gpus import find_gpu
 from prefixroute.costmodel.models import hub_names
 from prefixroute.costmodel.steptimes import Axis, Points, StepTimes
 from prefixroute.errors import ConfigError
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from aiconfigurator_core.sdk.engine import EngineHandle
@@ -107,10 +108,10 @@ def compile_engine(
     from aiconfigurator_core.sdk.engine import EngineHandle  # noqa: PLC0415
 
     if backend not in BACKENDS:
-        raise ConfigError(f"tables are there of {', '.join(BACKENDS)}, got {backend!r}")
+        raise ConfigError(f"tables are there of {', '.join(BACKENDS)}, got {shown(backend)}")
     name = find_gpu(gpu).name
     if name not in SYSTEMS:
-        raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {gpu!r}")
+        raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {shown(gpu)}")
     found = _model(model, common.DefaultHFModels)
     split = (
         {"moe_tp_size": 1, "moe_ep_size": tensor_parallel}
@@ -127,7 +128,7 @@ def _formats(weight_format: str | None) -> dict[str, str]:
     if weight_format is None:
         return {}
     if weight_format not in _PRODUCTS:
-        raise ConfigError(f"weight_format must be one of {', '.join(_PRODUCTS)}, got {weight_format!r}")
+        raise ConfigError(f"weight_format must be one of {', '.join(_PRODUCTS)}, got {shown(weight_format)}")
     kind = _PRODUCTS[weight_format]
     products = {} if weight_format in _ONLY_EXPERTS else {"gemm_quant_mode": kind}
     return products if weight_format in _NO_EXPERTS else {**products, "moe_quant_mode": kind}

@@ -29,7 +29,7 @@ from prefixroute.costmodel.speeds import Replica, price_steps
 from prefixroute.costmodel.steptimes import StepTimes
 from prefixroute.costmodel.storage import FORMATS
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_instance, check_int
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 CALIBRATED, ARTICLE = "calibrated", "article"
 PRESETS = (CALIBRATED, ARTICLE)
@@ -121,7 +121,7 @@ class CostModel:
         self._arguments: dict[str, Any] = {name: given[name] for name in _ARGUMENTS}
         self.preset = CALIBRATED if preset is None else preset
         if self.preset not in PRESETS:
-            raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+            raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
         self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
         shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
         self.model = _stored(shape, weight_bytes, weight_format, kv_bytes)
@@ -471,7 +471,7 @@ def _stored(
 ) -> ModelShape:
     """Return the shape with weights and cache of the given widths."""
     if weight_format is not None and weight_format not in FORMATS:
-        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {weight_format!r}")
+        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {shown(weight_format)}")
     if kv_bytes is not None:
         shape = replace(shape, kv_bytes=kv_bytes)
     if weight_format is not None and weight_bytes is None:

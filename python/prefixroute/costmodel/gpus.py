@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float
+from prefixroute.validation import check_float, shown
 
 MOST_USD_PER_HOUR = 1_000_000
 """Far above any price; dollars stay finite."""
@@ -137,4 +137,4 @@ def find_gpu(name: str) -> Gpu:
     for known, gpu in gpus().items():
         if isinstance(name, str) and known.lower() == name.lower():
             return gpu
-    raise ConfigError(f"gpu must be one of {', '.join(gpus())}, got {name!r}")
+    raise ConfigError(f"gpu must be one of {', '.join(gpus())}, got {shown(name)}")

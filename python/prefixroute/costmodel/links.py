@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from prefixroute._core import TransferPrices
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_instance
+from prefixroute.validation import check_float, check_instance, shown
 
 DEFAULT_LINK = "rdma"
 MOST_LINK_BYTES_PER_S = 1e15
@@ -89,7 +89,7 @@ def _of_gigabytes(link: str, text: str) -> Link:
 def _unknown(link: object) -> ConfigError:
     return ConfigError(
         f"a link is {', '.join(links())}, or GB/s of a replica, with a latency behind a colon if need be, such as rdma:2ms or "
-        f"25; got {link!r}"
+        f"25; got {shown(link)}"
     )
 
 

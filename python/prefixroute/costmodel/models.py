@@ -12,6 +12,7 @@ from typing import Any
 from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
+from prefixroute.validation import shown
 
 QUANTISED_APART = "hf_quant_config.json"
 """Where ModelOpt writes how a model is quantised."""
@@ -43,7 +44,7 @@ def find_model(name: str | Path) -> ModelShape:
         ConfigError: if it is neither; the message lists the known models.
     """
     if not isinstance(name, str | Path):
-        raise ConfigError(f"model must be a name, the path of a config.json or a ModelShape, got {name!r}")
+        raise ConfigError(f"model must be a name, the path of a config.json or a ModelShape, got {shown(name)}")
     for known, model in models().items():
         if known.lower() == str(name).lower():
             return model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prefixroute.costmodel.storage import BF16_BYTES, FORMATS
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 WIDEST_BYTES = 8
 _MOST = 1e24
@@ -225,4 +225,4 @@ class ModelShape:
 
 def _check_format(name: str) -> None:
     if name not in FORMATS:
-        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {name!r}")
+        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {shown(name)}")

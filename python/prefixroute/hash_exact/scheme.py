@@ -9,7 +9,7 @@ from operator import index
 from typing import Any, Generic, TypeVar
 
 from prefixroute.errors import TokensError
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 
 State = TypeVar("State")
 
@@ -142,6 +142,6 @@ def token_list(tokens: Any) -> list[int]:
         except TypeError:
             number = -1
         if number < 0 or isinstance(token, bool):
-            raise TokensError(f"token ids must be non-negative integers, got {token!r} at position {position}")
+            raise TokensError(f"token ids must be non-negative integers, got {shown(token)} at position {position}")
         ids.append(number)
     return ids

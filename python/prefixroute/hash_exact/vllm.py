@@ -11,7 +11,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 """Values of vLLM's ``--prefix-caching-hash-algo``."""
@@ -46,9 +46,9 @@ class VllmHashes(HashScheme[bytes]):
     def __post_init__(self) -> None:
         """Work out the digest of the root."""
         if self.algorithm not in ALGORITHMS:
-            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
+            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {shown(self.algorithm)}")
         if self.seed is not None and not isinstance(self.seed, str):
-            raise ConfigError(f"seed must be the text of PYTHONHASHSEED, got {self.seed!r}")
+            raise ConfigError(f"seed must be the text of PYTHONHASHSEED, got {shown(self.seed)}")
         if self.seed is None and (self.legacy or self.algorithm.startswith("xxhash")):
             raise ConfigError(f"{self.algorithm} without PYTHONHASHSEED has a random root in every engine process")
         check_int("look_ahead", self.look_ahead, 0)
@@ -104,7 +104,7 @@ def _refuse_repeats(keys: list[Any]) -> None:
     names = [text for text in texts if text not in _TAGS]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{name!r} is used twice in one block: a pickled hash of it cannot be reproduced")
+            raise ConfigError(f"{shown(name)} is used twice in one block: a pickled hash of it cannot be reproduced")
 
 
 _TAGS = frozenset({"lora", "mm", "cache_salt", "prompt_embeds"})

@@ -11,6 +11,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
+from prefixroute.validation import shown
 
 XXH3_SEED = 1337
 """Seed of Dynamo and SMG."""
@@ -178,7 +179,7 @@ def _extra_texts(content: Content, block: int, block_size: int) -> list[str]:
 
 def _number(identifier: str | int) -> int:
     if not isinstance(identifier, int):
-        raise ConfigError(f"this scheme names media by 64-bit integers, got {identifier!r}")
+        raise ConfigError(f"this scheme names media by 64-bit integers, got {shown(identifier)}")
     return identifier
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 _SECTIONS = ("engine", "engines", "router", "api")
 _SIZES = ("capacity_tokens", "max_total_tokens", "kv_cache_tokens")
@@ -172,7 +172,7 @@ def _engine(name: str, table: Any) -> EngineSettings:
 def _flag(name: str, given: Mapping[str, Any], key: str) -> bool | None:
     value = given.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{key} of {name} must be true or false, got {value!r}")
+        raise ConfigError(f"{key} of {name} must be true or false, got {shown(value)}")
     return value
 
 
@@ -199,7 +199,7 @@ def _section(kind: type[Any], name: str, table: Mapping[str, Any]) -> Any:
         elif known[key].startswith("float"):
             check_float(f"{key} of {name}", value, 0)
         elif known[key] == "bool" and not isinstance(value, bool):
-            raise ConfigError(f"{key} of {name} must be true or false, got {value!r}")
+            raise ConfigError(f"{key} of {name} must be true or false, got {shown(value)}")
         elif known[key].startswith("str") and not isinstance(value, str):
-            raise ConfigError(f"{key} of {name} must be text, got {value!r}")
+            raise ConfigError(f"{key} of {name} must be text, got {shown(value)}")
     return kind(**given)

@@ -24,7 +24,7 @@ from prefixroute.live.frames import (
     sent_at,
 )
 from prefixroute.live.sequence import MAX_PENDING, Action, Apply, Clear, Sequence, SequenceStats
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 if TYPE_CHECKING:
     from prefixroute.index import Applied
@@ -168,7 +168,7 @@ class Connection:
             (socket.bind if bind else socket.connect)(address)
         except self._zmq.ZMQError as error:
             self.close()
-            raise ConfigError(f"replica {self.name!r} cannot be followed at {address}: {error}") from error
+            raise ConfigError(f"replica {shown(self.name)} cannot be followed at {address}: {error}") from error
 
     def close(self) -> None:
         """Close every socket."""

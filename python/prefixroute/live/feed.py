@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.validation import check_float, check_instance, check_int
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 DEFAULT_PORT = 5557
 """vLLM's default port for KV events."""
@@ -110,7 +110,7 @@ class KvFeed:
         """
         block = answer.get("kv_events") if isinstance(answer, Mapping) else None
         if not isinstance(block, Mapping) or block.get("endpoint_port_base") is None:
-            raise ConfigError(f"{host} publishes no KV events: its server_info has kv_events={block!r}")
+            raise ConfigError(f"{host} publishes no KV events: its server_info has kv_events={shown(block)}")
         told = str(block.get("endpoint_host") or "")
         place = host if told in _WILDCARDS else told
         place = f"[{place}]" if ":" in place and not place.startswith("[") else place
@@ -136,12 +136,12 @@ class KvFeed:
 def shifted(address: str, rank: int) -> str:
     """Return an address with its port shifted by the rank, as vLLM and SGLang shift theirs."""
     if not isinstance(address, str) or "://" not in address:
-        raise ConfigError(f"a feed's address must be like tcp://host:{DEFAULT_PORT}, got {address!r}")
+        raise ConfigError(f"a feed's address must be like tcp://host:{DEFAULT_PORT}, got {shown(address)}")
     if rank == 0:
         return address
     if address.startswith("inproc://"):
         return f"{address}_dp{rank}"
     match = _TCP.fullmatch(address)
     if match is None:
-        raise ConfigError(f"only tcp and inproc addresses can be shifted to rank {rank}, got {address!r}")
+        raise ConfigError(f"only tcp and inproc addresses can be shifted to rank {rank}, got {shown(address)}")
     return f"tcp://{match['host']}:{int(match['port']) + rank}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError, EventError
 from prefixroute.extras import extra_module
+from prefixroute.validation import shown
 
 MAX_TEXT_BYTES = 16 << 20
 """Metrics longer than this are not read."""
@@ -72,7 +73,7 @@ def engine_named(engine: str) -> MetricNames:
     try:
         return metric_names()[engine]
     except KeyError:
-        raise ConfigError(f"engine must be one of {', '.join(metric_names())}, got {engine!r}") from None
+        raise ConfigError(f"engine must be one of {', '.join(metric_names())}, got {shown(engine)}") from None
 
 
 def read_metrics(text: str, engine: str | None = None, *, rank: int | None = None) -> EngineReading:

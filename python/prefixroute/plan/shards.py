@@ -11,7 +11,7 @@ import numpy as np
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import STANDARD, Model
 from prefixroute.providers.keys import shard_of, shards_for
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 LIMIT = 15.0
 """Requests a minute for one head and key where a provider names none (ASSUMED: OpenAI's guidance before GPT-5.6)."""
@@ -51,7 +51,7 @@ class Load:
             if not self.users:
                 raise ConfigError("users must be at least one, got none")
             for user, share in self.users.items():
-                check_float(f"the share of {user!r}", share, 0)
+                check_float(f"the share of {shown(user)}", share, 0)
             check_float("the sum of all users' shares", sum(self.users.values()), 0, above=True)
         else:
             check_int("users", self.users, 1, MOST_USERS)

@@ -14,6 +14,7 @@ import numpy as np
 from prefixroute.columns import Column, highest, nth
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
+from prefixroute.validation import shown
 
 TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
@@ -124,7 +125,7 @@ def as_choice(answer: Answer, name: str) -> Pick | Scores:
         except TypeError:  # an array has the method, and no index
             pass
     raise ConfigError(
-        f"policy {name!r} must return a slot, (slot, reason) or a score per candidate slot, got {answer!r}"
+        f"policy {shown(name)} must return a slot, (slot, reason) or a score per candidate slot, got {shown(answer)}"
     )
 
 
@@ -134,16 +135,16 @@ def resolve(answer: Answer, view: View, name: str) -> tuple[int, str]:
     if not isinstance(choice, Scores):
         if is_candidate(choice[0], view.slots):
             return choice
-        raise ConfigError(f"policy {name!r} picked slot {choice[0]}, candidates are {view.slots}")
+        raise ConfigError(f"policy {shown(name)} picked slot {choice[0]}, candidates are {view.slots}")
     values, slots = choice[0], view.slots
     if not is_column(values):
-        raise ConfigError(f"policy {name!r} must return a score per candidate slot, got {values!r}")
+        raise ConfigError(f"policy {shown(name)} must return a score per candidate slot, got {shown(values)}")
     if len(values) != len(slots):
-        raise ConfigError(f"policy {name!r} returned {len(values)} scores for {len(slots)} candidate slots")
+        raise ConfigError(f"policy {shown(name)} returned {len(values)} scores for {len(slots)} candidate slots")
     try:
         high, count, first = highest(values)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"policy {name!r} returned a score that is not a number: {values!r}") from error
+        raise ConfigError(f"policy {shown(name)} returned a score that is not a number: {shown(values)}") from error
     if choice[2] > 0.0:
         return slots[_softmax(values, high, choice[2], view.draw(TIE))], choice[1]
     if count > 1:

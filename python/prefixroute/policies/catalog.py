@@ -16,6 +16,7 @@ from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, 
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
 from prefixroute.policies.transfer import TransferCost
 from prefixroute.policies.view import View
+from prefixroute.validation import shown
 
 _ALL: tuple[type[Policy], ...] = (
     RoundRobin,
@@ -67,7 +68,7 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
         return build({"name": name} | dict(_setting(name, text) for text in settings), POLICIES)
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
-    raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {policy!r}")
+    raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {shown(policy)}")
 
 
 def _setting(policy: str, text: str) -> tuple[str, Any]:
@@ -75,7 +76,9 @@ def _setting(policy: str, text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     known = _values(POLICIES[policy]())
     if not equals or name not in known:
-        raise ConfigError(f"{policy} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {text!r}")
+        raise ConfigError(
+            f"{policy} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {shown(text)}"
+        )
     kind = type(known[name])
     if issubclass(kind, Policy):
         return name, {"name": value}
@@ -83,17 +86,17 @@ def _setting(policy: str, text: str) -> tuple[str, Any]:
         return name, value == "true"
     what = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}.get(kind)
     if what is None:
-        raise ConfigError(f"{policy} takes {name} only from Python, not from a name, got {text!r}")
+        raise ConfigError(f"{policy} takes {name} only from Python, not from a name, got {shown(text)}")
     try:
         if kind is not bool:
             return name, kind(value)
     except ValueError:
         pass
-    raise ConfigError(f"{policy} {name} must be {what}, got {value!r}")
+    raise ConfigError(f"{policy} {name} must be {what}, got {shown(value)}")
 
 
 def _unknown(name: str) -> ConfigError:
-    return ConfigError(f"no policy {name!r}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
+    return ConfigError(f"no policy {shown(name)}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
 
 
 NOT_CHECKED = "Not checked: it follows the original's text and code, and was not run beside it."

@@ -19,6 +19,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, is_candidate, least, less_loaded_of_two
+from prefixroute.validation import shown
 
 CACHED_KEY = 256
 """Characters up to which the hash of a key is remembered, so that what is remembered is bounded in bytes."""
@@ -60,7 +61,7 @@ _KEYS = {"session": _session, "head": lambda view: view.head, "document": _docum
 
 def _check_key(policy: str, key: str) -> None:
     if key not in _KEYS:
-        raise ConfigError(f"{policy} key must be one of {', '.join(_KEYS)}, got {key!r}")
+        raise ConfigError(f"{policy} key must be one of {', '.join(_KEYS)}, got {shown(key)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Session(Policy):
     def __post_init__(self) -> None:
         """Check the placement."""
         if self.placement not in {"rendezvous", "fallback"}:
-            raise ConfigError(f"session placement must be 'rendezvous' or 'fallback', got {self.placement!r}")
+            raise ConfigError(f"session placement must be 'rendezvous' or 'fallback', got {shown(self.placement)}")
 
     def required_signals(self) -> frozenset[str]:
         """Signals of the fallback."""

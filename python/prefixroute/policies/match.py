@@ -13,6 +13,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, resolve
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
+from prefixroute.validation import shown
 
 SPILLS = ("least", "candidate", "mean", "swing", "spread", "never")
 LEAST_SWING = 4.0
@@ -67,7 +68,7 @@ class CacheAware(Policy):
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
         if self.spill not in SPILLS:
-            raise ConfigError(f"cache-aware spill must be one of {', '.join(SPILLS)}, got {self.spill!r}")
+            raise ConfigError(f"cache-aware spill must be one of {', '.join(SPILLS)}, got {shown(self.spill)}")
         if self.min_match_tokens < 0 or not 0.0 <= self.min_match_ratio <= 1.0:
             raise ConfigError(
                 "cache-aware needs min_match_tokens >= 0 and min_match_ratio in 0..1, "

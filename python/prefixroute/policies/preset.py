@@ -11,6 +11,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Policy
+from prefixroute.validation import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def build(spec: Mapping[str, Any], kinds: Mapping[str, type[Policy]]) -> Policy:
     """Return a policy from a table: its ``name``, and its parameters; a table within is a policy again."""
     name = spec.get("name", "")
     if name not in kinds:
-        raise ConfigError(f"no policy {name!r}; known: {', '.join(kinds)}")
+        raise ConfigError(f"no policy {shown(name)}; known: {', '.join(kinds)}")
     allowed = {field.name for field in fields(kinds[name])}  # type: ignore[arg-type]  # every policy is a dataclass
     unknown = set(spec) - allowed - {"name"}
     if unknown:

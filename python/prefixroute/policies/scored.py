@@ -14,7 +14,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Policy, Scores, is_column
 from prefixroute.policies.view import View
-from prefixroute.validation import check_float
+from prefixroute.validation import check_float, shown
 
 COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
@@ -75,9 +75,9 @@ class LinearCost(Policy):
     def __post_init__(self) -> None:
         """Check the unit and the temperature."""
         if self.unit not in {"tokens", "seconds"}:
-            raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {self.unit!r}")
+            raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {shown(self.unit)}")
         if self.active and self.unit != "tokens":
-            raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {self.unit!r}")
+            raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {shown(self.unit)}")
         check_float("linear-cost temperature", self.temperature, 0)
         for name in ("prefill", "credit", "queue", "decode"):
             if not -inf < getattr(self, name) < inf:
@@ -122,7 +122,7 @@ class LMetric(Policy):
     def __post_init__(self) -> None:
         """Check what the batch is measured in."""
         if self.batch not in {"requests", "decode-tokens"}:
-            raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {self.batch!r}")
+            raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {shown(self.batch)}")
 
     def required_signals(self) -> frozenset[str]:
         """What is queued, and what the batch is measured in."""
@@ -368,7 +368,9 @@ class Weighted(Policy):
         for scorer, weight in self.scorers:
             values = scorer(view) if callable(scorer) else SCORERS[scorer][0](view)
             if not is_column(values):
-                raise ConfigError(f"a scorer of weighted must give a number for each candidate slot, got {values!r}")
+                raise ConfigError(
+                    f"a scorer of weighted must give a number for each candidate slot, got {shown(values)}"
+                )
             if len(values) != count:
                 raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} candidate slots")
             terms.append((weight, values))

@@ -11,6 +11,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy
 from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
 from prefixroute.types import LoadReport
+from prefixroute.validation import shown
 
 KV_WEIGHT = 0.15
 """Weight of k/(1-k), k the share of the KV cache in use, in the seconds estimate (SMG's least_load)."""
@@ -71,7 +72,7 @@ class LeastLoaded(Policy):
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in _MEASURES:
-            raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {self.by!r}")
+            raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {shown(self.by)}")
 
     def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""
@@ -136,7 +137,7 @@ class PowerOfTwo(Policy):
     def __post_init__(self) -> None:
         """Check the measure."""
         if self.by not in {"load", "ranks"}:
-            raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {self.by!r}")
+            raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {shown(self.by)}")
 
     def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 KINDS = ("marks", "automatic", "keyed", "stored")
 """How a prompt gets into a cache: by marks in it, by itself, helped by a routing key, or as an object one makes."""
@@ -103,10 +103,10 @@ class Mode:
         for name, allowed in (("kind", KINDS), ("match", MATCHES), ("readable", READABLE)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
-                    f"{name} of mode {self.name!r} must be {' or '.join(allowed)}, got {getattr(self, name)!r}"
+                    f"{name} of mode {shown(self.name)} must be {' or '.join(allowed)}, got {getattr(self, name)!r}"
                 )
         if not self.lifetimes:
-            raise ConfigError(f"mode {self.name!r} must have a lifetime")
+            raise ConfigError(f"mode {shown(self.name)} must have a lifetime")
         for name in (
             "max_marks",
             "lookback_blocks",
@@ -132,7 +132,7 @@ class Mode:
             if one.name == name:
                 return one
         raise ConfigError(
-            f"{self.name} has the lifetimes {', '.join(one.name for one in self.lifetimes)}, got {name!r}"
+            f"{self.name} has the lifetimes {', '.join(one.name for one in self.lifetimes)}, got {shown(name)}"
         )
 
 
@@ -219,9 +219,11 @@ class Model:
         """Check the minimum and that there is a standard price for any length."""
         check_int("minimum_tokens", self.minimum_tokens, 0, MOST_TOKENS)
         if not self.modes:
-            raise ConfigError(f"model {self.id!r} must have a mode")
+            raise ConfigError(f"model {shown(self.id)} must have a mode")
         if not any(price.tier == STANDARD and price.above_tokens == 0 for price in self.prices):
-            raise ConfigError(f"model {self.id!r} must have a price with tier = {STANDARD!r} and above_tokens = 0")
+            raise ConfigError(
+                f"model {shown(self.id)} must have a price with tier = {shown(STANDARD)} and above_tokens = 0"
+            )
 
     def mode(self, name: str | None = None) -> Mode:
         """Return a mode by its name, or the first mode.
@@ -232,7 +234,7 @@ class Model:
         for mode in self.modes:
             if name in (None, mode.name, mode.kind):
                 return mode
-        raise ConfigError(f"{self.id} caches by {' or '.join(mode.name for mode in self.modes)}, got {name!r}")
+        raise ConfigError(f"{self.id} caches by {' or '.join(mode.name for mode in self.modes)}, got {shown(name)}")
 
     def price(self, prompt_tokens: int = 0, tier: str = STANDARD) -> Price:
         """Return what a prompt of this length costs in a tier: the highest step that it exceeds.
@@ -243,7 +245,7 @@ class Model:
         steps = [price for price in self.prices if price.tier == tier and price.above_tokens < max(1, prompt_tokens)]
         if not steps:
             tiers = dict.fromkeys(price.tier for price in self.prices)
-            raise ConfigError(f"{self.id} has the tiers {', '.join(tiers)}, got {tier!r}")
+            raise ConfigError(f"{self.id} has the tiers {', '.join(tiers)}, got {shown(tier)}")
         return max(steps, key=lambda price: price.above_tokens)
 
     def is_cacheable(self, tokens: int) -> bool:
@@ -333,4 +335,4 @@ def nearest_model(name: str, among: Iterable[Provider]) -> Model:
         return known[name]
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
     others = f"nearest are {', '.join(near)}" if near else f"known are {', '.join(known)}"
-    raise ConfigError(f"no prices for the model {name!r}; {others}; a file of your own can name it")
+    raise ConfigError(f"no prices for the model {shown(name)}; {others}; a file of your own can name it")

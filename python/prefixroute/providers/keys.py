@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 MOST_SHARDS = 1_000_000
 _JUMP = 2862933555777941757
@@ -58,7 +58,7 @@ def cache_key(user_id: str | int | bytes, shards: int, *, prefix: str = "shard")
         prefix: tells keys of one application or prompt from those of another.
     """
     if not isinstance(prefix, str):
-        raise ConfigError(f"prefix must be text, got {prefix!r}")
+        raise ConfigError(f"prefix must be text, got {shown(prefix)}")
     return f"{prefix}-{shard_of(user_id, shards)}"
 
 
@@ -116,7 +116,7 @@ def _bytes(user_id: str | int | bytes) -> bytes:
     if isinstance(user_id, str):
         user_id = user_id.encode("utf-8", "surrogatepass")
     if not isinstance(user_id, bytes) or not user_id:
-        raise ConfigError(f"a user's id must be an int, or text or bytes that are not empty, got {user_id!r}")
+        raise ConfigError(f"a user's id must be an int, or text or bytes that are not empty, got {shown(user_id)}")
     return user_id
 
 

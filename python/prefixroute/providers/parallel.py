@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_callable, check_float, check_int
+from prefixroute.validation import check_callable, check_float, check_int, shown
 
 Answer = TypeVar("Answer")
 LIMIT = 16
@@ -64,7 +64,7 @@ async def fan_out(
     if patience_s is not None:
         check_float("patience_s", patience_s, 0, above=True)
     if started is not None and not (hasattr(started, "wait") and hasattr(started, "is_set")):
-        raise ConfigError(f"started must be an asyncio.Event, or have its wait and is_set, got {started!r}")
+        raise ConfigError(f"started must be an asyncio.Event, or have its wait and is_set, got {shown(started)}")
     answers: dict[int, Answer | BaseException] = {}
     numbers = iter(range(len(calls)))
     gate = asyncio.Event()

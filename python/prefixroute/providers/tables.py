@@ -13,6 +13,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import Lifetime, Mode, Model, Price, Provider, nearest_model
+from prefixroute.validation import shown
 
 USAGES = ("anthropic", "openai", "gemini", "bedrock", "deepseek")
 """Forms of usage objects, see :mod:`prefixroute.providers.usage`."""
@@ -36,7 +37,7 @@ def find_provider(name: str, own: Iterable[Provider] = ()) -> Provider:
     for provider in known:
         if provider.name == name:
             return provider
-    raise ConfigError(f"a provider is {', '.join(dict.fromkeys(one.name for one in known))}, got {name!r}")
+    raise ConfigError(f"a provider is {', '.join(dict.fromkeys(one.name for one in known))}, got {shown(name)}")
 
 
 def find_model(name: str, own: Iterable[Provider] = ()) -> Model:
@@ -82,7 +83,7 @@ def _provider(table: Mapping[str, Any]) -> Provider:
     modes = {mode.name: mode for mode in (_mode(one) for one in _tables(given.pop("modes", []), "modes"))}
     day = given.get("date")
     if not isinstance(day, date) or isinstance(day, datetime):
-        raise ConfigError(f"date must be a date such as 2026-11-15, got {day!r}")
+        raise ConfigError(f"date must be a date such as 2026-11-15, got {shown(day)}")
     common = {"provider": given.get("name"), "date": day} | ({"source": given["source"]} if "source" in given else {})
     models = tuple(_model(one, modes, common) for one in _tables(given.pop("models", []), "models"))
     if given.get("usage") not in USAGES:
@@ -105,7 +106,9 @@ def _model(table: Mapping[str, Any], modes: Mapping[str, Mode], common: Mapping[
     what = f"model {given.get('id')!r}"
     names = given.get("modes")
     if not isinstance(names, list) or not names or not all(name in modes for name in names):
-        raise ConfigError(f"modes of {what} must be a list of {', '.join(modes) or 'modes of the file'}, got {names!r}")
+        raise ConfigError(
+            f"modes of {what} must be a list of {', '.join(modes) or 'modes of the file'}, got {shown(names)}"
+        )
     given["modes"] = tuple(modes[name] for name in names)
     given["prices"] = tuple(_made(Price, one, what) for one in _tables(given.get("prices", []), "prices"))
     model: Model = _made(Model, _with_words(given, "assumed", "aliases"), what)
@@ -116,7 +119,7 @@ def _with_words(given: dict[str, Any], *names: str) -> dict[str, Any]:
     for name in names:
         value = given.get(name, [])
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            raise ConfigError(f"{name} must be a list of words, got {value!r}")
+            raise ConfigError(f"{name} must be a list of words, got {shown(value)}")
         given[name] = tuple(value)
     return given
 
@@ -142,9 +145,9 @@ def _made(kind: type[Any], given: Mapping[str, Any], what: str) -> Any:
         raise ConfigError(f"{what} lacks {', '.join(missing)}")
     for name, value in given.items():
         if known[name].type == "str" and not isinstance(value, str):
-            raise ConfigError(f"{name} of {what} must be text, got {value!r}")
+            raise ConfigError(f"{name} of {what} must be text, got {shown(value)}")
         if known[name].type == "bool" and not isinstance(value, bool):
-            raise ConfigError(f"{name} of {what} must be true or false, got {value!r}")
+            raise ConfigError(f"{name} of {what} must be true or false, got {shown(value)}")
         if known[name].type == "Mapping[str, float]" and not isinstance(value, Mapping):
-            raise ConfigError(f"{name} of {what} must be a table, got {value!r}")
+            raise ConfigError(f"{name} of {what} must be a table, got {shown(value)}")
     return kind(**given)

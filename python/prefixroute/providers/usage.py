@@ -12,6 +12,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import BATCH, STANDARD, Model
+from prefixroute.validation import shown
 
 _AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
 """Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
@@ -50,7 +51,7 @@ class Usage:
         counts |= {f"write {name}".strip(): count for name, count in self.write_tokens.items()}
         for name, count in counts.items():
             if type(count) is not int or count < 0:
-                raise ConfigError(f"{name} tokens of a usage must be an int of 0 or more, got {count!r}")
+                raise ConfigError(f"{name} tokens of a usage must be an int of 0 or more, got {shown(count)}")
         object.__setattr__(self, "write_tokens", MappingProxyType(dict(self.write_tokens)))
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
+from prefixroute.validation import shown
 
 _TAIL_BYTES = 8_192
 """The end of a stream that is kept: it holds the usage."""
@@ -105,7 +106,7 @@ class Client:
                 answer.raise_for_status()
                 name = (await answer.json())["data"][0]["id"]
         except self._aiohttp.InvalidURL as error:
-            raise ConfigError(f"an endpoint must be a URL such as http://10.0.0.1:8000, got {url!r}") from error
+            raise ConfigError(f"an endpoint must be a URL such as http://10.0.0.1:8000, got {shown(url)}") from error
         except (self._aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
             reason = str(error) or type(error).__name__
             raise ConfigError(f"endpoint {url} does not list its models: {reason}") from error

@@ -22,7 +22,7 @@ from prefixroute.replay.prompts import PromptMaker
 from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences
 from prefixroute.router import Router, Ticket
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 from prefixroute.workload import Request, Workload
 
 Progress = Callable[[float, str], None]
@@ -76,7 +76,7 @@ class ReplaySettings:
         for name in ("endpoints", "policies"):
             values = getattr(self, name)
             if not values or isinstance(values, str) or len(set(values)) != len(values):
-                raise ConfigError(f"{name} must be names or URLs, one or more and each once, got {values!r}")
+                raise ConfigError(f"{name} must be names or URLs, one or more and each once, got {shown(values)}")
         object.__setattr__(self, "endpoints", tuple(url.rstrip("/") for url in self.endpoints))
         check_float("speed", self.speed, 0, above=True)
         check_float("timeout_s", self.timeout_s, 0, above=True)

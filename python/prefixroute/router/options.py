@@ -11,7 +11,7 @@ from prefixroute.policies import RequestInfo
 from prefixroute.routing.decision import NO_LIMITS, Limits, limits_of
 from prefixroute.routing.prompts import check_kind
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
-from prefixroute.validation import check_float, check_instance
+from prefixroute.validation import check_float, check_instance, shown
 
 
 class RequestOptions(TypedDict, total=False):
@@ -73,7 +73,7 @@ def asked(  # one for each keyword of RequestOptions
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
     if session is not None and not isinstance(session, str):
-        raise ConfigError(f"a session key must be a string, got {session!r}")
+        raise ConfigError(f"a session key must be a string, got {shown(session)}")
     if key is not None:
         check_key(key)
     if prompt_kind is not None:
@@ -88,7 +88,7 @@ def asked(  # one for each keyword of RequestOptions
 def check_key(key: Any) -> None:
     """Raise :class:`ConfigError` unless a request's key is a string."""
     if not isinstance(key, str):
-        raise ConfigError(f"a request's key must be a string, got {key!r}")
+        raise ConfigError(f"a request's key must be a string, got {shown(key)}")
 
 
 def _check(slo_ttft_s: Any, attrs: Any) -> None:

@@ -27,7 +27,7 @@ from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
 from prefixroute.telemetry.records import Sink, to_record, write_record
 from prefixroute.types import Namespace, Replica, new_tuple
-from prefixroute.validation import check_callable, check_float, check_instance
+from prefixroute.validation import check_callable, check_float, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
@@ -75,7 +75,7 @@ class Router:
         if timer is not None:
             check_callable("timer", timer)
         if record is not None and not callable(record) and not hasattr(record, "write"):
-            raise ConfigError(f"record must be a function or a text file, got {record!r}")
+            raise ConfigError(f"record must be a function or a text file, got {shown(record)}")
         self._open(RouterState(RouterConfig.of(options), index), record, timer)
         if on_expired is not None:
             check_callable("on_expired", on_expired)
@@ -899,7 +899,9 @@ class Router:
                 return " ".join(explain_decision(self._state, half, now) for half in request)
             attempt = request.attempt if isinstance(request, Booking) else self._known(request)
             if attempt is None:
-                raise ConfigError(f"no request with key {request!r} is in flight or among the last ones that ended")
+                raise ConfigError(
+                    f"no request with key {shown(request)} is in flight or among the last ones that ended"
+                )
             return explain_attempt(self._state, attempt, now)
 
     def _known(self, key: str) -> Attempt | None:

@@ -12,7 +12,7 @@ from prefixroute.router.booking import Booking, rank_headers
 from prefixroute.router.pairs import PairTicket
 from prefixroute.routing import pairs, steps
 from prefixroute.telemetry.shadows import Shadows
-from prefixroute.validation import check_instance
+from prefixroute.validation import check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.routing import Decision, RouterState
@@ -133,7 +133,7 @@ class Guarded:
         except (TypeError, OverflowError):
             finite = False
         if not finite:
-            raise ConfigError(f"a time must be a finite number of seconds, got {now!r}")
+            raise ConfigError(f"a time must be a finite number of seconds, got {shown(now)}")
         return now
 
     def find(self, key: str, what: str) -> Attempt | None:
@@ -142,7 +142,7 @@ class Guarded:
         A call for a request that has ended lately is silent: hosts end by key in several places, to be sure.
         """
         if not isinstance(key, str):
-            raise ConfigError(f"a request's key must be a string, got {key!r}")
+            raise ConfigError(f"a request's key must be a string, got {shown(key)}")
         with self.lock:
             attempt = self.state.ledger.find(key)
             if attempt is None and self.state.ledger.known(key) is None:

@@ -18,7 +18,7 @@ from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
 from prefixroute.routing.prompts import check_prompts
 from prefixroute.types import Caps, Timing
-from prefixroute.validation import check_callable, check_instance, check_int
+from prefixroute.validation import check_callable, check_instance, check_int, shown
 
 if TYPE_CHECKING:
     from prefixroute.policies import Answer, View
@@ -101,15 +101,17 @@ class RouterConfig:
             check_int("recent_window", self.recent_window, 1)
         check_callable("clock", self.clock)
         if not isinstance(self.load, str) or self.load not in LOADS:
-            raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {self.load!r}")
+            raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {shown(self.load)}")
         check_instance("caps", self.caps, Caps)
         check_instance("timing", self.timing, Timing)
         check_prompts(self.prompt_kind, self.render, self.tokenizer)
         if not hasattr(self.cost, "prefill_seconds"):
-            raise ConfigError(f"cost must be a CostModel, got {self.cost!r}")
+            raise ConfigError(f"cost must be a CostModel, got {shown(self.cost)}")
         credits_ = self.tier_credits
         if not isinstance(credits_, Sequence) or len(credits_) != len(MEDIA) or not all(map(_is_share, credits_)):
-            raise ConfigError(f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {credits_!r}")
+            raise ConfigError(
+                f"tier_credits must be three numbers from 0 to 1 for GPU, CPU and disk, got {shown(credits_)}"
+            )
 
     @classmethod
     def of(cls, options: RouterOptions) -> RouterConfig:

@@ -15,6 +15,7 @@ from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
 from prefixroute.routing.fleet import ANSWER, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import new_tuple
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,4 +231,4 @@ def _limited(
         return bound, slots
     if is_candidate(bound, slots):
         return bound, (bound,)
-    raise NoReplicaError(f"session {query.info.session!r} is bound, and its replica may not take the request")
+    raise NoReplicaError(f"session {shown(query.info.session)} is bound, and its replica may not take the request")

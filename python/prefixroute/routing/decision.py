@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Blocks
@@ -40,9 +40,9 @@ def limits_of(
 ) -> Limits:
     """Return the caller's limits, kept for a retry; refuse a bare string, and words that are not known."""
     if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
-        raise ConfigError(f"affinity must be 'soft' or 'hard', got {affinity!r}")
+        raise ConfigError(f"affinity must be 'soft' or 'hard', got {shown(affinity)}")
     if unknown_candidates not in ("raise", "ignore"):
-        raise ConfigError(f"unknown_candidates must be 'raise' or 'ignore', got {unknown_candidates!r}")
+        raise ConfigError(f"unknown_candidates must be 'raise' or 'ignore', got {shown(unknown_candidates)}")
     if candidates is None and exclude is None and affinity == "soft":
         return NO_LIMITS
     ignores = unknown_candidates == "ignore"
@@ -51,15 +51,15 @@ def limits_of(
 
 def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(names, str):
-        raise ConfigError(f"{what} must be a collection of replica names, got the string {names!r}")
+        raise ConfigError(f"{what} must be a collection of replica names, got the string {shown(names)}")
     if names is not None and not isinstance(names, Iterable):
-        raise ConfigError(f"{what} must be a collection of replica names, got {names!r}")
+        raise ConfigError(f"{what} must be a collection of replica names, got {shown(names)}")
     if names is None:
         return None
     names = tuple(names)
     for name in names:
         if not isinstance(name, str):
-            raise ConfigError(f"{what} must be a collection of replica names, got one that holds {name!r}")
+            raise ConfigError(f"{what} must be a collection of replica names, got one that holds {shown(name)}")
     return names
 
 

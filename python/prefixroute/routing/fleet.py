@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
 from prefixroute.types import DECODE, MIXED, PREFILL, Replica
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -116,7 +117,7 @@ class Fleet:
             member = None
         if member is None:
             known = ", ".join(sorted(self.members)[:8]) or "none"
-            raise UnknownReplicaError(f"no replica {name!r}; known: {known}")
+            raise UnknownReplicaError(f"no replica {shown(name)}; known: {known}")
         return member
 
     def add(self, name: str, slot: int, replica: Replica, capacity: int, now: float | None) -> Member:

@@ -13,7 +13,7 @@ from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
 from prefixroute.routing.fleet import MEDIA, SUSPENDED
 from prefixroute.types import LoadReport, Replica
-from prefixroute.validation import check_callable, check_instance
+from prefixroute.validation import check_callable, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.routing.fleet import Member
@@ -28,7 +28,7 @@ def add(state: RouterState, name: str, replica: Replica | None, now: float | Non
     replica = replica or Replica()
     check(state, name, replica)
     if name in state.fleet.members:
-        raise ConfigError(f"replica {name!r} exists already; sync() reconciles, remove_replica() forgets")
+        raise ConfigError(f"replica {shown(name)} exists already; sync() reconciles, remove_replica() forgets")
     step = state.begin()
     state.width = len(state.fleet.by_slot) + 1  # a match that comes in between may see one slot more
     try:
@@ -186,11 +186,11 @@ def check(state: RouterState, name: Any, replica: Any) -> None:
             f"a replica name must have at most {MAX_NAME_BYTES} bytes of valid Unicode, got {name[:80]!r}"
         )
     if not isinstance(replica, Replica):
-        raise ConfigError(f"replica {name!r} must be described by a Replica or None, got {replica!r}")
+        raise ConfigError(f"replica {shown(name)} must be described by a Replica or None, got {shown(replica)}")
     capacity = capacity_of(state, name, replica)
     if not isinstance(capacity, int | np.integer) or isinstance(capacity, bool) or not 0 <= capacity < 1 << 64:
         raise ConfigError(
-            f"capacity in tokens of replica {name!r} must be an int from 0 to 2**64 - 1, got {capacity!r}"
+            f"capacity in tokens of replica {shown(name)} must be an int from 0 to 2**64 - 1, got {shown(capacity)}"
         )
 
 
@@ -203,23 +203,23 @@ def capacity_of(state: RouterState, name: str, replica: Replica) -> int:
         return capacities
     capacity = capacities.get(name)
     if capacity is None:
-        raise ConfigError(f"capacity_tokens names no capacity for replica {name!r}")
+        raise ConfigError(f"capacity_tokens names no capacity for replica {shown(name)}")
     return capacity
 
 
 def named(replicas: Replicas) -> Mapping[str, Replica | None]:
     """Return replicas by name, whichever way they were given; refuse a bare string and a name given twice."""
     if isinstance(replicas, str):
-        raise ConfigError(f"replicas must be a collection of names, got the string {replicas!r}")
+        raise ConfigError(f"replicas must be a collection of names, got the string {shown(replicas)}")
     if not isinstance(replicas, Iterable):
-        raise ConfigError(f"replicas must be a collection of names, got {replicas!r}")
+        raise ConfigError(f"replicas must be a collection of names, got {shown(replicas)}")
     if isinstance(replicas, Mapping):
         return replicas
     known: dict[str, Replica | None] = {}
     for name in replicas:
         _check_name(name)
         if name in known:
-            raise ConfigError(f"replicas must have a name each, got {name!r} twice")
+            raise ConfigError(f"replicas must have a name each, got {shown(name)} twice")
         known[name] = None
     return known
 
@@ -239,7 +239,7 @@ def described(
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"a replica name must be a non-empty string, got {name!r}")
+        raise ConfigError(f"a replica name must be a non-empty string, got {shown(name)}")
 
 
 def _fits(name: str) -> bool:

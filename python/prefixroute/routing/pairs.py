@@ -18,6 +18,7 @@ from prefixroute.routing.decide import Query
 from prefixroute.routing.fleet import ANSWER, PROMPT
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import DECODE, PREFILL
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from prefixroute.routing.decision import Decision, Limits
@@ -61,7 +62,9 @@ class Halves(NamedTuple):
 def check_half(failed: str) -> None:
     """Raise :class:`ConfigError` unless this names a half of a pair, or both."""
     if failed not in HALVES:  # a tuple compares what cannot be hashed
-        raise ConfigError(f"what has failed of a pair must be {', '.join(HALVES[:-1])} or {HALVES[-1]}, got {failed!r}")
+        raise ConfigError(
+            f"what has failed of a pair must be {', '.join(HALVES[:-1])} or {HALVES[-1]}, got {shown(failed)}"
+        )
 
 
 def choose(state: RouterState, query: Query, answer_limits: Limits | None = None) -> PairDecision:

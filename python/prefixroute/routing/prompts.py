@@ -11,7 +11,7 @@ from prefixroute.errors import ConfigError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import CanonicalForm, answer_messages
-from prefixroute.validation import check_callable
+from prefixroute.validation import check_callable, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,7 +139,7 @@ class Prompts:
         got = f"a list of {type(prompt[0]).__name__}" if isinstance(prompt, list) and prompt else type(prompt).__name__
         others = ", ".join(repr(kind) for kind in KINDS if kind != self.kind)
         return TokensError(
-            f"this router takes prompts of kind {self.kind!r}, got {got}; prompt_kind may also be {others}"
+            f"this router takes prompts of kind {shown(self.kind)}, got {got}; prompt_kind may also be {others}"
         )
 
     def _coarse(self, prompt: BlockHashes) -> BlockHashes:
@@ -214,7 +214,7 @@ def _ids(tokens: Any) -> NDArray[Any]:
 def check_kind(kind: Any) -> None:
     """Raise :class:`ConfigError` for a kind of prompt that does not exist."""
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {shown(kind)}")
 
 
 def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
@@ -226,11 +226,11 @@ def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
         check_callable("render", render)
     if isinstance(tokenizer, str):
         raise ConfigError(
-            f"tokenizer must be an object or a function, got the name {tokenizer!r}: give "
-            f"tokenizers.Tokenizer.from_pretrained({tokenizer!r}) or tokenizers.Tokenizer.from_file(path)"
+            f"tokenizer must be an object or a function, got the name {shown(tokenizer)}: give "
+            f"tokenizers.Tokenizer.from_pretrained({shown(tokenizer)}) or tokenizers.Tokenizer.from_file(path)"
         )
     if tokenizer is not None and not callable(getattr(tokenizer, "encode", tokenizer)):
-        raise ConfigError(f"tokenizer must be a function of a text or have encode(), got {tokenizer!r}")
+        raise ConfigError(f"tokenizer must be a function of a text or have encode(), got {shown(tokenizer)}")
 
 
 def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:

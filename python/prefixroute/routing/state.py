@@ -18,6 +18,7 @@ from prefixroute.routing.ledger import Head, Ledger
 from prefixroute.routing.loads import LOADS
 from prefixroute.routing.prompts import Prompts
 from prefixroute.types import Caps
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ class RouterState:
     def __init__(self, config: RouterConfig, index: Belief | None = None) -> None:
         """Start without replicas. ``index``: the belief; ``None`` = a new ``PrefixIndex``."""
         if index is not None and not isinstance(index, Belief):
-            raise ConfigError(f"index must be a PrefixIndex or a belief with all its methods, got {index!r}")
+            raise ConfigError(f"index must be a PrefixIndex or a belief with all its methods, got {shown(index)}")
         self.given = config
         self.config, self.notes = config.resolved(None if index is None else index.block_size)
         config, timing = self.config, self.config.timing

@@ -8,6 +8,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim.observe import Events
 from prefixroute.sim.scenario import FleetChange, Scenario, replica_names
 from prefixroute.sim.stores import BlockStore, EntryStore, Store
+from prefixroute.validation import shown
 
 
 class Fleet:
@@ -46,7 +47,7 @@ class Fleet:
         here = change.replica in self.stores
         if here != (change.action in ("die", "drain")):
             state = "is there already" if here else "is not there"
-            raise ConfigError(f"replica {change.replica!r} {state}: cannot {change.action} at {change.at:g}")
+            raise ConfigError(f"replica {shown(change.replica)} {state}: cannot {change.action} at {change.at:g}")
 
 
 Progress = Callable[[int], None]

@@ -11,7 +11,7 @@ import numpy as np
 from prefixroute.errors import UnknownReplicaError
 from prefixroute.index import IndexStats
 from prefixroute.limits import FIXED_HASH_KEY
-from prefixroute.validation import check_float
+from prefixroute.validation import check_float, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +103,7 @@ class PerfectBelief:
 
     def _slot(self, name: str) -> int:
         if name not in self._names:
-            raise UnknownReplicaError(f"no replica is named {name!r}")
+            raise UnknownReplicaError(f"no replica is named {shown(name)}")
         return self._names.index(name)
 
     def hash_and_match(

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 from prefixroute.workload import KeptParts, KeptRequests
 
 Jobs: TypeAlias = int | Literal["ray"]
@@ -39,7 +39,7 @@ def check_jobs(jobs: Any) -> None:
     """Raise :class:`ConfigError` unless ``jobs`` is a number of processes or ``ray``."""
     if isinstance(jobs, str):
         if jobs != "ray":
-            raise ConfigError(f"jobs must be a number of processes or 'ray', got {jobs!r}")
+            raise ConfigError(f"jobs must be a number of processes or 'ray', got {shown(jobs)}")
         return
     check_int("jobs", jobs, 1)
 

@@ -12,7 +12,7 @@ from prefixroute.routing import DEFAULT_LOAD
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.stores import Tier
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_float, check_int, shown
 
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]
@@ -47,7 +47,7 @@ class FleetChange:
         """Check time and action."""
         check_float("the time of a change of the fleet", self.at, 0)
         if self.action not in ("die", "return", "add", "drain"):
-            raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {self.action!r}")
+            raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {shown(self.action)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +130,9 @@ class Scenario:
         if self.capacity_tokens is not None:
             check_int("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
         if self.cache not in ("blocks", "entries"):
-            raise ConfigError(f"cache must be 'blocks' or 'entries', got {self.cache!r}")
+            raise ConfigError(f"cache must be 'blocks' or 'entries', got {shown(self.cache)}")
         if self.front not in ("round-robin", "sticky"):
-            raise ConfigError(f"front must be 'round-robin' or 'sticky', got {self.front!r}")
+            raise ConfigError(f"front must be 'round-robin' or 'sticky', got {shown(self.front)}")
         if self.promise is not None and not self.engine:
             raise ConfigError("a promise needs a timed simulation: give an engine")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):

@@ -9,7 +9,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING, StepCost
 from prefixroute.testing.kv_events import Format
 from prefixroute.testing.publisher import BUFFER_STEPS
-from prefixroute.validation import check_float, check_instance, check_int
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         """Refuse what no engine can be."""
         if self.format not in {"vllm", "sglang"}:
-            raise ConfigError(f"format must be vllm or sglang, got {self.format!r}")
+            raise ConfigError(f"format must be vllm or sglang, got {shown(self.format)}")
         for name in ("block_size", "capacity_tokens", "chunk_tokens", "max_running", "buffer_steps"):
             check_int(name, getattr(self, name), 1)
         check_float("speed", self.speed, 0, above=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prefixroute.errors import ConfigError
+from prefixroute.validation import shown
 from prefixroute.workload.agents import AgentsShape, agents
 from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson
 from prefixroute.workload.chat import ChatShape, chat
@@ -79,7 +80,7 @@ class Spec:
         known = spec.known
         for key, _ in spec.settings:
             if key not in known:
-                raise ConfigError(f"{name} has no setting {key!r}; it has {', '.join(known)}")
+                raise ConfigError(f"{name} has no setting {shown(key)}; it has {', '.join(known)}")
         return spec
 
     @property
@@ -135,7 +136,7 @@ class Spec:
                 read[key] = number(key, value)
             elif key in _READING:
                 if value not in {"yes", "no"}:
-                    raise ConfigError(f"{key} must be yes or no, got {value!r}")
+                    raise ConfigError(f"{key} must be yes or no, got {shown(value)}")
                 read[key] = value == "yes"
         return replace(options, **read)
 
@@ -174,7 +175,7 @@ def number(name: str, text: str, *, whole: bool = False) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf") or (whole and value != int(value)):
-        raise ConfigError(f"{name} must be a {'whole ' if whole else ''}number, got {text!r}")
+        raise ConfigError(f"{name} must be a {'whole ' if whole else ''}number, got {shown(text)}")
     return int(value) if whole else value
 
 
@@ -192,4 +193,4 @@ def arrivals(text: str) -> Arrivals:
         return Bursty(number("rate", figures[0]), number("cv", figures[1]))
     if Path(text).is_file():
         return read_arrivals(text)
-    raise ConfigError(f"arrivals must be even:RATE, poisson:RATE, bursty:RATE:CV or a file, got {text!r}")
+    raise ConfigError(f"arrivals must be even:RATE, poisson:RATE, bursty:RATE:CV or a file, got {shown(text)}")

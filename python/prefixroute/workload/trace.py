@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.kept import keep
 from prefixroute.workload.order import SessionFinder, in_order, placed
@@ -166,7 +166,7 @@ def _format(sample: Sample, options: Options) -> Format:
             if options.format == known.NAME:
                 return known
         names = ", ".join(known.NAME for known in FORMATS)
-        raise ConfigError(f"trace format must be one of {names}, got {options.format!r}")
+        raise ConfigError(f"trace format must be one of {names}, got {shown(options.format)}")
     if options.fields is not None:
         return gateway
     for known in FORMATS:

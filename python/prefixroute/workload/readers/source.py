@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from prefixroute.errors import TraceError
+from prefixroute.validation import shown
 
 STDIN = "-"
 """The name of standard input."""
@@ -154,7 +155,7 @@ def _matched(pattern: str) -> list[LogFile]:
     root = Path(Path(pattern).anchor)
     found = sorted(path for path in root.glob(str(Path(pattern).relative_to(root))) if path.is_file())
     if not found:
-        raise TraceError(f"no file matches {pattern!r}")
+        raise TraceError(f"no file matches {shown(pattern)}")
     return [LogFile(path, str(path)) for path in found]
 
 

@@ -1,0 +1,58 @@
+"""Errors about values that cannot be shown: an int of 16,610 bits has no repr, and a foreign one may raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import prefixroute as pr
+from prefixroute.validation import MOST_SHOWN, check_float, check_int, shown
+
+HUGE = 10**5_000
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_values_are_shown_whatever_they_are() -> None:
+    assert shown("x") == "'x'"
+    assert shown(Unshowable()) == "Unshowable that cannot be shown"
+    assert shown(HUGE) == "int of 16,610 bits"
+    assert len(shown("x" * 10_000)) == MOST_SHOWN + 3
+
+
+@pytest.mark.parametrize("wrong", [HUGE, -HUGE, Unshowable(), [Unshowable()], [HUGE]], ids=type)
+def test_a_check_refuses_what_cannot_be_shown(wrong: Any) -> None:
+    for check in (lambda: check_int("n", wrong, 0, 9), lambda: check_float("x", wrong, 0)):
+        with pytest.raises(pr.ConfigError, match="must be"):
+            check()
+
+
+@pytest.mark.parametrize("wrong", [HUGE, Unshowable()], ids=type)
+@pytest.mark.parametrize("option", ["block_size", "policy", "load", "prompt_kind", "clock", "timing", "caps", "cost"])
+def test_a_router_refuses_options_that_cannot_be_shown(option: str, wrong: Any) -> None:
+    with pytest.raises(pr.ConfigError):
+        pr.Router(["a"], **{option: wrong})
+
+
+@pytest.mark.parametrize("option", ["session", "candidates", "exclude", "key", "now", "namespace"])
+def test_a_call_refuses_options_that_cannot_be_shown(option: str) -> None:
+    router = pr.Router(["a", "b"])
+    with pytest.raises(pr.ConfigError) as raised:
+        router.route([1, 2, 3], **{option: Unshowable()})
+    assert str(raised.value) != "no"
+    for name in (Unshowable(), HUGE):
+        with pytest.raises(pr.ConfigError):
+            router.add_replica(name)  # type: ignore[arg-type]
+    assert list(router.replicas) == ["a", "b"]
+
+
+def test_no_replica_says_why() -> None:
+    with pytest.raises(pr.NoReplicaError, match="the fleet is empty"):
+        pr.Router([]).route([1])
+    ticket = pr.Router(["a", "b"]).route([1]).retry()
+    with pytest.raises(pr.NoReplicaError, match=r"has tried \w, \w already"):
+        ticket.retry()
