@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from typing import Any
 
 import kubernetes
 import pytest
+from loopback import Engine, Proxy, wait_until
 
 from prefixroute import ConfigError, Replica, Router
 from prefixroute.serve import Settings
@@ -306,3 +307,23 @@ def test_all_sources_together_are_the_fleet(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text(B)
     settings = Settings.of({"discovery.replicas": [A], "discovery.file": str(tmp_path / "e.txt")})
     assert [source.name for source in sources_of(settings.discovery)] == ["static", "file"]
+
+
+def test_a_server_follows_its_file(pair: list[Engine], make_proxy: Callable[..., Proxy], tmp_path: Path) -> None:
+    first, second = pair
+    path = tmp_path / "engines.txt"
+    path.write_text(first.url)
+    proxy = make_proxy([], discovery__file=str(path), discovery__interval_s=0.02, discovery__leave_after_s=0.1)
+
+    def asked() -> set[str]:
+        return {proxy.chat(f"{number} " * 20, max_tokens=1).headers["x-replica"] for number in range(8)}
+
+    assert asked() == {first.url}
+    path.write_text(f"{first.url}\n{second.url}\n")
+    wait_until(lambda: asked() == {first.url, second.url})
+    path.write_text("not a URL")
+    assert asked() <= {first.url, second.url}
+    path.write_text(second.url)
+    wait_until(lambda: asked() == {second.url})
+    wait_until(lambda: proxy.router.replicas == (second.url,))
+    assert proxy.idle()

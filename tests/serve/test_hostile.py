@@ -60,11 +60,18 @@ def test_headers_of_the_clients_connection_go_no_further(
 ) -> None:
     engine = make_scripted([answer()])
     proxy = make_proxy([engine.url])
-    hop = {"connection": "x-hop", "x-hop": "1", "proxy-connection": "keep-alive", "te": "trailers", "x-kept": "2"}
+    hop = {
+        "connection": "x-hop",
+        "x-hop": "1",
+        "proxy-connection": "keep-alive",
+        "te": "trailers",
+        "x-kept": "2",
+        "x-data-parallel-rank": "3",
+    }
     proxy.client.post("/v1/chat/completions", json=chat_body(), headers=hop)
     sent = {line.split(b":")[0].lower() for line in engine.heads[0].split(b"\r\n")[1:]}
     assert b"x-kept" in sent
-    assert not sent & {b"x-hop", b"proxy-connection", b"te"}
+    assert not sent & {b"x-hop", b"proxy-connection", b"te", b"x-data-parallel-rank"}
 
 
 @pytest.mark.parametrize("declared", [True, False])

@@ -38,7 +38,8 @@ class Served:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(json.loads(line))
+            if line.startswith("{"):
+                self.said.append(json.loads(line))
 
     def ready(self) -> Self:
         wait_until(lambda: self.healthy(self.client))
@@ -260,6 +261,19 @@ def _runs(pid: int) -> bool:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def test_engines_without_a_gpu_come_with_one_command(serve: Callable[..., Served]) -> None:
+    served = serve("--fake", "2").ready()
+    body = chat_body("All of it again. " * 500, max_tokens=2)
+    answers = [served.client.post("/v1/chat/completions", json=body) for _ in range(2)]
+    assert len({answer.headers["x-replica"] for answer in answers}) == 1
+    cached = [answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
+    assert cached[0] == 0
+    assert cached[1] > 2_000
+    assert "prefixroute_feed_" in served.admin.get("/metrics").text  # their KV events are followed
+    served.process.send_signal(signal.SIGTERM)
+    assert served.ended() == 0
 
 
 def test_an_address_in_use_is_the_users_mistake(pair: list[Engine]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Callable
 
@@ -171,3 +172,33 @@ def test_an_idle_connection_is_closed(proxy: Proxy) -> None:
         while data := connection.recv(65_536):
             received += data
         assert received.startswith(b"HTTP/1.1 200 ")
+
+
+def test_three_hundred_twisted_requests_are_no_fault_of_the_server(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    body = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+    proxy = make_proxy(
+        [make_scripted([body]).url],
+        limits__header_timeout_s=0.05,
+        limits__body_timeout_s=0.05,
+        limits__keep_alive_s=0.05,
+    )
+    rng = random.Random(5)  # noqa: S311  # a scenario, not a secret
+    statuses: set[bytes] = set()
+    for _ in range(300):
+        data = bytearray(request(rng.choice([CONTENT, STREAMED]), b"x-a: b").replace(PATH, PATH + b"?a=1&b=%20"))
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(data))
+            match rng.randrange(3):
+                case 0:
+                    data[at] = rng.randrange(256)
+                case 1:
+                    del data[at : at + rng.randrange(1, 20)]
+                case _:
+                    data[at:at] = rng.randbytes(rng.randrange(1, 8))
+        answer = said(proxy, bytes(data))
+        statuses.add(answer[9:12])
+    assert b"200" in statuses
+    assert statuses <= {b"", b"200", b"400", b"404", b"405", b"408", b"413", b"431"}
+    wait_until(proxy.idle)

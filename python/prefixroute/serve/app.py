@@ -80,21 +80,27 @@ class Service:
         self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
         self._moves = len(sources) > 1 or not discovery.replicas
         self._client: aiohttp.ClientSession | None = None
-        shared = Shared(self.router, self._the_client, self.fleet, self.metrics, settings)
+        self.app, self.admin = self._apps()
+
+    def _apps(self) -> tuple[Starlette, Starlette]:
+        """Return the apps for clients and for operators."""
+        listen = self.settings.listen
+        shared = Shared(self.router, self._the_client, self.fleet, self.metrics, self.settings)
         pages = [Route("/healthz", self._healthz)]
         looks = [*pages, Route("/metrics", self._metrics)]
         relays = [Route(api.value, Relay(api, shared), methods=["POST"]) for api in Api]
-        own = looks if settings.listen.admin_port is None and settings.listen.workers == 1 else pages
-        handlers = {HTTPException: _no_such_page}
-        self.app = Starlette(
-            routes=[*relays, Route(MODELS, self._models), *own], lifespan=self._lifespan, exception_handlers=handlers
-        )
+        own = looks if listen.admin_port is None and listen.workers == 1 else pages
         changes = [
             Route("/replicas", self._replicas),
             Route("/replicas/drain", self._hold, methods=["POST"]),
             Route("/replicas/resume", self._hold, methods=["POST"]),
         ]
-        self.admin = Starlette(routes=[*looks, *changes], exception_handlers=handlers)
+        handlers = {HTTPException: _no_such_page}
+        clients = [*relays, Route(MODELS, self._models), *own]
+        return (
+            Starlette(routes=clients, lifespan=self._lifespan, exception_handlers=handlers),
+            Starlette(routes=[*looks, *changes], exception_handlers=handlers),
+        )
 
     def _the_client(self) -> aiohttp.ClientSession:
         if self._client is None:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from prefixroute.bodies import Api, SessionKeys, prompt_of, session_of
-from prefixroute.serve.headers import REQUEST_ID, RawHeaders, end_to_end
+from prefixroute.serve.headers import RANK, REQUEST_ID, RawHeaders, end_to_end
 from prefixroute.types import Namespace
 
 OFF_LOOP_BYTES = 256 * 1024
@@ -65,7 +65,7 @@ class Call:
             api=api,
             target=f"{api.value}?{query.decode('latin-1')}" if query else api.value,
             headers=[
-                *end_to_end(headers.raw, REQUEST_ID),
+                *end_to_end(headers.raw, REQUEST_ID, RANK),
                 (b"accept-encoding", b"identity"),
             ],  # the answer is read as it passes
             content=content,

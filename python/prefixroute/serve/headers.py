@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
+RANK = b"x-data-parallel-rank"
+"""The header by which an engine's rank is chosen, which is ours to do."""
 REQUEST_ID = b"x-request-id"
 """The header of a request's id, which we pass on or make up."""
 HOP_BY_HOP = frozenset(
