@@ -12,7 +12,7 @@ import openai
 import pytest
 from loopback import Engine, Proxy, Scripted, wait_until
 
-SYSTEM = "You are the one of this test. " * 100
+SYSTEM = "You speak four languages of the wire. " * 80
 QUESTION = [{"role": "user", "content": "Hello"}]
 
 
