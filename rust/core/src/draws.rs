@@ -43,6 +43,38 @@ pub fn weighted_rank(key: u64, replica: u64, weight: f64) -> f64 {
     ((rank(key, replica) as f64 + 0.5) * (-64_f64).exp2()).ln() / weight
 }
 
+/// The replica that ranks first for a key, by its slot; of equal ranks the first. `weights` gives the weight of a slot.
+///
+/// # Errors
+/// Whatever reading a candidate or a weight fails with.
+#[inline]
+pub fn first_choice<E>(
+    key: u64,
+    candidates: impl Iterator<Item = Result<(usize, u64), E>>,
+    weights: Option<impl Fn(usize) -> Result<f64, E>>,
+) -> Result<Option<usize>, E> {
+    let key = mix64(key);
+    match weights {
+        None => first_of(candidates, |_, replica| Ok(rank(key, replica))),
+        Some(weight) => first_of(candidates, |slot, replica| Ok(weighted_rank(key, replica, weight(slot)?))),
+    }
+}
+
+fn first_of<E, R: PartialOrd>(
+    candidates: impl Iterator<Item = Result<(usize, u64), E>>,
+    rank: impl Fn(usize, u64) -> Result<R, E>,
+) -> Result<Option<usize>, E> {
+    let mut first = None;
+    for candidate in candidates {
+        let (slot, replica) = candidate?;
+        let rank = rank(slot, replica)?;
+        if first.as_ref().is_none_or(|(best, _)| rank > *best) {
+            first = Some((rank, slot));
+        }
+    }
+    Ok(first.map(|(_, slot)| slot))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 mod belief;
 mod budget;
+pub mod columns;
 mod config;
 pub mod draws;
 mod engine;

@@ -3,6 +3,7 @@
 //! Python takes 2 to 5 µs for a pass over 64 numbers, and makes an object of each result. These take 0.1 to 0.5, and give arrays.
 
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use prefixroute_core::columns::{self, UNKNOWN_RATE};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyList, PySequence, PyString, PyTuple};
@@ -80,12 +81,14 @@ fn peak<'py>(
         Values::Listed(list) => list,
         Values::Floats(array) => {
             let numbers = floats(&array);
-            let (first, count) = scan(numbers.len(), |at| Some(numbers[at]), float).ok_or_else(incomparable)?;
+            let (first, count) =
+                columns::best(numbers.len(), |at| Some(numbers[at]), float).ok_or_else(incomparable)?;
             return Ok((PyFloat::new(values.py(), numbers[first]).into_any(), count, first));
         }
     };
     let (numbers, length) = (Numbers::of(&list), list.len());
-    let found = scan(length, |at| numbers.int(at), int).or_else(|| scan(length, |at| numbers.float(at), float));
+    let found = columns::best(length, |at| numbers.int(at), int);
+    let found = found.or_else(|| columns::best(length, |at| numbers.float(at), float));
     match found {
         Some((first, count)) => Ok((list.get_item(first)?, count, first)),
         None => by_comparison(&list, object),
@@ -95,26 +98,6 @@ fn peak<'py>(
 #[cold]
 fn incomparable() -> PyErr {
     PyValueError::new_err("there is no highest and no lowest of nothing, nor of what is not a number")
-}
-
-/// Where the first of the best lies, and how many there are; `None` if some value is of another type or NaN, or there is none.
-fn scan<T: Copy + PartialOrd>(
-    length: usize,
-    value: impl Fn(usize) -> Option<T>,
-    better: impl Fn(T, T) -> bool,
-) -> Option<(usize, usize)> {
-    let mut best = if length == 0 { None } else { value(0) }?;
-    let (mut first, mut count, mut ordered) = (0, 0, true);
-    for at in 0..length {
-        let value = value(at)?;
-        ordered &= value.partial_cmp(&value).is_some();
-        if better(value, best) {
-            (best, first, count) = (value, at, 1);
-        } else if value == best {
-            count += 1;
-        }
-    }
-    ordered.then_some((first, count))
 }
 
 /// The same for anything that Python can compare.
@@ -199,12 +182,7 @@ impl Key {
 #[pyfunction]
 pub fn falling<'py>(values: &Bound<'py, PyAny>) -> PyResult<Column<'py>> {
     let mut column = read(values)?;
-    let (low, high) = column.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| {
-        (if value < low { value } else { low }, if value > high { value } else { high })
-    });
-    for value in &mut column {
-        *value = if high > low { (high - *value) / (high - low) } else { 1.0 };
-    }
+    columns::fall(&mut column);
     Ok(PyArray1::from_slice(values.py(), &column))
 }
 
@@ -224,7 +202,7 @@ pub fn filled<'py>(rates: &Bound<'py, PyAny>, otherwise: f64) -> PyResult<Column
     filled.extend((0..list.len()).map_while(|at| {
         if numbers.is_none(at) {
             unknown.push(at);
-            return Some(f64::INFINITY); // which adds no slowness
+            return Some(UNKNOWN_RATE);
         }
         numbers.real(at)
     }));
@@ -233,23 +211,9 @@ pub fn filled<'py>(rates: &Bound<'py, PyAny>, otherwise: f64) -> PyResult<Column
         if rate.is_none() {
             unknown.push(at);
         }
-        filled.push(if rate.is_none() { f64::INFINITY } else { number(&rate, "a rate")? });
+        filled.push(if rate.is_none() { UNKNOWN_RATE } else { number(&rate, "a rate")? });
     }
-    if !unknown.is_empty() {
-        let known = filled.len() - unknown.len();
-        let slowness: f64 = filled.iter().map(|rate| 1.0 / rate).sum();
-        let lowest = filled.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = filled.iter().copied().filter(|rate| rate.is_finite()).fold(0.0, f64::max);
-        // What is known of one alone, or is the same of all, is passed on to the last bit: an equal replica stays equal.
-        let mean = match known {
-            0 => otherwise,
-            _ if lowest >= highest => lowest,
-            _ => known as f64 / slowness,
-        };
-        for at in unknown {
-            filled[at] = mean;
-        }
-    }
+    columns::fill(&mut filled, &unknown, otherwise);
     Ok(PyArray1::from_slice(rates.py(), &filled))
 }
 
@@ -302,10 +266,8 @@ fn product(term: &Bound<'_, PyTuple>) -> PyResult<Vec<f64>> {
 }
 
 fn combined(mut column: Vec<f64>, other: &[f64], operation: impl Fn(f64, f64) -> f64) -> PyResult<Vec<f64>> {
-    if column.len() != other.len() {
-        return Err(errors::config(format!("columns must be of one length, got {} and {}", column.len(), other.len())));
-    }
-    column.iter_mut().zip(other).for_each(|(value, &other)| *value = operation(*value, other));
+    let unequal = |(one, other)| errors::config(format!("columns must be of one length, got {one} and {other}"));
+    columns::combine(&mut column, other, operation).map_err(unequal)?;
     Ok(column)
 }
 
@@ -314,19 +276,18 @@ fn combined(mut column: Vec<f64>, other: &[f64], operation: impl Fn(f64, f64) ->
 /// Raises:
 ///     ValueError: there are not so many.
 #[pyfunction]
-#[expect(clippy::float_cmp, reason = "equality is asked for")]
 pub fn nth(values: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, earlier: usize) -> PyResult<usize> {
     let found = match Values::of(values)? {
         Values::Floats(array) => {
             let (numbers, value) = (floats(&array), number(value, "what is looked for")?);
-            (0..numbers.len()).filter(|&at| numbers[at] == value).nth(earlier)
+            columns::nth(numbers.len(), |at| Some(numbers[at]), &value, earlier)
         }
         Values::Listed(list) => {
             let numbers = Numbers::of(&list);
             let int = Numbers::of(&PyList::new(values.py(), [value])?).int(0);
             let plain = int.filter(|_| (0..list.len()).all(|at| numbers.int(at).is_some()));
             match plain {
-                Some(value) => (0..list.len()).filter(|&at| numbers.int(at) == Some(value)).nth(earlier),
+                Some(value) => columns::nth(list.len(), |at| numbers.int(at), &value, earlier),
                 None => nth_by_comparison(&list, value, earlier)?,
             }
         }

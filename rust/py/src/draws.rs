@@ -59,30 +59,10 @@ pub fn first_choice(
     hashes: &Bound<'_, PyTuple>,
     weights: Option<&Bound<'_, PyTuple>>,
 ) -> PyResult<usize> {
-    let key = draws::mix64(bits(key));
-    let first = match weights {
-        None => first_of(slots, hashes, |_, hash| Ok(draws::rank(key, hash)))?,
-        Some(weights) => first_of(slots, hashes, |slot, hash| {
-            Ok(draws::weighted_rank(key, hash, weights.get_borrowed_item(slot)?.extract()?))
-        })?,
-    };
+    let candidates = slots.iter_borrowed().map(|slot| member(&slot, hashes));
+    let weight = weights.map(|weights| |slot| weights.get_borrowed_item(slot)?.extract());
+    let first = draws::first_choice(bits(key), candidates, weight)?;
     first.ok_or_else(|| errors::config("there must be a candidate slot"))
-}
-
-fn first_of<R: PartialOrd>(
-    slots: &Bound<'_, PyTuple>,
-    hashes: &Bound<'_, PyTuple>,
-    rank: impl Fn(usize, u64) -> PyResult<R>,
-) -> PyResult<Option<usize>> {
-    let mut first = None;
-    for slot in slots.iter_borrowed() {
-        let (slot, hash) = member(&slot, hashes)?;
-        let rank = rank(slot, hash)?;
-        if first.as_ref().is_none_or(|(best, _)| rank > *best) {
-            first = Some((rank, slot));
-        }
-    }
-    Ok(first.map(|(_, slot)| slot))
 }
 
 /// A slot, and the hash of its replica's name.
