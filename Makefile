@@ -40,7 +40,7 @@ test-python: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS)
 
 hosts: $(HOSTS)/.installed ## adapters beside the hosts really running (minutes): Ray Serve, LiteLLM, verl, SkyPilot
-	HOME=$(abspath $(HOSTS)) PYTHONPATH=python timeout 300 $(HOSTS)/bin/python -m pytest tests/hosts -W ignore --no-header -q
+	HOME=$(abspath $(HOSTS)) PYTHONPATH=python timeout 420 $(HOSTS)/bin/python -m pytest tests/hosts -W ignore --no-header -q
 
 golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 	$(BIN)/python -m pytest -m golden --golden-seeds 20

@@ -107,19 +107,16 @@ def settle(router: Router) -> None:
 def test_conversations_stay_where_their_prefix_is(deploy: Any) -> None:
     handle, router = deploy()
 
-    async def talk(session: int) -> set[str]:
-        where = set()
-        for turn in range(5):
-            await asyncio.sleep(0.01 + session / 200)  # calls of one moment do not see each other
-            where.add(await handle.options(session_id=f"s{session}").remote(chat(session, turn)))
-        return where
-
     async def everybody() -> list[set[str]]:
-        return await asyncio.gather(*[talk(session) for session in range(20)])
+        where: list[set[str]] = []
+        for session in range(20):
+            mine = handle.options(session_id=f"s{session}")
+            where.append({await mine.remote(chat(session, turn)) for turn in range(5)})
+        return where
 
     where = asyncio.run(everybody())
     settle(router)
-    assert sum(len(replicas) == 1 for replicas in where) >= 18
+    assert sum(len(replicas) == 1 for replicas in where) >= 19
     assert set().union(*where) == set(router.replicas)
     assert router.stats()["counts"]["committed"] == 101
 
@@ -179,6 +176,20 @@ def test_nothing_is_left_of_a_thousand_calls_that_end_badly(deploy: Any) -> None
     counts = router.stats()["counts"]
     assert counts["finished"] >= 400
     assert counts["committed"] <= 1_001
+
+
+def test_a_choice_alone_as_the_ingress_of_llms_asks_for_leaves_nothing(deploy: Any) -> None:
+    handle, router = deploy()
+    payload = SimpleNamespace(**chat(1))  # what it passes of a parsed body
+
+    async def choose(*, reserve: bool) -> str:
+        async with handle.options(session_id="a").choose_replica(payload, _reserve=reserve) as selection:
+            return str(selection.replica_id)
+
+    for reserve in (False, True):
+        assert asyncio.run(choose(reserve=reserve)) in router
+    assert router.stats()["counts"]["committed"] == 1  # the call that warmed it
+    settle(router)
 
 
 def test_a_dead_replica_is_forgotten(deploy: Any) -> None:
