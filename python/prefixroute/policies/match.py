@@ -107,7 +107,13 @@ class CacheAware(Policy):
     def _holder(self, view: View, hits: Sequence[int], loads: Sequence[float]) -> tuple[int, str]:
         """Return the position among the candidates of the replica to stay at, and why; -1 = there is none."""
         best, count, at = highest(hits)
-        home = self._home(view) if self.adaptive and view.binding is not None else -1
+        home, binding = -1, view.binding
+        if self.adaptive and binding is not None and binding >= 0:
+            slots = view.slots  # they ascend: if nothing is missing before it, it is at its own place
+            if binding < len(slots) and slots[binding] == binding:
+                home = binding
+            elif binding in slots:
+                home = slots.index(binding)
         if not self._is_match(view, best, count):
             return home, "no_match" if home < 0 else "bound"
         if home >= 0 and hits[home] == best:
@@ -121,19 +127,9 @@ class CacheAware(Policy):
                 at = other
         return at, "match"
 
-    @staticmethod
-    def _home(view: View) -> int:
-        """Return the position among the candidates of the replica that the session is bound to; -1 = none."""
-        binding, slots = view.binding, view.slots
-        if binding is None or binding < 0:
-            return -1
-        if binding < len(slots) and slots[binding] == binding:  # they ascend: nothing is missing before it
-            return binding
-        return slots.index(binding) if binding in slots else -1
-
     def _is_match(self, view: View, best: int, count: int) -> bool:
         """Return whether a longest match of ``best`` tokens at ``count`` replicas is one to follow."""
-        if not best or best <= self.min_match_ratio * view.prompt_tokens:
+        if not best or (self.min_match_ratio and best <= self.min_match_ratio * view.prompt_tokens):
             return False
         if not self.adaptive:
             return best >= self.min_match_tokens
