@@ -18,7 +18,7 @@ class RequestOptions(TypedDict, total=False):
     """The keywords of :meth:`Router.choose` and :meth:`Router.route`, each optional.
 
     Attributes:
-        session: key of the conversation; ``None`` or ``""`` = none. The router keeps a digest of a long one.
+        session: key of the conversation; ``None`` or ``""`` = none. The router keeps 128 bits of it.
         key: the caller's name for the request, by which the ledger knows it after commit.
         namespace: what else must be equal for blocks to be shared.
         candidates: names of the only replicas that may take it.

@@ -56,7 +56,7 @@ class RouterConfig:
             hit tokens are then credited tokens. Tiers are known from KV events.
         caps: admission caps of every replica.
         timing: every span of time that the router keeps.
-        session_capacity: sessions remembered at most, at about 280 bytes each; the longest unused goes first.
+        session_capacity: sessions remembered at most, at about 100 bytes each; the longest unused goes first.
         render: turns messages (or text) into the text that the engine tokenizes: a chat template.
         tokenizer: turns text into token ids; a function or a ``tokenizers.Tokenizer``.
         cost: prices prefill for the window of prefill seconds and for regret.
