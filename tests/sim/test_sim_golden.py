@@ -108,7 +108,7 @@ def test_the_seed_tables_are_reproduced(cell: Cell, golden_seeds: int, pool: Exe
     [
         Cell(chat, "round-robin", 1, 41.2, 0.0, tolerance=0.5),
         Cell(chat, "round-robin", 8, 46.9, 0.0, tolerance=0.5, usd=117.4),
-        Cell(chat, "session", 8, 3.89, 0.0, tolerance=0.1, usd=10.07),
+        Cell(chat, "session", 8, 3.863, 0.0, tolerance=0.02, usd=10.07),  # mean of 20 seeds; one run: 0.002 about it
     ],
     ids=str,
 )

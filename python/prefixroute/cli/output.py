@@ -49,13 +49,22 @@ class Output:
         title: str = "",
         charts: Mapping[str, Chart] | None = None,
         remarks: Sequence[str] = (),
+        rests_on: Sequence[str] = (),
     ) -> None:
-        """Make what was asked for, write it, and say where it lies. ``remarks``: what a picture says beside its charts."""
+        """Make what was asked for, write it, and say where it lies.
+
+        Args:
+            page: makes the page.
+            title: of the picture.
+            charts: of the picture, by their titles.
+            remarks: what the picture says above its charts.
+            rests_on: what it says below them.
+        """
         if self.report is not None:
             self.report.write_text(page(), encoding="utf-8")
             console.note(f"report: {self.report}")
         if self.png is not None:
             from prefixroute.report.drawing import png
 
-            self.png.write_bytes(png(title, charts or {}, remarks=remarks))
+            self.png.write_bytes(png(title, charts or {}, remarks=remarks, rests_on=rests_on))
             console.note(f"picture: {self.png}")

@@ -81,8 +81,8 @@ def command(  # noqa: PLR0917
         from prefixroute.report.page import page
 
         trace = measure(open_source(opened, seed))
-        said = [*study.summary(), *remarks(study.assumptions, study.notes)]
-        output.write(lambda: page(study, trace), study.headline(), charts(study), said)
+        rests_on = remarks(study.assumptions, study.notes)
+        output.write(lambda: page(study, trace), study.headline(), charts(study), study.summary(), rests_on)
 
 
 def show_study(study: Study, out: Console) -> None:

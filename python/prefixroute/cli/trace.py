@@ -58,8 +58,8 @@ def command(  # noqa: PLR0917
     if output:
         from prefixroute.report.traces import trace_charts, trace_page
 
-        title, said = f"{found.name}: what it shares", remarks(opened.assumptions, opened.notes)
-        output.write(lambda: trace_page(found, opened.notes), title, trace_charts(found), said)
+        title, below = f"{found.name}: what it shares", remarks(opened.assumptions, opened.notes)
+        output.write(lambda: trace_page(found, opened.notes), title, trace_charts(found), rests_on=below)
 
 
 def _show(found: TraceStatistics, opened: Workload) -> None:

@@ -56,12 +56,12 @@ def advice_page(advice: Advice) -> str:
     return html.document(title_of(advice, said), parts)
 
 
-def advice_picture(advice: Advice) -> tuple[str, dict[str, Chart], list[str]]:
-    """Return the title, the charts and the remarks of a picture. The verdict stands in its title, the reasons below it."""
+def advice_picture(advice: Advice) -> tuple[str, dict[str, Chart], list[str], list[str]]:
+    """Return the title, the charts and what stands above and below them in a picture: the reasons, and what they rest on."""
     found, said = advice.comparison, answer(advice)
     study = _study(found)
-    lines = [*said.opening, *said.expectation, *remarks(found.assumptions, found.notes)]
-    return title_of(advice, said), charts(study), lines
+    above = [*said.opening, *said.expectation[:1]]
+    return title_of(advice, said), charts(study), above, remarks(found.assumptions, found.notes)
 
 
 def title_of(advice: Advice, said: Answer) -> str:

@@ -38,10 +38,10 @@ def comparison_page(found: Comparison) -> str:
     return html.document(_compared(found), parts)
 
 
-def comparison_picture(found: Comparison) -> tuple[str, dict[str, Chart], list[str]]:
-    """Return the title, the charts and the remarks of a picture."""
+def comparison_picture(found: Comparison) -> tuple[str, dict[str, Chart], list[str], list[str]]:
+    """Return the title, the charts and what stands above and below them in a picture."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    return _compared(found), charts(study), [verdict(found), *remarks(found.assumptions, found.notes)]
+    return _compared(found), charts(study), [verdict(found)], remarks(found.assumptions, found.notes)
 
 
 def _compared(found: Comparison) -> str:
@@ -62,9 +62,9 @@ def sizing_page(found: Sizing, most: int) -> str:
     return html.document(sized(found), parts)
 
 
-def sizing_picture(found: Sizing) -> tuple[str, dict[str, Chart], list[str]]:
-    """Return the title, the charts and the remarks of a picture."""
-    return sized(found), sizing_charts(found), remarks(found.assumptions, found.notes)
+def sizing_picture(found: Sizing) -> tuple[str, dict[str, Chart], list[str], list[str]]:
+    """Return the title, the charts and what stands above and below them in a picture."""
+    return sized(found), sizing_charts(found), [], remarks(found.assumptions, found.notes)
 
 
 def sizing_charts(found: Sizing) -> dict[str, Chart]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -54,6 +54,8 @@ CONFIG: dict[str, Any] = {
 }
 
 
+SMALL, LINE_HEIGHT = 11, 14
+"""Size of what is written beside charts, and the distance of its lines, in pixels."""
 LINE = 150
 """Letters in a line of remarks on a picture."""
 
@@ -65,22 +67,58 @@ def svg(chart: Chart) -> str:
     return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
 
 
-def png(title: str, charts: Mapping[str, Chart], scale: float = 1.5, remarks: Sequence[str] = ()) -> bytes:
-    """Return titled charts as one picture, dark on white, two in a row, with one legend; remarks stand under the title."""
-    return bytes(vl_convert.vegalite_to_png(picture(title, charts, remarks), vl_version=VEGA_LITE, scale=scale))
+def png(
+    title: str,
+    charts: Mapping[str, Chart],
+    scale: float = 1.5,
+    remarks: Sequence[str] = (),
+    rests_on: Sequence[str] = (),
+) -> bytes:
+    """Return titled charts as one picture, see :func:`picture`."""
+    drawn = picture(title, charts, remarks, rests_on)
+    return bytes(vl_convert.vegalite_to_png(drawn, vl_version=VEGA_LITE, scale=scale))
 
 
-def picture(title: str, charts: Mapping[str, Chart], remarks: Sequence[str] = ()) -> str:
-    """Return the picture as Vega-Lite JSON."""
-    lines = [line for remark in remarks for line in textwrap.wrap(remark.replace(" = ", "\u00a0=\u00a0"), LINE)]
+def picture(title: str, charts: Mapping[str, Chart], remarks: Sequence[str] = (), rests_on: Sequence[str] = ()) -> str:
+    """Return titled charts as one picture, dark on white, two in a row, with one legend, as Vega-Lite JSON.
+
+    Args:
+        title: above all.
+        charts: by their titles.
+        remarks: what stands under the title.
+        rests_on: what stands below the charts: assumptions and notes.
+    """
     drawn = [chart.properties(title=name) for name, chart in charts.items()]
-    rows = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
+    rows: list[Chart | alt.HConcatChart] = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
+    if rests_on and rows:
+        rows.append(_written(_wrapped(rests_on)))
+        rests_on = ()
     page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
     heading = alt.Title(
-        title, subtitle=lines, fontSize=17, subtitleFontSize=11, subtitleColor=INK, subtitlePadding=8, offset=18
+        title,
+        subtitle=_wrapped([*remarks, *rests_on]),
+        fontSize=17,
+        subtitleFontSize=SMALL,
+        subtitleColor=INK,
+        subtitlePadding=8,
+        offset=18,
     )
     page = page.properties(padding=20, title=heading)
     return _inked(page.configure(**{**CONFIG, "background": "white"}).to_json(), PAPER)
+
+
+def _wrapped(remarks: Iterable[str]) -> list[str]:
+    return [line for remark in remarks for line in textwrap.wrap(remark.replace(" = ", "\u00a0=\u00a0"), LINE)]
+
+
+def _written(lines: Sequence[str]) -> Chart:
+    """Return lines of text as a chart without axes."""
+    values = [{"line": line, "number": number} for number, line in enumerate(lines)]
+    text = alt.Chart(alt.InlineData(values=values)).mark_text(align="left", color=INK, fontSize=SMALL)
+    chart: Chart = text.encode(text="line:N", x=alt.value(0), y=alt.Y("number:O", axis=None)).properties(
+        width=1, height=LINE_HEIGHT * len(lines)
+    )
+    return chart
 
 
 def _inked(text: str, inks: Mapping[str, str]) -> str:

@@ -64,7 +64,9 @@ def replay_charts(replayed: Replayed, predictions: Predictions) -> dict[str, Cha
     return drawn
 
 
-def replay_picture(name: str, replayed: Replayed, predictions: Predictions) -> tuple[str, dict[str, Chart], list[str]]:
-    """Return the title, the charts and the remarks of a picture."""
-    said = [*replay_verdict(replayed), *remarks(predictions.assumptions, replay_notes(replayed))]
-    return replay_title(name, replayed), replay_charts(replayed, predictions), said
+def replay_picture(
+    name: str, replayed: Replayed, predictions: Predictions
+) -> tuple[str, dict[str, Chart], list[str], list[str]]:
+    """Return the title, the charts and what stands above and below them in a picture."""
+    above, below = [*replay_verdict(replayed)], remarks(predictions.assumptions, replay_notes(replayed))
+    return replay_title(name, replayed), replay_charts(replayed, predictions), above, below
