@@ -67,8 +67,10 @@ lint-python: $(VENV)/.lint
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest prefixroute._core
 	$(BIN)/lint-imports --no-logo
 
-docs: $(VENV)/.docs ## build the documentation, warnings are errors
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+docs: $(VENV)/.docs ## build this version's documentation, warnings are errors, and the list of all versions built
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs \
+		docs/_build/html/$$($(BIN)/python -c 'import prefixroute; print(prefixroute.__version__)')
+	$(BIN)/python docs/versions.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 develop: $(VENV)/.test $(VENV)/.lint $(VENV)/.docs ## everything a contributor needs, in .venv
