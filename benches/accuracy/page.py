@@ -22,9 +22,10 @@ STUDIES = {
     "mocker": "Seconds. Dynamo's mock engine replays the same requests with the same linear cost of a step: round robin over 8 replicas, and "
     "outputs of 2,000 tokens at one replica of 60,000, whose keys and values grow until the memory is full.",
     "published": "A public run: llm-d's benchmark of 37 % cache capacity, 4 pods. Not published, and assumed here: 4 x H100 a pod, arrivals at "
-    "random within a stage, stages that drain. Worked out of what is published, and not fitted to these rows: prompts are 9 % longer than "
-    "their nominal lengths (random tokens sent as text are tokenized again), which makes a pod's cache the 37 % of the benchmark's name; and "
-    "0.2 s of TTFT are outside of the engine (client, gateway, tokenizer), by precise routing at 3 requests/s, which is not shown. What is left "
+    "random within a stage, stages that drain. Two more assumptions were taken up after seeing the rows, so read the agreement as an "
+    "explanation and not as a prediction: prompts are 9 % longer than their nominal lengths (random tokens sent as text are tokenized again), "
+    "which makes a pod's cache the 37 % of the benchmark's name; and 0.2 s of TTFT are outside of the engine (client, gateway, tokenizer), set "
+    "by precise routing at 3 requests/s, which is not shown. What is left "
     "has explanations that nobody can check from outside: the GPUs and the engine's version and settings, how evenly clients send, and load "
     "figures that reach the router late, by which the measured `load` router sends bursts to one pod: its output falls with the load. The published ITL does not fit the published output: at 15 ms a token, the 720 answers "
     "of 4 requests/s would be written 15 s after the last request came, which is 3,690 tokens/s.",
