@@ -63,8 +63,10 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 def ears() -> Iterator[Callable[[Threads], Ear]]:
     opened: list[Ear] = []
 
-    def listen(transport: Threads) -> Ear:
+    def listen(transport: Threads, *, at_once: bool = False) -> Ear:
         opened.append(Ear(transport))
+        if not at_once:
+            eventually(lambda: transport.status()["connected"])
         return opened[-1]
 
     yield listen
@@ -143,6 +145,7 @@ def test_routers_on_two_hosts_route_as_one(pair: list[Threads]) -> None:
     for router, transport in zip(routers, pair, strict=True):
         link = router.peer_feed(transport.publish)
         transport.open(router.apply_peer, link.tick)
+    eventually(lambda: all(router.stats()["peers"]["living"] == 1 for router in routers))
     ticket = routers[0].route(prompt(1), session="chat")
     eventually(lambda: load_of(routers[1])[ticket.replica][0] == 1)
     decision = routers[1].choose(prompt(1), session="chat")
@@ -227,7 +230,7 @@ def test_foreign_entries_are_passed_over_and_the_stream_is_capped(server: RedisS
 def test_a_key_of_another_type_is_reported_and_does_not_stop_the_router(server: RedisServer, ears: Any) -> None:
     server.client.set("prefixroute:peers", "no stream")
     one = RedisPeers(server.url)
-    ear = ears(one)
+    ear = ears(one, at_once=True)
     eventually(lambda: not one.status()["connected"])
     eventually(lambda: ear.ticks > 1)
     server.client.delete("prefixroute:peers")

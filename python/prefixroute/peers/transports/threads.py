@@ -90,7 +90,7 @@ class Threads(ABC):
         """Return the state of the connection and what it has carried, see ``Transport.status``."""
         return {
             "kind": self.kind,
-            "connected": self._running() and not any(self._gone.values()),
+            "connected": self._running() and self._positioned.is_set() and not any(self._gone.values()),
             "sent": self._sent,
             "waiting": self._waiting.qsize(),
             "lost": self._lost,
