@@ -1780,6 +1780,7 @@ class Cluster:
         max_running: requests in prefill or decode at once.
         overhead_s: seconds that admitting a request adds to a step.
         warmup: requests with a smaller number are not logged.
+        link: prices of moving keys and values between replicas; None: they are there at once.
     """
 
     BATCH: int
@@ -1791,6 +1792,7 @@ class Cluster:
         max_running: int,
         overhead_s: float = 0.0,
         warmup: int = 0,
+        link: TransferPrices | None = None,
     ) -> Cluster: ...
     def add(self, store: ReplicaStore, label: int) -> int:
         """Add an idle replica; return its number. ``label`` names it in the log."""
@@ -1806,12 +1808,18 @@ class Cluster:
         output_tokens: int,
         arrival: float,
         now: float,
+        decode: int | None = None,
     ) -> None:
         """Give a request to a replica at second ``now``, to which the cluster has been advanced.
+
+        With ``decode``, the replica computes the prompt alone, and that one decodes.
 
         Raises:
             ConfigError: a prompt without tokens, or more than 2**32 tokens of prompt or output.
         """
+
+    def redirect(self, number: int, decode: int) -> None:
+        """Let a request whose prompt is not computed yet be decoded by another replica."""
 
     def advance(self, until: float, inclusive: bool = True) -> list[tuple[int, float, int, Any]]:
         """Let time pass up to second ``until``; return what became known, in order.
@@ -1838,10 +1846,15 @@ class Cluster:
     def next_at(self) -> float | None:
         """When something happens next, unless a request comes first."""
 
-    def stop(self, replica: int, now: float) -> tuple[list[int], float]:
-        """Let a replica die; return the numbers of its requests, oldest first, and the seconds that it worked.
+    def stop(self, replica: int, now: float) -> tuple[list[int], list[int], float]:
+        """Let a replica die.
 
-        Its store keeps their prompts as ordinary cached blocks.
+        Its store keeps the prompts of its requests as ordinary cached blocks.
+
+        Returns:
+            The numbers of the requests that begin again: its own, oldest first, and those elsewhere whose keys and values
+            it had; those that it was to decode and that are in prefill elsewhere, each of which needs :meth:`redirect`
+            before time goes on; and the seconds that it worked.
         """
 
     def busy_s(self, replica: int) -> float:

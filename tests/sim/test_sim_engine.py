@@ -312,7 +312,7 @@ def test_stopping_gives_back_every_request_and_nothing_runs_on() -> None:
         fleet.advance(at)
         fleet.arrive(at, ask)
     fleet.advance(15.0)
-    assert fleet.cluster.stop(fleet.replica, 15.0) == ([0, 1, 2], 15.0)
+    assert fleet.cluster.stop(fleet.replica, 15.0) == ([0, 1, 2], [], 15.0)
     assert fleet.advance(inf) == []
     assert fleet.cluster.running(fleet.replica) == fleet.cluster.waiting(fleet.replica) == 0
 

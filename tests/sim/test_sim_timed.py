@@ -74,15 +74,17 @@ def test_a_replica_lives_from_the_first_request_to_the_last_answer_or_its_death(
     workload = busy_chat(requests=300)
     plain = inspected(workload, timed("session"))
     start, end = plain.log.column("arrival").min(), plain.log.column("finish").max()
-    assert plain.alive_s == pytest.approx(4 * (end - start))
+    assert plain.alive_s(plain.fleet.names) == pytest.approx(4 * (end - start))
     changes = FleetChange(start + 1.0, "die", "replica-1"), FleetChange(start + 2.0, "add", "replica-4")
     changed = inspected(workload, timed("session", changes=changes))
     end = changed.log.column("finish").max()
-    assert changed.alive_s == pytest.approx(3 * (end - start) + 1.0 + (end - start - 2.0))
+    assert changed.alive_s(changed.fleet.names) == pytest.approx(3 * (end - start) + 1.0 + (end - start - 2.0))
     later = replace(
         workload, source=lambda: (one._replace(arrival_s=one.arrival_s + 500) for one in workload.requests())
     )
-    assert inspected(later, timed("session")).alive_s == pytest.approx(plain.alive_s)
+    assert inspected(later, timed("session")).alive_s(plain.fleet.names) == pytest.approx(
+        plain.alive_s(plain.fleet.names)
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -13,9 +13,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from prefixroute.cli import arguments, console
-from prefixroute.costmodel import FORMATS, CostModel
+from prefixroute.costmodel import DEFAULT_LINK, FORMATS, CostModel, links
 from prefixroute.errors import ConfigError
-from prefixroute.sim import EngineModel, Scenario
+from prefixroute.sim import EngineModel, Scenario, Split
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Source
 from prefixroute.sim.pool import check_jobs
@@ -108,6 +108,26 @@ Goodput = Annotated[
     str | None,
     typer.Option(
         metavar="ttft=TIME,...", help="Count requests a second that keep these times: ttft, tpot, e2e. With --timed."
+    ),
+]
+PrefillReplicas = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,...",
+        help="Fleets of which so many replicas only prefill, beside mixed ones of the same size. With --timed.",
+    ),
+]
+DecodeReplicas = Annotated[
+    str | None, typer.Option(metavar="N,...", help="How many only decode, for each number of --prefill-replicas.")
+]
+LinkName = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        metavar="NAME|GB/s",
+        help=f"What keys and values move over from prefill to decode: {', '.join(links())}, or GB a second of a replica; with a "
+        "latency: rdma:5ms.",
+        show_default=DEFAULT_LINK,
     ),
 ]
 Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing, unless there is a --peer-delay.")]
@@ -540,6 +560,41 @@ class Simulated:
 
     observe: Observe = None
     timed: Timed = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Fleets that prefill and decode apart."""
+
+    prefill_replicas: PrefillReplicas = None
+    decode_replicas: DecodeReplicas = None
+    link: LinkName = None
+
+    @property
+    def splits(self) -> list[Split]:
+        """The fleets, one for each pair of numbers.
+
+        Raises:
+            ConfigError: one of the two is missing, or they are not as many.
+        """
+        if self.prefill_replicas is None and self.decode_replicas is None:
+            if self.link is not None:
+                raise ConfigError(
+                    "--link joins replicas that prefill and decode apart: give --prefill-replicas and --decode-replicas"
+                )
+            return []
+        prefill, decode = (
+            [arguments.count(part, what=what) for part in arguments.names(text or "", what=what)]
+            for text, what in (
+                (self.prefill_replicas, "--prefill-replicas"),
+                (self.decode_replicas, "--decode-replicas"),
+            )
+        )
+        if len(prefill) != len(decode):
+            raise ConfigError(
+                f"--prefill-replicas and --decode-replicas must name as many fleets, got {len(prefill)} and {len(decode)}"
+            )
+        return [Split(*pair, self.link or DEFAULT_LINK) for pair in zip(prefill, decode, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

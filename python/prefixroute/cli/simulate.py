@@ -12,6 +12,7 @@ from rich.console import Console
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
+from prefixroute.errors import ConfigError
 from prefixroute.report import Study
 from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
@@ -31,7 +32,14 @@ ENTRIES_NOTE = (
 @options.grouped
 def command(  # noqa: PLR0917
     workload: options.WorkloadName,
-    replicas: Annotated[str, typer.Option(metavar="N,...", help="Numbers of replicas.")] = "1,2,4,8",
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Numbers of replicas.",
+            show_default="1,2,4,8; with --prefill-replicas as many as those and these have together",
+        ),
+    ] = None,
     policies: options.Policies = None,
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
@@ -45,6 +53,7 @@ def command(  # noqa: PLR0917
     quiet: options.Quiet = False,
     *,
     simulated: options.Simulated,
+    apart: options.Apart,
     front: options.Front,
     course: options.Course,
     hardware: options.PricedHardware,
@@ -54,13 +63,21 @@ def command(  # noqa: PLR0917
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     chosen = arguments.policies(policies, workload)
     scenario = options.scenario(hardware, simulated, front, cache=cache, **course.settings(hardware.cost))
+    splits = apart.splits
+    if splits and not simulated.timed:
+        raise ConfigError("--prefill-replicas and --decode-replicas speak of a timed simulation: give --timed too")
+    if replicas is not None:
+        counts = arguments.counts(replicas, what="--replicas")
+    else:
+        counts = [split.replicas for split in splits] or [1, 2, 4, 8]
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
         opened = reading.source(workload, read)
         found = sweep(
             opened,
             policies=chosen,
-            replicas=arguments.counts(replicas, what="--replicas"),
+            replicas=counts,
+            splits=splits,
             seeds=range(seed, seed + seeds),
             scenario=scenario,
             cost=hardware.cost,

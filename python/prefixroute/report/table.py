@@ -121,6 +121,12 @@ SIMULATED: tuple[Column[ResultRow], ...] = (
     Column("duplicated GB", lambda row: f"{row['kv_duplicated_gb']:,.1f}", SHARES),
 )
 """Columns of ``simulate``; those whose field no row has are left out."""
+APART: tuple[Column[ResultRow], ...] = (
+    Column("handover ms", lambda row: _if_known(row, "handover_mean_s", 1e3), SECONDS),
+    Column("prefill busy %", lambda row: _if_known(row, "prefill_busy", 100), SECONDS),
+    Column("decode busy %", lambda row: _if_known(row, "decode_busy", 100), SECONDS),
+)
+"""Further columns where some rows are of fleets that prefill and decode apart; blank in the others."""
 OPTIONAL = {
     "unlimited %": "recompute_ratio_infinite",
     "$ busiest": "usd_per_million_requests_busiest",
@@ -138,9 +144,15 @@ OPTIONAL = {
 """Fields that only some runs have, by the columns that show them."""
 
 
+def _if_known(row: ResultRow, field: str, factor: float) -> str:
+    return f"{factor * row[field]:,.1f}" if field in row else ""
+
+
 def simulated(title: str, rows: Sequence[ResultRow], assumptions: Sequence[Assumption], footer: str = "") -> Table:
     """Return the table of ``simulate``: a row for each policy and fleet, and a section for each fleet."""
     columns = [column for column in SIMULATED if all(OPTIONAL.get(column.title, "policy") in row for row in rows)]
+    if any("decode_replicas" in row for row in rows):
+        columns += APART
     sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]
     return Table.of(title, columns, rows, assumptions, sections=sections, footer=footer)
 

@@ -127,7 +127,7 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None)))
+            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None, None)))
 
     def commit(
         self, decision: Decision, replica: str | None = None, *, key: str | None = None, now: float | None = None
@@ -176,7 +176,7 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None)))
+            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None, None)))
             return self._guarded.commit(decision, None, now)
 
     def choose_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairDecision:
@@ -203,7 +203,9 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            return self._choose_pair(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None)))
+            return self._choose_pair(
+                new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None, None))
+            )
 
     def commit_pair(
         self,
@@ -257,7 +259,9 @@ class Router:
         info, limits, kind = asked(**options) if options else PLAIN
         now = self._time(now)
         with self._lock:
-            decision = self._choose_pair(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None)))
+            decision = self._choose_pair(
+                new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None, None))
+            )
             return self._guarded.commit_pair(pairs.draft(self._state, decision, now), now)
 
     def _choose(self, query: Query) -> Decision:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from prefixroute.types import LoadReport, Namespace
 
 
+ANSWER_SEED = 0x616E_7377_6572
+"""Sets the draws on who decodes apart from those on who computes the prompt, which have the same decision id."""
+
+
 class Query(NamedTuple):
     """A request to be decided.
 
@@ -40,6 +44,8 @@ class Query(NamedTuple):
         kind: of the prompt; ``None`` = the router's.
         part: what of the request the replica is to do: ``WHOLE``, ``PROMPT`` or ``ANSWER``.
         kv_at: slot of the replica that computes the prompt, where the answer is to be decided on.
+        number: of the decision; ``None`` = the next one. Both halves of a pair have one number, so that policies that take turns
+            do so over pairs.
     """
 
     prompt: Any
@@ -50,6 +56,7 @@ class Query(NamedTuple):
     kind: str | None = None
     part: int = WHOLE
     kv_at: int | None = None
+    number: int | None = None
 
 
 class Source(NamedTuple):
@@ -143,7 +150,7 @@ def decide(state: RouterState, query: Query) -> Decision:
 
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> View:
     """Return what the policy sees; note in the decision what the view does not have."""
-    prompt, info, now, limits, tried, decision.prompt_kind, part, kv_at = query
+    prompt, info, now, limits, tried, decision.prompt_kind, part, kv_at, number = query
     allowed = slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
         allowed = slots = state.fleet.candidates(info.namespace, limits, tried, part)
@@ -170,7 +177,9 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
     readers = rule.readers if shared is None else rule.branch_readers
     if readers:
         signals = _gathered(readers, new_tuple(Source, (state, decision.blocks, shared, now, kv_at)))
-    number, seed, names = state.decision_id, state.seed, fleet.names
+    names, seed = fleet.names, state.seed if part != ANSWER else state.seed ^ ANSWER_SEED
+    if number is None:
+        number = state.decision_id
     own = (slots, names, fleet.hashes, fleet.weights, number, seed, tokens, hits, loads, binding, info)
     return new_tuple(View, own + signals)  # type: ignore[no-any-return]
 

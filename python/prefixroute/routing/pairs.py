@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.routing import steps
-from prefixroute.routing.decide import Query
+from prefixroute.routing.decide import Query, decide
 from prefixroute.routing.fleet import ANSWER, PROMPT
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.types import DECODE, PREFILL
@@ -76,8 +76,9 @@ def choose(state: RouterState, query: Query, answer_limits: Limits | None = None
         answer_limits: what is allowed of who decodes, if not the query's limits.
     """
     prefill = steps.choose(state, query)
+    limits, number = answer_limits or query.limits, prefill.decision_id
     return PairDecision(
-        prefill, choose_answer(state, prefill, prefill.slot, answer_limits or query.limits, now=query.now)
+        prefill, choose_answer(state, prefill, prefill.slot, limits=limits, now=query.now, number=number)
     )
 
 
@@ -85,25 +86,28 @@ def choose_answer(
     state: RouterState,
     prefill: Decision,
     kv_at: int,
-    limits: Limits,
     *,
+    limits: Limits,
     now: float,
     tried: frozenset[Process] = NONE_TRIED,
+    number: int | None = None,
 ) -> Decision:
     """Decide who decodes.
 
     Args:
         state: the router's.
-        prefill: who computes the prompt, or an earlier decision on the same request.
+        prefill: who computes the prompt, or an earlier decision on the same request; its prompt is hashed already.
         kv_at: slot of the replica that computes it.
         limits: what the caller allows; a hard affinity is about the prompt alone.
         now: time in seconds.
         tried: processes that have been tried.
+        number: of the decision; ``None`` = the next one.
     """
-    request, kind = prefill.view.request, prefill.prompt_kind
     free = limits._replace(hard=False) if limits.hard else limits
-    decode = steps.choose(state, Query(prefill.blocks, request, now, free, tried, kind, ANSWER, kv_at))
-    decode.prompt = prefill.prompt  # as the caller gave it; what is hashed already is not hashed again
+    kind = prefill.prompt_kind
+    query = Query(prefill.blocks, prefill.view.request, now, free, tried, kind, ANSWER, kv_at, number)
+    decode = steps.choose(state, query) if number is None else decide(state, query)
+    decode.prompt = prefill.prompt  # as the caller gave it
     return decode
 
 
@@ -152,7 +156,7 @@ def again(state: RouterState, pair: Halves, failed: str, now: float) -> Halves:
         prefill = steps.draft(state, decision, None, now, tried, keyed=False)
     if failed != PREFILL or decode.started or not decode.open:
         tried = decode.tried if failed == PREFILL else steps.tried(decode)
-        decision = choose_answer(state, earlier, prefill.slot, limits, now=now, tried=tried)
+        decision = choose_answer(state, earlier, prefill.slot, limits=limits, now=now, tried=tried)
         decode = steps.draft(state, decision, None, now, tried)
     return Halves(prefill, decode)
 

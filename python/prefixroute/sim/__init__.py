@@ -13,6 +13,7 @@ from prefixroute.sim.metrics import Outcome, RequestLog, ResultRow, Timings
 from prefixroute.sim.observe import Events, History, Perfect
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import FleetChange, Promise, Scenario, replica_names
+from prefixroute.sim.split import Split
 from prefixroute.sim.stores import Tier
 from prefixroute.sim.sweep import Sweep, sweep
 
@@ -31,6 +32,7 @@ __all__ = [
     "Results",
     "Run",
     "Scenario",
+    "Split",
     "Sweep",
     "Tier",
     "Timings",

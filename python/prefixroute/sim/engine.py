@@ -8,6 +8,10 @@ events, not one per token.
 Answers take memory as they grow, block by block. When blocks run out the request that was admitted last is preempted, as
 vLLM does: it waits at the front of the queue, and what was evicted of it meanwhile is computed again.
 
+A request may be prefilled by one replica and decoded by another. Its keys and values move over a link once the decode replica
+has room for them; the prefill replica keeps them until then. The first token is sampled by the prefill replica and is out when
+the request joins the batch of the decode replica.
+
 Left out, on purpose: speculative decoding, and the time of the scheduler itself.
 """
 
@@ -17,7 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import Cluster, StepPrices
-from prefixroute.costmodel import CostModel
+from prefixroute.costmodel import CostModel, Link, TransferPrices
+from prefixroute.errors import ConfigError
 from prefixroute.validation import check_int
 
 if TYPE_CHECKING:
@@ -75,10 +80,28 @@ class EngineModel:
             chunks, decodes=decodes, decode_context_tokens=context
         )
 
-    def cluster(self, *, warmup: int = 0) -> Cluster:
-        """Return replicas of this model, none yet; their log begins with the request of number ``warmup``."""
+    def cluster(self, *, warmup: int = 0, link: str | Link | None = None) -> Cluster:
+        """Return replicas of this model, none yet.
+
+        Args:
+            warmup: their log begins with the request of this number.
+            link: what keys and values move over between those that prefill and those that decode.
+
+        Raises:
+            ConfigError: there is a link, and the cost model has no ``transfer_prices`` of it.
+        """
         limits = {"chunk_tokens": self.chunk_tokens, "max_running": self.max_running}
-        return Cluster(self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup)
+        transfers = None if link is None else self._transfers(link)
+        return Cluster(self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup, link=transfers)
+
+    def _transfers(self, link: str | Link) -> TransferPrices:
+        price = getattr(self.cost, "transfer_prices", None)
+        if price is None:
+            raise ConfigError(
+                f"prefill and decode apart need a cost model with transfer_prices(link), got {self.cost!r}"
+            )
+        prices: TransferPrices = price(link)
+        return prices
 
 
 __all__ = [

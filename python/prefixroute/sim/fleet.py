@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prefixroute.errors import ConfigError
 from prefixroute.sim.observe import Events
-from prefixroute.sim.scenario import FleetChange, Scenario, replica_names
+from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore, EntryStore, Store
 from prefixroute.validation import shown
 
@@ -20,7 +20,7 @@ class Fleet:
     def __init__(self, scenario: Scenario, block_size: int) -> None:
         """Start with ``scenario.replicas`` empty replicas."""
         self._scenario, self._block_size = scenario, block_size
-        self.names = replica_names(scenario.replicas)
+        self.names = scenario.names
         self.numbers = {name: number for number, name in enumerate(self.names)}
         self.stores: dict[str, Store] = {name: self._empty() for name in self.names}
 

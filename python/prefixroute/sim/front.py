@@ -7,11 +7,14 @@ from functools import partial
 from math import inf
 from zlib import crc32
 
+from prefixroute.costmodel import CostModel
 from prefixroute.limits import FIXED_HASH_KEY
-from prefixroute.router import Router, Ticket
+from prefixroute.policies import TransferCost
+from prefixroute.router import PairTicket, Router, Ticket
 from prefixroute.sim.observe import EventFeed, Events, Perfect, PerfectBelief
 from prefixroute.sim.replica import CacheEvent
 from prefixroute.sim.scenario import Scenario
+from prefixroute.sim.split import role_of
 from prefixroute.sim.stores import Store
 from prefixroute.types import Replica, Timing
 from prefixroute.workload import Request
@@ -80,14 +83,15 @@ class Front:
         """Build the routers and connect what they observe."""
         observation = scenario.observation
         count, shares = scenario.routers, scenario.peer_delay_s is not None
-        self._replica = Replica(events=isinstance(observation, Events))
+        self._split, self._events = scenario.split, isinstance(observation, Events)
         self._perfect: list[PerfectBelief] = []
         if isinstance(observation, Perfect):
             self._perfect = [PerfectBelief(block_size, truth) for _ in range(count)]
         self.routers = [
             Router(
-                dict.fromkeys(truth, self._replica),
+                {name: self._replica(name) for name in truth},
                 policy=scenario.policy,
+                decode_policy=_decode_policy(scenario),
                 block_size=block_size,
                 capacity_tokens=scenario.capacity_tokens or UNLIMITED_TOKENS,
                 seed=scenario.seed + number * 1_000_003,
@@ -112,25 +116,43 @@ class Front:
         self._sticky = scenario.front == "sticky"
         self._turn = 0
 
+    def _replica(self, name: str) -> Replica:
+        return Replica(events=self._events, role=role_of(name, self._split))
+
     def route(self, request: Request) -> Ticket:
         """Pass a request to a router, and book what it decides."""
+        router, attrs = self._asked(request)
+        return router.route(request.prompt, session=request.session, attrs=attrs)
+
+    def route_pair(self, request: Request) -> PairTicket:
+        """The same in a split fleet: one replica computes the prompt, another decodes."""
+        router, attrs = self._asked(request)
+        return router.route_pair(request.prompt, session=request.session, attrs=attrs)
+
+    def _asked(self, request: Request) -> tuple[Router, Mapping[str, object]]:
+        """Return the router that a request is passed to, and its attributes."""
         if self._mail is not None:
             self._mail.deliver()
         router = self._next(request) if self._only is None else self._only
         for belief in self._perfect:
             belief.request = request
-        attrs: Mapping[str, object] = request.attrs
-        if request.document is not None:
-            attrs = {**attrs, "document": request.document}
-        return router.route(request.prompt, session=request.session, attrs=attrs)
+        if request.document is None:
+            return router, request.attrs
+        return router, {**request.attrs, "document": request.document}
 
-    def retry(self, request: Request, ticket: Ticket | None) -> Ticket:
-        """Route a request again: by the router that has its ticket, to a replica that has not been tried, or anew."""
+    def retry(self, request: Request, ticket: Ticket | PairTicket | None, died: str) -> Ticket | PairTicket:
+        """Route a request again: by the router that has its ticket, to a replica that has not been tried, or anew.
+
+        Args:
+            request: the request.
+            ticket: its ticket, if it is still known.
+            died: the replica that has died.
+        """
         if ticket is None:
-            return self.route(request)
+            return self.route(request) if self._split is None else self.route_pair(request)
         for belief in self._perfect:
             belief.request = request
-        return ticket.retry()
+        return ticket.retry() if isinstance(ticket, Ticket) else ticket.retry(role_of(died, self._split))
 
     def _next(self, request: Request) -> Router:
         routers = self.routers
@@ -152,7 +174,7 @@ class Front:
     def add(self, name: str) -> None:
         """Tell every router of a new replica."""
         for router in self.routers:
-            router.add_replica(name, self._replica)
+            router.add_replica(name, self._replica(name))
 
     def remove(self, name: str) -> None:
         """Tell every router that a replica is gone."""
@@ -163,3 +185,11 @@ class Front:
         """Tell every router to send a replica nothing new."""
         for router in self.routers:
             router.drain(name)
+
+
+def _decode_policy(scenario: Scenario) -> TransferCost | str:
+    """Return what picks the replica that decodes: by the link and the prices of the run."""
+    if scenario.split is None or scenario.engine is None:
+        return TransferCost.name
+    cost, link = scenario.engine.cost, scenario.split.link
+    return TransferCost(link, cost=cost) if isinstance(cost, CostModel) else TransferCost(link)

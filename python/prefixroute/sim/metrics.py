@@ -1,6 +1,6 @@
 """What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
 
-A line is a record of fixed size (72 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
+A line is a record of fixed size (92 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
 over requests unless a name says otherwise; ratios are token-weighted.
 """
 
@@ -30,15 +30,18 @@ CURVE = tuple(share / 100 for share in range(101))
 
 _CODES = {"i4": "i", "i8": "q", "f8": "d"}
 _SERVED = {"replica": "i4", "session": "i4", "number": "i8", "prompt": "i8", "hit": "i8", "arrival": "f8"}
-_TIMED = {"start": "f8", "first_token": "f8", "finish": "f8", "output": "i8"}
+_TIMED = {
+    "start": "f8", "first_token": "f8", "finish": "f8", "output": "i8", "decode": "i4", "moved": "i8", "prefilled": "f8",
+}  # fmt: skip
 
 
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
     ``number`` counts requests as the workload gives them, from 0. Times are seconds; an untimed run knows none but arrivals,
-    and has no column ``output``. A request without a session counts as a session of its own, so that a bootstrap over
-    sessions never joins strangers.
+    and has no columns from ``start`` on. ``replica`` is who computed the prompt, ``decode`` who decoded; ``prefilled`` is when the
+    prompt was computed, and ``moved`` prompt tokens moved from the one to the other. A request without a session counts as a
+    session of its own, so that a bootstrap over sessions never joins strangers.
     """
 
     __slots__ = ("_line", "_lines", "_names", "_pack")
@@ -58,7 +61,8 @@ class RequestLog:
     def served(self, number: int, replica: int, request: Request, hit_tokens: int, *times: float) -> None:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there.
 
-        ``times``, of a timed run: start, first token and finish in seconds, and the output's tokens.
+        ``times``, of a timed run: start, first token and finish in seconds, the output's tokens, the replica that decoded, tokens
+        moved, and the second when the prompt was computed.
         """
         session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
         self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)
@@ -176,6 +180,10 @@ class Outcome:
     ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that kept the
     scenario's promise; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
     pictures, is there where it was asked for.
+
+    Where prefill and decode are apart, ``served`` counts prompts per prefill replica and ``decoded`` answers per decode replica.
+    ``prefill_busy`` and ``decode_busy``: the same share of each kind; ``handover_mean_s``: seconds from the end of prefill until the
+    request decodes, which TTFT and ``queue_mean_s`` include; ``moved_tokens``: prompt tokens whose keys and values moved.
     """
 
     policy: str
@@ -198,6 +206,13 @@ class Outcome:
     preemptions: int | None = None
     goodput_per_s: float | None = None
     kv_duplicated_gb: float | None = None
+    prefill_replicas: int | None = None
+    decode_replicas: int | None = None
+    decoded: tuple[int, ...] = ()
+    prefill_busy: float | None = None
+    decode_busy: float | None = None
+    handover_mean_s: float | None = None
+    moved_tokens: int | None = None
     load: LoadCurve | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -207,8 +222,9 @@ class Outcome:
 
     @property
     def skew(self) -> float:
-        """Requests at the busiest replica over the mean of all replicas; one for a run without requests."""
-        return max(self.served) * len(self.served) / self.requests if self.requests else 1.0
+        """Requests at the busiest replica over the mean of all replicas of its kind; one for a run without requests."""
+        pools = [pool for pool in (self.served, self.decoded) if pool]
+        return max(max(pool) * len(pool) for pool in pools) / self.requests if self.requests else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +273,12 @@ class ResultRow:
     preemptions: float | None = None
     goodput_per_s: float | None = None
     kv_duplicated_gb: float | None = None
+    prefill_replicas: int | None = None
+    decode_replicas: int | None = None
+    prefill_busy: float | None = None
+    decode_busy: float | None = None
+    handover_mean_s: float | None = None
+    moved_tokens: float | None = None
     ttft_curve_s: tuple[float, ...] = field(default=(), repr=False)
     load: LoadCurve | None = field(default=None, repr=False)
 
@@ -286,6 +308,8 @@ class ResultRow:
             ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
             usd_per_million_requests_busiest=_mean([run.usd_per_million_requests_busiest for run in runs]),
             recompute_ratio_infinite=infinite,
+            prefill_replicas=runs[0].prefill_replicas,
+            decode_replicas=runs[0].decode_replicas,
             **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _MEASURED},
             **_times("tpot", [run.tpot for run in runs]),
             **_times("itl", [run.itl for run in runs]),
@@ -319,6 +343,7 @@ class ResultRow:
 
 _MEASURED = (
     "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "preemptions", "goodput_per_s", "kv_duplicated_gb",
+    "prefill_busy", "decode_busy", "handover_mean_s", "moved_tokens",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
 from prefixroute.sim.replica import duplicated_tokens
 from prefixroute.sim.scenario import Promise, Scenario
+from prefixroute.sim.split import Split, role_of
 from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.timed import TimedRun
 from prefixroute.sim.untimed import UntimedRun
+from prefixroute.types import DECODE, PREFILL
 from prefixroute.validation import check_int
 from prefixroute.workload import Workload
 
@@ -137,17 +139,21 @@ def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
 def _outcome(
     scenario: Scenario, log: RequestLog, fleet: Fleet, cost: CostModel, timed: TimedRun | None = None
 ) -> Outcome:
-    names = fleet.names
+    names, split = fleet.names, scenario.split
+    roles = [role_of(name, split) for name in names]
+    computing = [number for number, role in enumerate(roles) if role != DECODE]
     seconds = prefill_seconds(log, cost)
     count, prompt = len(log), int(log.column("prompt").sum())
     measured: dict[str, Any] = {"ttft": Timings.of(seconds)}
     if timed is not None and count:
         measured = _on_the_clock(log, timed, scenario.promise)
+    if split is not None and timed is not None:
+        measured |= _apart(log, timed, split, roles)
     stores = [store.cache for store in fleet.stores.values() if isinstance(store, BlockStore)]
     if stores and scenario.capacity_tokens is not None:
         tokens = duplicated_tokens(stores)
         measured["kv_duplicated_gb"] = tokens * cost.model.kv_bytes_per_token / 1e9
-    busiest = float(np.bincount(log.column("replica"), weights=seconds, minlength=len(names)).max())
+    busiest = float(np.bincount(log.column("replica"), weights=seconds, minlength=len(names)).max()) * len(computing)
     return Outcome(
         policy=scenario.policy_name,
         replicas=scenario.replicas,
@@ -155,11 +161,28 @@ def _outcome(
         requests=count,
         prompt_tokens=prompt,
         recomputed_tokens=prompt - int(log.column("hit").sum()),
-        served=tuple(np.bincount(log.column("replica"), minlength=len(names)).tolist()),
+        served=tuple(np.bincount(log.column("replica"), minlength=len(names))[computing].tolist()),
         usd_per_million_requests=cost.usd(float(seconds.sum())) / count * MILLION if count else 0.0,
-        usd_per_million_requests_busiest=cost.usd(busiest * len(names)) / count * MILLION if count else 0.0,
+        usd_per_million_requests_busiest=cost.usd(busiest) / count * MILLION if count else 0.0,
         **measured,
     )
+
+
+def _apart(log: RequestLog, timed: TimedRun, split: Split, roles: Sequence[str]) -> dict[str, Any]:
+    """Return the numbers of a run whose replicas prefill and decode apart."""
+    names = timed.fleet.names
+    pools = {role: {name for name, own in zip(names, roles, strict=True) if own == role} for role in (PREFILL, DECODE)}
+    decoding = [number for number, role in enumerate(roles) if role == DECODE]
+    waited = log.column("first_token") - log.column("prefilled")
+    return {
+        "prefill_replicas": split.prefill,
+        "decode_replicas": split.decode,
+        "decoded": tuple(np.bincount(log.column("decode"), minlength=len(names))[decoding].tolist()),
+        "prefill_busy": timed.busy(pools[PREFILL]),
+        "decode_busy": timed.busy(pools[DECODE]),
+        "handover_mean_s": float(waited.mean()) if len(log) else 0.0,
+        "moved_tokens": int(log.column("moved").sum()),
+    }
 
 
 def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> dict[str, Any]:
@@ -175,10 +198,10 @@ def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> 
         "tpot": Timings.of(tpot[gaps > 0]),
         "itl": timed.gaps.timings(float(decode.sum() / max(1, gaps[gaps > 0].sum()))),
         "e2e": Timings.of(e2e),
-        "queue_mean_s": float((start - arrival).mean()),
+        "queue_mean_s": float((start - arrival + first - log.column("prefilled")).mean()),
         "requests_per_s": count / span if span else 0.0,
         "arrivals_per_s": count / arriving if arriving else 0.0,
-        "busy": timed.busy_s / timed.alive_s if timed.alive_s else 0.0,
+        "busy": timed.busy(set(timed.fleet.names)),
         "preemptions": timed.preemptions,
     }
     if promise is not None:

@@ -11,6 +11,7 @@ from prefixroute.policies import Answer, Policy, View, as_policy
 from prefixroute.routing import DEFAULT_LOAD
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
+from prefixroute.sim.split import Split
 from prefixroute.sim.stores import Tier
 from prefixroute.validation import check_float, check_int, shown
 
@@ -36,7 +37,7 @@ class FleetChange:
         at: when: requests served so far if untimed, seconds if timed.
         action: ``die`` (cache and requests in flight are lost, routers notice at once), ``return`` (back, empty),
             ``add`` (a new replica, empty), ``drain`` (no new requests).
-        replica: name of the replica; :func:`replica_names` has those that a run starts with.
+        replica: name of the replica; :attr:`Scenario.names` has those that a run starts with.
     """
 
     at: float
@@ -78,6 +79,8 @@ class Scenario:
     Args:
         policy: name of a policy or preset, a policy object, or a function of a view.
         replicas: replicas at the start, 1 or more.
+        split: how many of them only prefill, how many only decode, and over what link; timed, and all of them together are
+            ``replicas``. ``None`` = each does both.
         seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
@@ -103,6 +106,7 @@ class Scenario:
 
     policy: AnyPolicy = "cache-aware"
     replicas: int = 8
+    split: Split | None = None
     seed: int = 0
     cache: CacheKind = "blocks"
     capacity_tokens: int | None = ARTICLE_CAPACITY_TOKENS
@@ -139,11 +143,24 @@ class Scenario:
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
         if self.peer_delay_s is not None:
             check_float("peer_delay_s", self.peer_delay_s, 0)
+        if self.split is not None:
+            self._check_split(self.split)
         delays = {"event": self.observe.delay_s if isinstance(self.observe, Events) else 0.0, "peer": self.peer_delay_s}
         late = {what: delay_s for what, delay_s in delays.items() if delay_s}
         if late and not self.engine:
             what, delay_s = next(iter(late.items()))
             raise ConfigError(f"an untimed simulation has no clock: {what} delay must be 0, got {delay_s}")
+
+    def _check_split(self, split: Split) -> None:
+        if not self.engine:
+            raise ConfigError("prefill and decode apart need a timed simulation: give an engine")
+        if split.replicas != self.replicas:
+            raise ConfigError(f"a split of {split} needs replicas={split.replicas}, got {self.replicas}")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the replicas that a run starts with."""
+        return replica_names(self.replicas) if self.split is None else self.split.names
 
     @property
     def observation(self) -> Observation:
@@ -179,5 +196,5 @@ class Scenario:
 
 
 def replica_names(count: int) -> list[str]:
-    """Return the names of the replicas that a run of ``count`` starts with."""
+    """Return the names of the replicas that a run of ``count`` starts with which prefill and decode."""
     return [f"replica-{number}" for number in range(count)]

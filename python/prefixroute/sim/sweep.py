@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -18,6 +17,7 @@ from prefixroute.sim.metrics import Outcome, ResultRow
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
+from prefixroute.sim.split import Split
 
 SCHEMA = 1
 """Version of the JSON object. Fields may be added under it; a changed meaning raises it."""
@@ -56,6 +56,7 @@ def sweep(
     *,
     policies: Sequence[AnyPolicy] = ("round-robin", "session", "cache-aware"),
     replicas: Sequence[int] = (1, 2, 4, 8),
+    splits: Sequence[Split] = (),
     seeds: int | Sequence[int] = 3,
     scenario: Scenario | None = None,
     cost: CostModel | None = None,
@@ -72,6 +73,7 @@ def sweep(
             the draws of the routers.
         policies: names or objects; rows come in this order, within a fleet.
         replicas: sizes of the fleet; rows come in this order.
+        splits: fleets that prefill and decode apart, timed; their rows come behind those of mixed fleets of the same size.
         seeds: how many, counted from 1, or the seeds themselves.
         scenario: every other setting.
         cost: prices and seconds.
@@ -90,7 +92,7 @@ def sweep(
             raise ConfigError(f"a sweep needs at least one of {name}, got none")
     grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
     measure = methodcaller("outcome_with_load", load_parts) if load_parts else OUTCOME
-    limited = [replace(base, replicas=count, policy=policy) for count, policy in product(replicas, policies)]
+    limited = list(_fleets(base, policies, replicas, splits))
     cells = {(at, False): Cell(one, measure) for at, one in enumerate(limited)}
     if infinite:
         cells |= {(at, True): Cell(one.unlimited(), OUTCOME, optional=True) for at, one in enumerate(limited)}
@@ -103,6 +105,19 @@ def sweep(
     rests_on = (*workload.assumptions, *grid.cost.assumptions, *assumed(base))
     notes = (*workload.notes, *overload(rows), *left_out(results.left_out))
     return Sweep(workload.name, rows, rests_on, notes)
+
+
+def _fleets(
+    base: Scenario, policies: Sequence[AnyPolicy], replicas: Sequence[int], splits: Sequence[Split]
+) -> Iterator[Scenario]:
+    """Yield what is run: every policy on mixed fleets of each size, then on split ones of that size."""
+    for count in dict.fromkeys((*replicas, *(split.replicas for split in splits))):
+        mixed = [replace(base, replicas=count, policy=policy) for policy in policies]
+        if count in replicas:
+            yield from mixed
+        for split in splits:
+            if split.replicas == count:
+                yield from map(split.of, mixed)
 
 
 def beyond(unlimited: Sequence[Outcome] | None) -> float | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
 from prefixroute.errors import ConfigError, NoReplicaError
-from prefixroute.router import Ticket
+from prefixroute.router import PairTicket, Ticket
 from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
 from prefixroute.sim.fleet import Fleet, Progress
 from prefixroute.sim.front import Front
@@ -58,8 +58,8 @@ class TimedRun:
     since: the routers learn of it in that order. Changes of the fleet and late events are on an agenda. What happens at
     one instant happens in this order: changes, late events, ends of steps, arrivals.
 
-    ``alive_s`` and ``busy_s`` are summed over replicas; ``retried`` counts requests moved by a death. Events may reach a
-    router, and the fleet change, after the last answer: no replica is idle then, for the run is over.
+    ``retried`` counts requests moved by a death. Events may reach a router, and the fleet change, after the last answer: no
+    replica is idle then, for the run is over.
     """
 
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
@@ -69,15 +69,18 @@ class TimedRun:
         self.agenda, self._changes = Agenda(), Agenda()
         self.now = 0.0
         self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)
-        self._cluster = model.cluster(warmup=scenario.warmup)
+        split = scenario.split
+        self._route: Callable[[Request], Ticket | PairTicket] = (
+            self.front.route if split is None else self.front.route_pair
+        )
+        self._cluster = model.cluster(warmup=scenario.warmup, link=None if split is None else split.link)
         self._replicas: dict[str, _Replica] = {}
         self._by_number: list[_Replica] = []
-        self._flights: dict[int, tuple[Request, Ticket | None]] = {}
+        self._flights: dict[int, tuple[Request, Ticket | PairTicket | None]] = {}
         self._oldest: deque[int] = deque()
         self._arrived = 0
         self._begun = self._ended = 0.0
-        self._lives: list[tuple[float, float]] = []
-        self.busy_s = 0.0
+        self._lives: list[tuple[str, float, float, float]] = []
         self.retried = 0
         for name in self.fleet.names:
             self._start(name)
@@ -102,10 +105,15 @@ class TimedRun:
             self._account(replica, self._cluster.busy_s(replica.number))
         self.log.extend(self._cluster.take_log())
 
-    @property
-    def alive_s(self) -> float:
-        """Seconds that replicas lived during the run, all together."""
-        return sum(max(0.0, min(died, self._ended) - max(born, self._begun)) for born, died in self._lives)
+    def alive_s(self, names: Container[str]) -> float:
+        """Return the seconds that these replicas lived during the run, all together."""
+        lives = [(born, died) for name, born, died, _ in self._lives if name in names]
+        return sum(max(0.0, min(died, self._ended) - max(born, self._begun)) for born, died in lives)
+
+    def busy(self, names: Container[str]) -> float:
+        """Return the share of this time in which they had work."""
+        alive_s = self.alive_s(names)
+        return sum(busy_s for name, _, _, busy_s in self._lives if name in names) / alive_s if alive_s else 0.0
 
     @property
     def preemptions(self) -> int:
@@ -167,17 +175,23 @@ class TimedRun:
         if not number:
             self._begun = self.now
         self._arrived += 1
-        self._submit(number, request, self.front.route(request))
+        self._submit(number, request, self._route(request))
         self._oldest.append(number)
         self._let_go()
 
-    def _submit(self, number: int, request: Request, ticket: Ticket) -> None:
-        """Give a request to its replica."""
+    def _submit(self, number: int, request: Request, ticket: Ticket | PairTicket) -> None:
+        """Give a request to its replica, or to the two of its pair."""
         self._flights[number] = request, ticket
         session = self.log.session_number(request, number)
         arrival, prompt, context, prompt_tokens, output_tokens = request[:5]
-        replica = self._replicas[ticket.replica].number
-        self._cluster.submit(replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, self.now)
+        decode = None
+        if isinstance(ticket, Ticket):
+            replica = self._replicas[ticket.replica].number
+        else:
+            replica, decode = self._replicas[ticket.prefill].number, self._replicas[ticket.decode].number
+        self._cluster.submit(
+            replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, self.now, decode
+        )
 
     def _let_go(self) -> None:
         """Let go of tickets that have ended, the oldest first.
@@ -218,21 +232,26 @@ class TimedRun:
     def _die(self, name: str) -> None:
         """Lose a replica; the host sends what it had elsewhere, and those requests start again."""
         replica = self._replicas.pop(name)
-        numbers, busy_s = self._cluster.stop(replica.number, self.now)
+        numbers, bereft, busy_s = self._cluster.stop(replica.number, self.now)
         self._account(replica, busy_s)
         self.front.remove(name)
         self.fleet.remove(name)
         for number in numbers:
             request, ticket = self._flights[number]
-            self._submit(number, request, self._reroute(request, ticket))
+            self._submit(number, request, self._reroute(request, ticket, name))
+            self.retried += 1
+        for number in bereft:
+            request, ticket = self._flights[number]
+            following = self._reroute(request, ticket, name)
+            self._flights[number] = request, following
+            self._cluster.redirect(number, self._replicas[following.replicas[-1]].number)
             self.retried += 1
 
-    def _reroute(self, request: Request, ticket: Ticket | None) -> Ticket:
+    def _reroute(self, request: Request, ticket: Ticket | PairTicket | None, died: str) -> Ticket | PairTicket:
         try:
-            return self.front.retry(request, ticket)
+            return self.front.retry(request, ticket, died)
         except NoReplicaError as error:
             raise ConfigError(f"the last replica died at {self.now:g} s with requests in flight") from error
 
     def _account(self, replica: _Replica, busy_s: float) -> None:
-        self._lives.append((replica.born, self.now))
-        self.busy_s += busy_s
+        self._lives.append((replica.name, replica.born, self.now, busy_s))

@@ -183,7 +183,7 @@ class EngineCore:
             if self._cluster.abort(self._replica, job.number, self.now):
                 self._end(job)
             return
-        stopped, _ = self._cluster.stop(self._replica, self.now)
+        stopped, _, _ = self._cluster.stop(self._replica, self.now)
         self._replica = self._cluster.add(self._store, 0)
         for number in stopped:
             self._end(self._jobs[number])

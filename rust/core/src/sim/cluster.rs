@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::clock::EventQueue;
 use super::engine::{Ended, Engine, Failure, Limits, Prices, Wake};
 use super::gaps::Gaps;
-use super::request::{Request, Served};
+use super::link::Link;
+use super::request::{Job, Kept, Request, Served, Stage};
 use super::store::Store;
 use crate::replica_cache::CacheEvent;
 
@@ -53,11 +54,40 @@ pub enum Outcome {
     },
 }
 
+/// What happens at a moment.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A step or a run of a replica ends.
+    Step { replica: usize, version: u64 },
+    /// Keys and values come to a replica.
+    Arrival { replica: usize, transfer: u64 },
+    /// A replica begins its next step, after whatever else happens when the last one has ended.
+    Begin { replica: usize },
+}
+
+/// What a replica that has died leaves behind.
+#[derive(Debug)]
+pub struct Stopped {
+    /// Requests that begin again: its own, oldest first, and those elsewhere whose keys and values it had.
+    pub requests: Vec<Request>,
+    /// Numbers of requests that it was to decode and that are in prefill elsewhere: each needs another replica
+    /// ([`Cluster::redirect`]) before time goes on.
+    pub bereft: Vec<u64>,
+    /// Its seconds of work.
+    pub busy_s: f64,
+}
+
 /// Replicas that serve requests in virtual time. A replica's number is never used again.
+///
+/// Keys and values move from one to another over links: each replica sends to one other at a time and receives from one, in
+/// the order in which the receivers had room.
 #[derive(Debug)]
 pub struct Cluster<P> {
-    clock: EventQueue<(usize, u64)>,
+    clock: EventQueue<Event>,
     replicas: Vec<Option<Engine>>,
+    link: Link,
+    /// By replica: when it can send or receive again.
+    link_free: Vec<f64>,
     prices: P,
     limits: Limits,
     outcomes: Vec<Outcome>,
@@ -67,15 +97,25 @@ pub struct Cluster<P> {
 }
 
 impl<P: Prices> Cluster<P> {
-    /// No replicas. Those that come build their steps within the same limits, at the same prices.
-    pub fn new(limits: Limits, prices: P) -> Self {
-        let (replicas, outcomes) = (Vec::new(), Vec::new());
-        Self { clock: EventQueue::default(), replicas, prices, limits, outcomes, preempted: 0, gaps: Gaps::default() }
+    /// No replicas. Those that come build their steps within the same limits, at the same prices, and are joined by like links.
+    pub fn new(limits: Limits, prices: P, link: Link) -> Self {
+        Self {
+            clock: EventQueue::default(),
+            replicas: Vec::new(),
+            link,
+            link_free: Vec::new(),
+            prices,
+            limits,
+            outcomes: Vec::new(),
+            preempted: 0,
+            gaps: Gaps::default(),
+        }
     }
 
     /// Add an idle replica over a store; its number.
     pub fn add(&mut self, store: Arc<Mutex<Store>>) -> usize {
         self.replicas.push(Some(Engine::new(self.limits, store)));
+        self.link_free.push(0.0);
         self.replicas.len() - 1
     }
 
@@ -105,9 +145,26 @@ impl<P: Prices> Cluster<P> {
 
     /// Give a request to a replica at second `now`, to which the cluster has been advanced.
     pub fn submit(&mut self, replica: usize, request: Request, now: f64) -> Result<(), Failure<P::Error>> {
+        self.take(replica, Job::new(request), now)
+    }
+
+    /// Give a request to two replicas: one computes the prompt, the other decodes.
+    pub fn submit_pair(
+        &mut self,
+        prefill: usize,
+        decode: usize,
+        request: Request,
+        now: f64,
+    ) -> Result<(), Failure<P::Error>> {
+        let mut job = Job::new(request);
+        job.stage = Stage::Prefill { to: decode };
+        self.take(prefill, job, now)
+    }
+
+    fn take(&mut self, replica: usize, job: Job, now: f64) -> Result<(), Failure<P::Error>> {
         let Some(engine) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return Ok(()) };
-        let wake = engine.submit(request, now, &self.prices)?;
-        self.put(replica, wake)
+        let wake = engine.take(job, now, &self.prices)?;
+        self.put(replica, wake, now)
     }
 
     /// When something happens next, unless a request comes first.
@@ -119,18 +176,41 @@ impl<P: Prices> Cluster<P> {
     /// [`Outcome::Aborted`], or as [`Outcome::Finished`] if the step under way finishes it.
     pub fn abort(&mut self, replica: usize, number: u64, now: f64) -> Result<bool, Failure<P::Error>> {
         let Some(engine) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return Ok(false) };
-        let (gone, wake) = engine.abort(number, now);
-        self.put(replica, wake)?;
+        let (gone, wake, kept) = engine.abort(number, now);
+        self.put(replica, wake, now)?;
+        self.let_go(kept, now)?;
         Ok(gone)
     }
 
-    /// Let a replica die at second `now`: its requests, oldest first, and its seconds of work.
-    pub fn stop(&mut self, replica: usize, now: f64) -> (Vec<Request>, f64) {
-        let Some(mut engine) = self.replicas.get_mut(replica).and_then(Option::take) else { return (Vec::new(), 0.0) };
-        let requests = engine.stop(now);
+    /// Let a replica die at second `now`; what it leaves behind.
+    pub fn stop(&mut self, replica: usize, now: f64) -> Result<Stopped, Failure<P::Error>> {
+        let mut left = Stopped { requests: Vec::new(), bereft: Vec::new(), busy_s: 0.0 };
+        let Some(mut engine) = self.replicas.get_mut(replica).and_then(Option::take) else { return Ok(left) };
+        let mut jobs = engine.stop(now);
         self.preempted += engine.preempted();
         self.gaps.extend(engine.gaps());
-        (requests, engine.busy_s())
+        left.busy_s = engine.busy_s();
+        for job in &mut jobs {
+            let kept = job.land();
+            self.let_go(kept, now)?;
+        }
+        for other in 0..self.replicas.len() {
+            let Some(engine) = self.replicas[other].as_mut() else { continue };
+            left.bereft.extend(engine.bound_for(replica));
+            let recalled = engine.recall(replica);
+            if !recalled.is_empty() {
+                jobs.extend(recalled);
+                self.wake_idle(other, now)?;
+            }
+        }
+        left.requests = jobs.into_iter().map(|job| *job.request).collect();
+        Ok(left)
+    }
+
+    /// Let a request whose prompt is not computed yet be decoded by another replica.
+    pub fn redirect(&mut self, number: u64, to: usize) {
+        let mut engines = self.replicas.iter_mut().flatten();
+        engines.any(|engine| engine.redirect(number, to));
     }
 
     /// Let time pass up to second `until`, what happens then included if `inclusive`; what became known, in order. With
@@ -140,23 +220,90 @@ impl<P: Prices> Cluster<P> {
             if self.outcomes.len() >= BATCH {
                 break;
             }
-            let Some((replica, version)) = self.clock.pop() else { break };
-            let Some(engine) = self.replicas[replica].as_mut() else { continue };
-            let Some(ended) = engine.end(version, at)? else { continue };
-            let events = engine.store().take_events();
-            let wake = engine.begin(at, &self.prices)?;
-            if !events.is_empty() {
-                self.outcomes.push(Outcome::Changed { at, replica, events });
+            match self.clock.pop() {
+                Some(Event::Step { replica, version }) => self.end_step(replica, version, at)?,
+                Some(Event::Arrival { replica, transfer }) => self.end_transfer(replica, transfer, at)?,
+                Some(Event::Begin { replica }) => self.go_on(replica, Ended::default(), at)?,
+                None => break,
             }
-            tell(&mut self.outcomes, ended, replica, at);
-            self.put(replica, wake)?;
         }
         Ok(std::mem::take(&mut self.outcomes))
     }
 
-    fn put(&mut self, replica: usize, wake: Option<Wake>) -> Result<(), Failure<P::Error>> {
-        let Some(Wake { at, version }) = wake else { return Ok(()) };
-        self.clock.schedule(at, (replica, version)).map_err(Failure::Clock)
+    fn end_step(&mut self, replica: usize, version: u64, at: f64) -> Result<(), Failure<P::Error>> {
+        let Some(engine) = self.replicas[replica].as_mut() else { return Ok(()) };
+        let Some(mut ended) = engine.end(version, at)? else { return Ok(()) };
+        let prefilled = std::mem::take(&mut ended.prefilled);
+        if prefilled.is_empty() {
+            return self.go_on(replica, ended, at);
+        }
+        for (to, mut job) in prefilled {
+            job.depart(replica);
+            self.take(to, job, at)?;
+        }
+        tell(&mut self.outcomes, ended, replica, at);
+        // What moves in no time has its memory given back before.
+        self.clock.schedule(at, Event::Begin { replica }).map_err(Failure::Clock)
+    }
+
+    /// Begin the next step of a replica, and tell what the last one gave.
+    fn go_on(&mut self, replica: usize, ended: Ended, at: f64) -> Result<(), Failure<P::Error>> {
+        let Some(engine) = self.replicas[replica].as_mut() else { return Ok(()) };
+        let events = engine.store().take_events();
+        let wake = engine.begin(at, &self.prices)?;
+        if !events.is_empty() {
+            self.outcomes.push(Outcome::Changed { at, replica, events });
+        }
+        tell(&mut self.outcomes, ended, replica, at);
+        self.put(replica, wake, at)
+    }
+
+    /// Keys and values have come to a replica, and their sender lets go of them.
+    fn end_transfer(&mut self, replica: usize, transfer: u64, at: f64) -> Result<(), Failure<P::Error>> {
+        let Some(engine) = self.replicas[replica].as_mut() else { return Ok(()) };
+        let Some(kept) = engine.arrive(transfer) else { return Ok(()) };
+        if engine.is_idle() {
+            let mut ended = Ended::default();
+            engine.take_landed(&mut ended, at)?;
+            self.go_on(replica, ended, at)?;
+        } else {
+            let wake = engine.cut_run(at);
+            self.put(replica, wake, at)?;
+        }
+        self.let_go(Some(kept), at)
+    }
+
+    /// Let the replica that keeps the keys and values of a prompt go on without them.
+    fn let_go(&mut self, kept: Option<Kept>, now: f64) -> Result<(), Failure<P::Error>> {
+        let Some(kept) = kept else { return Ok(()) };
+        let Some(engine) = self.replicas[kept.replica].as_mut() else { return Ok(()) };
+        engine.let_go(&kept)?;
+        self.wake_idle(kept.replica, now)
+    }
+
+    /// Begin a step of a replica that is idle: it may have room now for a request that waits.
+    fn wake_idle(&mut self, replica: usize, now: f64) -> Result<(), Failure<P::Error>> {
+        match &self.replicas[replica] {
+            Some(engine) if engine.is_idle() => self.go_on(replica, Ended::default(), now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Put the end of a step on the clock, and the transfers that its replica has asked for.
+    fn put(&mut self, replica: usize, wake: Option<Wake>, now: f64) -> Result<(), Failure<P::Error>> {
+        if let Some(Wake { at, version }) = wake {
+            self.clock.schedule(at, Event::Step { replica, version }).map_err(Failure::Clock)?;
+        }
+        let Some(engine) = self.replicas[replica].as_mut() else { return Ok(()) };
+        for asked in engine.take_transfers() {
+            let begun = now.max(self.link_free[asked.from]).max(self.link_free[replica]);
+            let sent = begun + self.link.sending_s(asked.tokens as f64);
+            (self.link_free[asked.from], self.link_free[replica]) = (sent, sent);
+            let at = sent + self.link.latency_s + asked.load_s;
+            let arrival = Event::Arrival { replica, transfer: asked.number };
+            self.clock.schedule(at, arrival).map_err(Failure::Clock)?;
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,8 @@
 //! An answer takes memory as it grows, block by block. When blocks run out, the request that was admitted last is
 //! preempted, as vLLM does: it goes back to the front of the queue, what it has computed stays as ordinary cached blocks,
 //! and what of it is evicted meanwhile is computed again. Nobody is admitted in a step that preempts.
+//!
+//! A request may be prefilled by one replica and decoded by another, see [`handover`].
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::clock::NotInOrder;
 use super::gaps::Gaps;
 use super::growth::Growth;
-use super::request::{Job, Request, Served};
+use super::request::{Job, Kept, Request, Served, Stage};
 use super::store::Store;
 use crate::replica_cache::{Refused, Sequence};
 
@@ -89,6 +91,8 @@ pub struct Ended {
     pub finished: Vec<(Request, Served)>,
     /// Numbers of requests that were aborted.
     pub aborted: Vec<u64>,
+    /// Requests whose prompt is computed, to be decoded by another replica.
+    pub(super) prefilled: Vec<(usize, Job)>,
 }
 
 /// A replica that serves requests in virtual time.
@@ -121,6 +125,14 @@ pub struct Engine {
     /// Decoding requests whose gaps are counted, and these.
     counted: u64,
     gaps: Gaps,
+    /// Admitted requests whose keys and values are on their way, and those that decode from the next step on.
+    moving: Vec<Job>,
+    landed: Vec<Job>,
+    /// Transfers that have been asked for, and those that nobody has taken in hand.
+    asked: u64,
+    transfers: Vec<Transfer>,
+    /// Requests that are gone but for their keys and values.
+    handed: usize,
 }
 
 impl Engine {
@@ -149,6 +161,11 @@ impl Engine {
             busy_s: 0.0,
             counted: 0,
             gaps: Gaps::default(),
+            moving: Vec::new(),
+            landed: Vec::new(),
+            asked: 0,
+            transfers: Vec::new(),
+            handed: 0,
         }
     }
 
@@ -157,9 +174,14 @@ impl Engine {
         self.queue.len()
     }
 
-    /// Requests in prefill or decode.
+    /// Requests in prefill or decode, or waiting for their keys and values.
     pub fn running(&self) -> usize {
-        self.prefilling.len() + self.decoding.len()
+        self.prefilling.len() + self.decoding.len() + self.moving.len() + self.landed.len()
+    }
+
+    /// Whether no step is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.steps == 0
     }
 
     /// Seconds spent in steps that have ended.
@@ -189,43 +211,54 @@ impl Engine {
         now: f64,
         prices: &P,
     ) -> Result<Option<Wake>, Failure<P::Error>> {
-        self.queue.push_back(Job::new(request));
+        self.take(Job::new(request), now, prices)
+    }
+
+    /// Take a job, in the same way.
+    pub(super) fn take<P: Prices>(
+        &mut self,
+        job: Job,
+        now: f64,
+        prices: &P,
+    ) -> Result<Option<Wake>, Failure<P::Error>> {
+        self.queue.push_back(job);
         if self.steps == 0 {
             return self.begin(now, prices);
         }
-        Ok(if self.steps > 1 && self.queue.len() == 1 { self.cut_run(now) } else { None })
+        Ok(if self.queue.len() == 1 { self.cut_run(now) } else { None })
     }
 
     /// Stop at second `now`: give back every request, in the order in which they started, then those that wait. Their prompts
     /// stay cached.
-    pub fn stop(&mut self, now: f64) -> Vec<Request> {
+    pub(super) fn stop(&mut self, now: f64) -> Vec<Job> {
         if self.steps > 0 {
             self.busy_s += now - self.began;
         }
         self.store().reserve(0);
         let mut jobs: Vec<Job> = self.decoding.drain().chain(self.prefilling.drain(..)).collect();
+        jobs.extend(self.moving.drain(..).chain(self.landed.drain(..)));
         for running in jobs.iter().filter_map(|job| job.running) {
             // A request that the cache knows can always be given up.
             let _ = self.store().preempt(running, Sequence { blocks: &[], tokens: 0 });
         }
         jobs.sort_unstable_by_key(|job| job.order);
         jobs.extend(self.queue.drain(..));
-        (self.context, self.reserved, self.steps, self.counted) = (0, 0, 0, 0);
+        (self.context, self.reserved, self.steps, self.counted, self.handed) = (0, 0, 0, 0, 0);
         self.growth = Growth::new(self.block_size);
         self.aborting.clear();
+        self.transfers.clear();
         self.version += 1;
-        jobs.into_iter().map(|job| *job.request).collect()
+        jobs
     }
 
     /// Drop a request whose client has gone, at second `now`; whether it waited and is gone at once. One that runs is taken
     /// out between two steps, as engines do: it is in [`Ended::aborted`] of the step under way, unless that finishes it.
-    pub fn abort(&mut self, number: u64, now: f64) -> (bool, Option<Wake>) {
-        if let Some(at) = self.queue.iter().position(|job| job.request.number == number) {
-            self.queue.remove(at);
-            return (true, None);
+    pub(super) fn abort(&mut self, number: u64, now: f64) -> (bool, Option<Wake>, Option<Kept>) {
+        if let Some((_, kept)) = self.withdraw(number) {
+            return (true, None, kept);
         }
         self.aborting.push(number);
-        (false, if self.steps > 1 { self.cut_run(now) } else { None })
+        (false, self.cut_run(now), None)
     }
 
     /// Take out the requests that were aborted during the step that ends. What they have computed stays cached.
@@ -253,8 +286,8 @@ impl Engine {
     }
 
     /// End a run of decode steps at the next step boundary, because a request waits or leaves.
-    fn cut_run(&mut self, now: f64) -> Option<Wake> {
-        if self.step_s <= 0.0 {
+    pub(super) fn cut_run(&mut self, now: f64) -> Option<Wake> {
+        if self.steps <= 1 || self.step_s <= 0.0 {
             return None;
         }
         #[expect(clippy::cast_sign_loss, reason = "a run does not begin after now; beyond the range it cuts nothing")]
@@ -308,6 +341,10 @@ impl Engine {
                 self.queue.push_front(job);
                 break;
             };
+            if let Stage::Decode { from, .. } = job.stage {
+                self.ask(job, from, load_s);
+                continue;
+            }
             let chunk = job.take(budget);
             budget -= chunk.map_or(0, |(tokens, _)| tokens);
             chunks.extend(chunk);
@@ -319,7 +356,7 @@ impl Engine {
 
     /// Let a request in if there is room for all of its prompt; the seconds to load what a tier has of it.
     fn admit(&mut self, job: &mut Job, now: f64) -> Option<f64> {
-        let alone = self.running() == 0;
+        let alone = self.running() == 0 && self.handed == 0;
         let mut store = locked(&self.store);
         let answered = job.answered_before();
         let admitted = if answered == 0 {
@@ -451,14 +488,16 @@ impl Engine {
             return Ok(None);
         }
         self.busy_s += now - self.began;
+        let steps = std::mem::replace(&mut self.steps, 1); // until the next one begins there is no run to cut
         let mut ended = Ended::default();
         if !self.decoding.is_empty() {
-            self.gaps.add(self.step_s, self.steps * self.counted);
-            self.token += self.steps;
+            self.gaps.add(self.step_s, steps * self.counted);
+            self.token += steps;
             self.reserve_until(self.token);
             self.pop_finished(&mut ended)?;
         }
         self.pass_to_decode(&mut ended, now)?;
+        self.take_landed(&mut ended, now)?;
         if !self.aborting.is_empty() {
             self.pop_aborted(&mut ended)?;
         }
@@ -491,22 +530,33 @@ impl Engine {
             if job.has_answered() {
                 self.gaps.add(now - job.stopped, u64::from(self.counts(&job)));
             } else {
-                job.served.first_token = now;
-                ended.first_tokens.push(job.served);
+                job.served.prefilled = now;
             }
-            if job.output_tokens <= 1 {
-                self.release(job, ended)?;
-                continue;
+            match job.stage {
+                Stage::Prefill { to } => self.hand_over(job, to, ended),
+                Stage::Whole | Stage::Decode { .. } => self.answer(job, ended, now)?,
             }
-            self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
-            self.joined += 1;
-            (job.joined, job.rank) = (self.token, self.joined);
-            self.counted += u64::from(self.counts(&job));
-            if job.running.is_some() {
-                self.growth.add(job.prompt_tokens, job.joined);
-            }
-            self.decoding.push(job);
         }
+        Ok(())
+    }
+
+    /// Let a request decode whose next token is out, or be done if that is its last.
+    fn answer<E>(&mut self, mut job: Job, ended: &mut Ended, now: f64) -> Result<(), Failure<E>> {
+        if !job.has_answered() {
+            job.served.first_token = now;
+            ended.first_tokens.push(job.served);
+        }
+        if job.output_tokens <= 1 {
+            return self.release(job, ended);
+        }
+        self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
+        self.joined += 1;
+        (job.joined, job.rank) = (self.token, self.joined);
+        self.counted += u64::from(self.counts(&job));
+        if job.running.is_some() {
+            self.growth.add(job.prompt_tokens, job.joined);
+        }
+        self.decoding.push(job);
         Ok(())
     }
 
@@ -530,6 +580,9 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     // A panic under the lock would be a defect of the core; the store is still memory-safe.
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+mod handover;
+pub(super) use handover::Transfer;
 
 #[cfg(test)]
 mod tests;

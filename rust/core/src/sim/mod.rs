@@ -11,7 +11,7 @@ mod request;
 mod store;
 
 pub use clock::{EventQueue, NotInOrder};
-pub use cluster::{BATCH, Cluster, Outcome};
+pub use cluster::{BATCH, Cluster, Outcome, Stopped};
 pub use engine::{Chunk, Ended, Engine, Failure, Limits, MAX_TOKENS, Prices, Wake};
 pub use gaps::Gaps;
 pub use link::{Entries, Link};

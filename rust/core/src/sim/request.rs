@@ -37,8 +37,33 @@ pub struct Served {
     pub hit_tokens: u64,
     /// When it was first admitted.
     pub started: f64,
+    /// When its prompt was computed, which is its first token unless keys and values moved then.
+    pub prefilled: f64,
     /// When its first token was out.
     pub first_token: f64,
+    /// The replica that computed its prompt, if another one decodes.
+    pub prefilled_at: Option<usize>,
+    /// Prompt tokens whose keys and values moved to the replica that decodes.
+    pub moved_tokens: u64,
+}
+
+/// What of its request a job is, where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Prompt and answer, or what is left of them.
+    Whole,
+    /// The prompt alone: its keys and values then move to a replica.
+    Prefill { to: usize },
+    /// The answer alone: the prompt's keys and values come from a replica, which keeps them until they are here.
+    Decode { from: usize, kept: Option<RequestId> },
+}
+
+/// Memory of a replica that can be given back: a prompt whose keys and values have moved.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub replica: usize,
+    pub running: Option<RequestId>,
+    pub prompt: SharedSequence,
 }
 
 /// A request inside an engine. A preempted one begins a new life: what it has answered is then part of its prompt.
@@ -62,6 +87,9 @@ pub(super) struct Job {
     /// Blocks that its answer keeps, if it has outgrown the cache.
     pub outgrown: Option<usize>,
     pub served: Served,
+    pub stage: Stage,
+    /// Number of the transfer that brings its keys and values.
+    pub transfer: u64,
     /// Its order among those that have begun to decode.
     pub rank: u64,
     /// Second of its latest token when it was preempted.
@@ -81,7 +109,17 @@ impl Job {
             joined: 0,
             running: None,
             outgrown: None,
-            served: Served { number, hit_tokens: 0, started: f64::NAN, first_token: f64::NAN },
+            served: Served {
+                number,
+                hit_tokens: 0,
+                started: f64::NAN,
+                prefilled: f64::NAN,
+                first_token: f64::NAN,
+                prefilled_at: None,
+                moved_tokens: 0,
+            },
+            stage: Stage::Whole,
+            transfer: 0,
             rank: 0,
             stopped: f64::NAN,
         }
@@ -135,6 +173,24 @@ impl Job {
             self.most_cached = self.computed;
         }
         (self.computed, self.running, self.outgrown) = (0, None, None);
+        self.stage = Stage::Whole; // what was moved and is evicted is computed here
+    }
+
+    /// Let it go to the replica that decodes it, from one that keeps its keys and values until they are there.
+    pub fn depart(&mut self, from: usize) {
+        self.stage = Stage::Decode { from, kept: self.running.take() };
+        self.served.prefilled_at = Some(from);
+        self.computed = 0;
+    }
+
+    /// Let it decode here, its keys and values having come; the memory that they came from.
+    pub fn land(&mut self) -> Option<Kept> {
+        match std::mem::replace(&mut self.stage, Stage::Whole) {
+            Stage::Decode { from, kept } => {
+                Some(Kept { replica: from, running: kept, prompt: self.request.prompt.clone() })
+            }
+            Stage::Whole | Stage::Prefill { .. } => None,
+        }
     }
 
     /// The prompt, as the caller gave it.

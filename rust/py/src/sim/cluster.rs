@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList};
 use pyo3::{PyTraverseError, PyVisit};
 
+use super::link::TransferPrices;
 use super::prices::StepPrices;
 use super::store::ReplicaStore;
 use crate::cache::CacheEvent;
@@ -53,13 +54,14 @@ pub struct Cluster {
 #[pymethods]
 impl Cluster {
     #[new]
-    #[pyo3(signature = (prices, *, chunk_tokens, max_running, overhead_s=0.0, warmup=0))]
+    #[pyo3(signature = (prices, *, chunk_tokens, max_running, overhead_s=0.0, warmup=0, link=None))]
     fn new(
         prices: &Bound<'_, PyAny>,
         chunk_tokens: &Bound<'_, PyInt>,
         max_running: &Bound<'_, PyInt>,
         overhead_s: f64,
         warmup: u64,
+        link: Option<&Bound<'_, TransferPrices>>,
     ) -> Self {
         let limits = core::Limits {
             // What is too large for the machine is no limit.
@@ -72,7 +74,8 @@ impl Cluster {
             Ok(numbers) => Prices::Numbers(Box::new(numbers.get().prices.clone())),
             Err(_) => Prices::Function(prices.clone().unbind()),
         };
-        Self { replicas: core::Cluster::new(limits, prices), labels: Vec::new(), warmup, log: Vec::new() }
+        let link = link.map(|link| link.get().link.clone()).unwrap_or_default();
+        Self { replicas: core::Cluster::new(limits, prices, link), labels: Vec::new(), warmup, log: Vec::new() }
     }
 
     fn add(&mut self, store: &Bound<'_, ReplicaStore>, label: i32) -> usize {
@@ -80,6 +83,8 @@ impl Cluster {
         self.replicas.add(Arc::clone(&store.get().store))
     }
 
+    /// `decode`: the replica that decodes, if another one computes the prompt.
+    #[pyo3(signature = (replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, now, decode=None))]
     #[expect(clippy::too_many_arguments, reason = "a request, without an object in between")]
     fn submit(
         &mut self,
@@ -92,6 +97,7 @@ impl Cluster {
         output_tokens: &Bound<'_, PyAny>,
         arrival: f64,
         now: f64,
+        decode: Option<usize>,
     ) -> PyResult<()> {
         let request = core::Request {
             number,
@@ -102,7 +108,16 @@ impl Cluster {
             output_tokens: tokens(output_tokens, 0)?,
             arrival,
         };
-        self.replicas.submit(replica, request, now).map_err(failed)
+        match decode {
+            None => self.replicas.submit(replica, request, now),
+            Some(decode) => self.replicas.submit_pair(replica, decode, request, now),
+        }
+        .map_err(failed)
+    }
+
+    /// Let a request whose prompt is not computed yet be decoded by another replica.
+    fn redirect(&mut self, number: u64, decode: usize) {
+        self.replicas.redirect(number, decode);
     }
 
     #[pyo3(signature = (until, inclusive=true))]
@@ -137,9 +152,9 @@ impl Cluster {
         self.replicas.next_at()
     }
 
-    fn stop(&mut self, replica: usize, now: f64) -> (Vec<u64>, f64) {
-        let (requests, busy_s) = self.replicas.stop(replica, now);
-        (requests.into_iter().map(|request| request.number).collect(), busy_s)
+    fn stop(&mut self, replica: usize, now: f64) -> PyResult<(Vec<u64>, Vec<u64>, f64)> {
+        let left = self.replicas.stop(replica, now).map_err(failed)?;
+        Ok((left.requests.into_iter().map(|request| request.number).collect(), left.bereft, left.busy_s))
     }
 
     #[classattr]
@@ -185,7 +200,8 @@ impl Cluster {
             return;
         }
         let log = &mut self.log;
-        log.extend_from_slice(&self.labels[replica].to_ne_bytes());
+        let computed_at = served.prefilled_at.unwrap_or(replica);
+        log.extend_from_slice(&self.labels[computed_at].to_ne_bytes());
         log.extend_from_slice(&request.session.to_ne_bytes());
         for count in [served.number, request.prompt_tokens, served.hit_tokens] {
             log.extend_from_slice(&count.to_ne_bytes());
@@ -194,6 +210,9 @@ impl Cluster {
             log.extend_from_slice(&seconds.to_ne_bytes());
         }
         log.extend_from_slice(&request.output_tokens.to_ne_bytes());
+        log.extend_from_slice(&self.labels[replica].to_ne_bytes());
+        log.extend_from_slice(&served.moved_tokens.to_ne_bytes());
+        log.extend_from_slice(&served.prefilled.to_ne_bytes());
     }
 }
 

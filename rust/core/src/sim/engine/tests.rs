@@ -47,6 +47,10 @@ fn run(engine: &mut Engine, prices: &Linear, mut wake: Option<Wake>) -> Vec<(u64
     finished
 }
 
+fn gone((gone, wake, _): (bool, Option<Wake>, Option<Kept>)) -> (bool, Option<Wake>) {
+    (gone, wake)
+}
+
 #[test]
 fn a_run_of_decode_steps_is_cut_for_a_request_that_waits() {
     let (mut engine, prices) = (engine(None, 8), Linear::default());
@@ -71,7 +75,7 @@ fn a_stopped_engine_gives_back_all_in_order_and_begins_anew() {
     engine.submit(request(3, 300, 2), wake.at, &prices).unwrap();
     let under_way = engine.begin(wake.at, &prices).unwrap().unwrap();
     engine.submit(request(5, 10, 2), 12.0, &prices).unwrap();
-    let numbers: Vec<u64> = engine.stop(15.0).iter().map(|request| request.number).collect();
+    let numbers: Vec<u64> = engine.stop(15.0).iter().map(|job| job.request.number).collect();
     assert_eq!(numbers, [7, 3, 5]);
     assert!(engine.end::<std::convert::Infallible>(under_way.version, under_way.at).unwrap().is_none());
     assert!((engine.busy_s() - 15.0).abs() < 1e-9);
@@ -116,12 +120,12 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
         engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
         wake = engine.begin(wake.at, &prices).unwrap().unwrap();
     }
-    let (gone, cut) = engine.abort(1, 45.0);
+    let (gone, cut, _) = engine.abort(1, 45.0);
     assert!(!gone);
     let cut = cut.unwrap();
     assert!((cut.at - 50.0).abs() < 1e-9, "the run of decode steps ends at the next boundary");
     engine.submit(request(2, 10, 1), 46.0, &prices).unwrap();
-    assert_eq!(engine.abort(2, 47.0), (true, None), "it was in the queue");
+    assert_eq!(gone(engine.abort(2, 47.0)), (true, None), "it was in the queue");
     let ended = engine.end::<std::convert::Infallible>(cut.version, cut.at).unwrap().unwrap();
     assert_eq!((ended.aborted, engine.running(), engine.waiting()), (vec![1], 1, 0));
     let wake = engine.begin(cut.at, &prices).unwrap();
@@ -135,8 +139,8 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
 fn a_request_aborted_in_prefill_gives_its_memory_back() {
     let (mut engine, prices) = (engine(Some(400), 2), Linear::default());
     let wake = engine.submit(request(0, 300, 5), 0.0, &prices).unwrap().unwrap();
-    assert_eq!(engine.abort(0, 1.0), (false, None));
-    assert_eq!(engine.abort(7, 1.0), (false, None), "nobody knows it");
+    assert_eq!(gone(engine.abort(0, 1.0)), (false, None));
+    assert_eq!(gone(engine.abort(7, 1.0)), (false, None), "nobody knows it");
     let ended = engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
     assert_eq!(ended.aborted, [0]);
     assert_eq!(engine.begin(wake.at, &prices).unwrap(), None);
