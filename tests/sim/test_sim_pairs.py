@@ -30,13 +30,14 @@ class Flat:
 
     token_s: float = 0.0
     latency_s: float = 0.0
+    decode_s: float = 10.0
     overhead_s: float = 0.0
 
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
     ) -> float:
         del decode_context_tokens
-        return sum(tokens for tokens, _ in prefill) + 10.0 * bool(decodes)
+        return sum(tokens for tokens, _ in prefill) + self.decode_s * bool(decodes)
 
     def transfer_prices(self, link: str | Link) -> TransferPrices:
         find_link(link)
@@ -379,11 +380,11 @@ def test_the_cluster_keeps_time_with_its_twin(
         )
         for n, (at, prompt, output, pair, group, shared) in enumerate(sorted(rows))
     ]
-    cost = Flat(token_s=token_s, latency_s=1e-6)
+    cost = Flat(token_s=token_s, latency_s=1e-6, decode_s=10.0123)  # so that no two steps end at one moment
     fleet = Pairs(cost, 4, room, chunk, max_running)
     log = fleet.serve(asks)
     twin = PairTwin(
-        lambda tokens, decodes: tokens + 10.0 * bool(decodes),
+        lambda tokens, decodes: tokens + cost.decode_s * bool(decodes),
         lambda tokens: tokens * token_s,
         cost.latency_s,
         4,

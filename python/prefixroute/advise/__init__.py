@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
 from prefixroute.advise.advisor import advise
+from prefixroute.advise.apart import size_apart
 from prefixroute.advise.backtest import Backtest, Nearest, backtest
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.choice import IN_USE, OBJECTIVES, Choice
@@ -19,7 +20,7 @@ from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import Question
 from prefixroute.advise.sensitivity import Flip
-from prefixroute.advise.size import FleetSize, Headroom, Sizing, Slo, size
+from prefixroute.advise.size import EqualFleet, FleetSize, Headroom, Sizing, Slo, size
 
 __all__ = [
     "IN_USE",
@@ -31,6 +32,7 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "Deployment",
+    "EqualFleet",
     "Finding",
     "FleetNeed",
     "FleetSize",
@@ -52,4 +54,5 @@ __all__ = [
     "compare_scenarios",
     "profile",
     "size",
+    "size_apart",
 ]

@@ -146,6 +146,8 @@ class FleetSize:
         busy: share of the time in which replicas have work, at that size.
         preempted: preemptions a request, at that size.
         overloaded: at the limit requests still come faster than they are served, at one replica at least.
+        prefill: of ``replicas``, those that only prefill; None where each does both.
+        decode: those that only decode.
     """
 
     policy: str
@@ -161,11 +163,38 @@ class FleetSize:
     busy: float
     preempted: float
     overloaded: bool
+    prefill: int | None = None
+    decode: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualFleet:
+    """What a fleet of as many GPUs as the mixed fleet to buy does to the promises, at the traffic's own rate.
+
+    Attributes:
+        policy: the mixed fleet's.
+        replicas: of either fleet.
+        prefill: replicas that only prefill; None = the mixed fleet itself.
+        decode: replicas that only decode.
+        seconds: each promised percentile.
+        keeps: no promise is broken, and each replica keeps up.
+    """
+
+    policy: str
+    replicas: int
+    prefill: int | None
+    decode: int | None
+    seconds: tuple[float, ...]
+    keeps: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Fleets by policy for the promises."""
+    """Fleets by policy for the promises.
+
+    ``equal`` has splits of as many GPUs as each mixed fleet, where these were asked for, see
+    :func:`~prefixroute.advise.size_apart`.
+    """
 
     workload: str
     slos: tuple[Slo, ...]
@@ -173,22 +202,30 @@ class Sizing:
     fleets: tuple[FleetSize, ...]
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
+    equal: tuple[EqualFleet, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``size --json``."""
-        return {
+        told = {
             "schema": SCHEMA,
             "workload": self.workload,
             "slo": [str(slo) for slo in self.slos],
             "headroom": asdict(self.headroom),
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
-            "fleets": [asdict(fleet) for fleet in self.fleets],
+            "fleets": [_told(fleet) for fleet in self.fleets],
         }
+        return {**told, "equal": [_told(fleet) for fleet in self.equal]} if self.equal else told
 
     def to_json(self) -> str:
         """Return the object as text. Same inputs, same bytes."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def _told(fleet: FleetSize | EqualFleet) -> dict[str, Any]:
+    """Return a fleet as data; one whose replicas do both says nothing of the kinds."""
+    fields = asdict(fleet)
+    return {name: value for name, value in fields.items() if name not in {"prefill", "decode"} or value is not None}
 
 
 class Told(NamedTuple):
@@ -277,7 +314,7 @@ def size(
         base = replace(base, engine=EngineModel(cost))
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
-    fast = source if room.utilization == 1 else _Faster(source, 1 / room.utilization)
+    fast = faster(source, room)
     work = Work(progress, 2 * len(policies))
     fleets: list[FleetSize] = []
     for policy in policies:
@@ -300,6 +337,11 @@ def size(
     missing = [replace(base, policy=policy, label="").policy_name for policy in policies[len(fleets) :]]
     notes = (*workload.notes, *left_out(missing))
     return Sizing(workload.name, promises, room, tuple(fleets), assumptions, notes)
+
+
+def faster(source: Source, room: Headroom) -> Source:
+    """Return a source whose requests come as fast as the headroom demands."""
+    return source if room.utilization == 1 else _Faster(source, 1 / room.utilization)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size
+from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size, size_apart
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.size import MOST_REPLICAS, PEAK_UTILIZATION, SPARE_REPLICAS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
+from prefixroute.costmodel import DEFAULT_LINK
+from prefixroute.errors import ConfigError
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.answer import backtest_lines
-from prefixroute.report.table import bands, sizes
+from prefixroute.report.table import bands, equal_fleets, sizes
 from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
@@ -169,6 +172,11 @@ def size_command(  # noqa: PLR0917
     seeds: options.Seeds = 1,
     seed: options.Seed = 1,
     most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = MOST_REPLICAS,
+    apart: Annotated[
+        bool,
+        typer.Option("--apart", help="Size fleets that prefill and decode apart too, and compare them at equal GPUs."),
+    ] = False,
+    link: options.LinkName = None,
     jobs: options.Jobs = 1,
     time_budget: options.TimeBudget = None,
     as_json: options.AsJson = False,
@@ -183,9 +191,12 @@ def size_command(  # noqa: PLR0917
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
     scenario = options.scenario(hardware, options.Simulated(timed=True))
+    if link is not None and not apart:
+        raise ConfigError("--link joins replicas that prefill and decode apart: give --apart too")
+    sized = partial(size_apart, link=link or DEFAULT_LINK) if apart else size
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
-        found = size(
+        found = sized(
             reading.source(workload, read),
             promises,
             chosen,
@@ -213,6 +224,8 @@ def _show(found: Sizing, most: int, out: Console) -> None:
 
     show_assumed(found.assumptions, out)
     show(sizes(found, most), out)
+    if found.equal:
+        show(equal_fleets(found), out)
     if any(fleet.replicas is None for fleet in found.fleets):
         console.say(
             f"  Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes that long, "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from prefixroute.advise import Comparison, FleetSize, Sizing
+from prefixroute.advise import Comparison, EqualFleet, FleetSize, Sizing
 from prefixroute.advise.backtest import Band
 from prefixroute.costmodel import CALIBRATED
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES, Assumption, on_defaults, shown
@@ -280,6 +280,31 @@ def sizes(found: Sizing, most: int) -> Table:
     promised = " and ".join(map(str, found.slos)) or "replicas that keep up"
     title = f"{found.workload}: the smallest fleet with {promised}, {reserve(found)}"
     return Table.of(title, columns, found.fleets, found.assumptions)
+
+
+def equal_fleets(found: Sizing) -> Table:
+    """Return the table of splits of as many GPUs as each mixed fleet: what becomes of the promises at the traffic's own rate."""
+    columns: list[Column[EqualFleet]] = [
+        Column("policy", lambda fleet: fleet.policy, text=True),
+        Column("replicas", lambda fleet: str(fleet.replicas), SECONDS),
+        Column(
+            "prefill + decode",
+            lambda fleet: "each does both" if fleet.prefill is None else f"{fleet.prefill} + {fleet.decode}",
+            text=True,
+        ),
+    ]
+    for at, slo in enumerate(found.slos):
+        unit = unit_of(fleet.seconds[at] for fleet in found.equal)
+        columns.append(Column(f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}", _equal_time(at, unit), SECONDS))
+    columns.append(Column("keeps the promises", lambda fleet: "yes" if fleet.keeps else "no", text=True))
+    sections = [at for at in range(1, len(found.equal)) if found.equal[at].policy != found.equal[at - 1].policy]
+    return Table.of(
+        "prefill and decode apart, at equal GPUs", columns, found.equal, found.assumptions, sections=sections
+    )
+
+
+def _equal_time(at: int, unit: Unit) -> Callable[[EqualFleet], str]:
+    return lambda fleet: unit.figure(fleet.seconds[at])
 
 
 def _promised(at: int, unit: Unit) -> Callable[[FleetSize], str]:

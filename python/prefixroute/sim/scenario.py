@@ -143,15 +143,17 @@ class Scenario:
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
         if self.peer_delay_s is not None:
             check_float("peer_delay_s", self.peer_delay_s, 0)
-        if self.split is not None:
-            self._check_split(self.split)
+        self._check_split()
         delays = {"event": self.observe.delay_s if isinstance(self.observe, Events) else 0.0, "peer": self.peer_delay_s}
         late = {what: delay_s for what, delay_s in delays.items() if delay_s}
         if late and not self.engine:
             what, delay_s = next(iter(late.items()))
             raise ConfigError(f"an untimed simulation has no clock: {what} delay must be 0, got {delay_s}")
 
-    def _check_split(self, split: Split) -> None:
+    def _check_split(self) -> None:
+        split = self.split
+        if split is None:
+            return
         if not self.engine:
             raise ConfigError("prefill and decode apart need a timed simulation: give an engine")
         if split.replicas != self.replicas:

@@ -1,7 +1,7 @@
 //! Requests that one replica prefills and another decodes.
 //!
 //! When the prompt is computed, the request leaves the batch of its prefill replica, which keeps the keys and values. It
-//! waits in the queue of its decode replica until there is room for all of its prompt, as vLLM and SGLang do: then what is
+//! waits in the queue of its decode replica until there is room for all of its prompt, as other engines do: then what is
 //! not cached there begins to move, while both replicas go on with their steps. Once it has come, the prefill replica lets
 //! go of it, and the request decodes from the next step on; its first token, sampled by the prefill replica, is out then. A
 //! request that is preempted is computed again where it decodes, as by vLLM.

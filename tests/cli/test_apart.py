@@ -1,0 +1,93 @@
+"""``simulate`` and ``size`` with fleets that prefill and decode apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WORK = "chat,requests=300,arrivals=poisson:10"
+SIMULATE = ("simulate", WORK, "--timed", "--policies", "session", "--seeds", "1", "-q")
+
+
+def test_simulate_shows_split_fleets_beside_mixed_ones(prefixroute: Callable[..., Any]) -> None:
+    said = prefixroute(*SIMULATE, "--prefill-replicas", "1,2", "--decode-replicas", "3,2", "--link", "25:1ms", "--json")
+    rows = json.loads(said.out)["rows"]
+    assert [(row["policy"], row["replicas"]) for row in rows] == [
+        ("session", 4),
+        ("session, 1+3", 4),
+        ("session, 2+2", 4),
+    ]
+    assert [row.get("prefill_replicas") for row in rows] == [None, 1, 2]
+    assert rows[1]["decode_replicas"] == 3
+    assert rows[1]["ttft_mean_s"] > rows[1]["handover_mean_s"] > 0.001
+    assert 0 < rows[1]["prefill_busy"] < rows[1]["decode_busy"] <= 1
+    assert rows[1]["moved_tokens"] > 0
+    assert "handover_mean_s" not in rows[0]
+
+
+def test_the_table_has_columns_of_either_kind(prefixroute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    said = prefixroute(*SIMULATE, "--prefill-replicas", "1", "--decode-replicas", "3")
+    for word in ("session, 1+3", "handover", "decode busy"):
+        assert word in said.out
+
+
+def test_mixed_fleets_of_other_sizes_may_be_named(prefixroute: Callable[..., Any]) -> None:
+    said = prefixroute(*SIMULATE, "--replicas", "2", "--prefill-replicas", "1", "--decode-replicas", "2", "--json")
+    rows = json.loads(said.out)["rows"]
+    assert [(row["policy"], row["replicas"]) for row in rows] == [("session", 2), ("session, 1+2", 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--prefill-replicas", "1"), "--decode-replicas"),
+        (("--decode-replicas", "1"), "--prefill-replicas"),
+        (("--prefill-replicas", "1,2", "--decode-replicas", "1"), "as many fleets"),
+        (("--link", "rdma"), "--prefill-replicas"),
+        (("--prefill-replicas", "1", "--decode-replicas", "1", "--link", "string"), "a link is"),
+        (("--prefill-replicas", "0", "--decode-replicas", "1"), "--prefill-replicas"),
+    ],
+)
+def test_what_does_not_fit_is_refused(prefixroute: Callable[..., Any], options: tuple[str, ...], word: str) -> None:
+    said = prefixroute(*SIMULATE, *options)
+    assert said.code == 2
+    assert word in said.err
+
+
+def test_an_untimed_simulation_cannot_split(prefixroute: Callable[..., Any]) -> None:
+    said = prefixroute("simulate", "chat,requests=50", "--prefill-replicas", "1", "--decode-replicas", "1", "-q")
+    assert said.code == 2
+    assert "--timed" in said.err
+
+
+SIZE = (
+    "size",
+    "chat,requests=300,arrivals=poisson:30",
+    "--slo",
+    "ttft_p95=400ms,tpot_p95=20ms",
+    "--policies",
+    "session",
+    "-q",
+    "--spare",
+    "0",
+)
+
+
+def test_size_compares_at_equal_gpus(prefixroute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    said = prefixroute(*SIZE, "--apart", "--link", "nvlink")
+    assert "at equal GPUs" in said.out
+    assert "each does both" in said.out
+    told = json.loads(prefixroute(*SIZE, "--apart", "--json").out)
+    assert [len(told["fleets"]), bool(told["equal"])] == [2, True]
+    assert "equal" not in json.loads(prefixroute(*SIZE, "--json").out)
+
+
+def test_size_needs_apart_for_a_link(prefixroute: Callable[..., Any]) -> None:
+    said = prefixroute(*SIZE, "--link", "rdma")
+    assert said.code == 2
+    assert "--apart" in said.err
