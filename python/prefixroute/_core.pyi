@@ -36,6 +36,8 @@ __all__ = [
     "duplicated_tokens",
     "ReplicaStore",
     "PeerChains",
+    "PeerRing",
+    "PeerRings",
     "PeerTable",
     "StepPrices",
     "TransferPrices",
@@ -1959,3 +1961,41 @@ class PeerTable:
         """Forget a peer altogether."""
     def open(self, peer: int, /) -> int:
         """How many attempts a peer has in flight."""
+
+@final
+class PeerRing:
+    """The ring that this process writes, in memory that others map too.
+
+    Args:
+        memory: writable and all zero, `PeerRing.size(capacity)` long.
+
+    Raises:
+        ConfigError: the memory is no such memory.
+    """
+
+    def __new__(cls, memory: _Buffer) -> PeerRing: ...
+    @staticmethod
+    def size(capacity: int) -> int:
+        """Bytes of memory for a ring that holds so many bytes of messages."""
+    def publish(self, frame: bytes, /) -> bool:
+        """Write a frame, and show the load that follows from it. False: it is too long for the ring."""
+
+@final
+class PeerRings:
+    """The rings of other processes: their messages, and their loads on this process's ledger.
+
+    Args:
+        ledger: the router's.
+    """
+
+    def __new__(cls, ledger: Ledger) -> PeerRings: ...
+    def attach(self, ident: int, memory: _Buffer, /) -> bool:
+        """Read the ring in this memory from its oldest message on. False: it is no ring of this layout."""
+    def detach(self, ident: int, /) -> None:
+        """Let a ring go, and take back its loads."""
+    def see(self, replicas: list[tuple[int, int, int, int]], /) -> None:
+        """Know these replicas: (mark, incarnation's mark, slot, generation) of each. Loads are counted anew."""
+    def refresh(self) -> None:
+        """Take in the loads that have changed: under a microsecond if none has."""
+    def take(self, most: int, /) -> tuple[list[bytes], int]:
+        """Messages that have come, at most so many, and how often a ring was overwritten before it was read."""

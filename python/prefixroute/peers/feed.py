@@ -11,6 +11,7 @@ import numpy as np
 from prefixroute.errors import PeerError
 from prefixroute.hashing import PeerChains
 from prefixroute.peers import wire
+from prefixroute.peers.names import replica_mark
 from prefixroute.peers.publisher import Publisher
 from prefixroute.peers.receiver import Receiver
 from prefixroute.peers.registers import Registers
@@ -22,6 +23,7 @@ from prefixroute.validation import check_callable, check_int
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from prefixroute.hashing import PeerRings
     from prefixroute.routing import RouterState
     from prefixroute.routing.ledger import Attempt
 
@@ -47,7 +49,7 @@ class PeerFeed:
         send: takes each frame, in order. Called with the lock held, so it must not block; what it raises is counted.
         change: makes a change of the fleet, in shadows too.
         ident: number of this router; ``None`` = random. Of two routers with one number neither hears the other.
-        counts_load: whether load is taken from the frames; else the transport knows it better.
+        loads: counts load in place of the frames.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class PeerFeed:
         change: Callable[[Callable[[RouterState], object]], object],
         *,
         ident: int | None = None,
-        counts_load: bool = True,
+        loads: PeerRings | None = None,
     ) -> None:
         """Listen to the steps of a router's ledger."""
         check_callable("send", send)
@@ -67,7 +69,7 @@ class PeerFeed:
         key, size = state.belief.hash_key, state.belief.block_size
         self.ident = secrets.randbits(63) + 1 if ident is None else ident
         self.fingerprint = wire.fingerprint(size, key)
-        chains, peers = PeerChains(size, CHAIN_BLOCKS), Peers(state, MAX_PEERS, counts_load=counts_load)
+        chains, peers = PeerChains(size, CHAIN_BLOCKS), Peers(state, MAX_PEERS, counts_load=loads is None)
         self._publisher = Publisher(state, send, chains, self.ident, self.fingerprint)
         self._receiver = Receiver(state, chains, peers.table, self._publisher)
         self._registers = Registers(state, change)
@@ -75,6 +77,7 @@ class PeerFeed:
         self._beats, self._beat_at, self._snapshot_at = 0, float("-inf"), float("-inf")
         self._snapshot_due, self._ask_again_at = False, float("inf")
         self._hedged: set[int] = set()
+        self._loads, self._seen_version = loads, -1
         self.expired = 0
 
     # -- what the router does ------------------------------------------------------------------------------------
@@ -91,6 +94,12 @@ class PeerFeed:
         if self._state.listener is not self:
             return
         self._publisher.tell(Kind.LEFT, b"")
+        self._state.listener = None
+        for peer in self._peers:
+            self._peers.give_up(peer)
+
+    def abandon(self) -> None:
+        """End without a word: another process goes on with this feed."""
         self._state.listener = None
         for peer in self._peers:
             self._peers.give_up(peer)
@@ -151,6 +160,16 @@ class PeerFeed:
     def registers(self) -> Registers:
         """State and incarnation of each replica as all routers know them."""
         return self._registers
+
+    def refresh(self) -> None:
+        """Take in the peers' loads, where the transport has them."""
+        loads, fleet = self._loads, self._state.fleet
+        if loads is None:
+            return
+        if fleet.now.version != self._seen_version:
+            self._seen_version = fleet.now.version
+            loads.see([(*replica_mark(m), m.slot, m.generation) for m in list(fleet.members.values())])
+        loads.refresh()
 
     def tick(self, now: float) -> None:
         """Once a second or oftener: beat, and give up what silent peers have in flight."""

@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from prefixroute.errors import PeerError
 from prefixroute.peers.feed import PeerFeed
+from prefixroute.peers.transports import RingPeers
+from prefixroute.routing import steps
 from prefixroute.validation import check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from prefixroute.peers.transport import Transport
     from prefixroute.router.tickets import Guarded
     from prefixroute.routing import RouterState
     from prefixroute.types import Replica
+
+
+_LOG = logging.getLogger("prefixroute")
+_LINKS: weakref.WeakSet[PeerLink] = weakref.WeakSet()
+
+
+def _weakly(link: PeerLink, method: str) -> Callable[..., object]:
+    """Return a function that calls a method of a link for as long as that lives: a thread must not keep a router alive."""
+    known = ref(link)
+
+    def call(*arguments: object) -> object:
+        link = known()
+        return None if link is None else getattr(link, method)(*arguments)
+
+    return call
+
+
+def _close_later(transport: Transport) -> None:
+    """Close in a thread of its own: the collector may run anywhere, within a call of a transport too."""
+    threading.Thread(target=transport.close, name="prefixroute-close", daemon=True).start()
+
+
+def _close_all() -> None:
+    for link in list(_LINKS):
+        link.close()
+
+
+def _go_on_forked() -> None:
+    for link in list(_LINKS):
+        link.go_on_forked()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_go_on_forked)
 
 
 class PeerLink:
@@ -28,14 +72,51 @@ class PeerLink:
         guarded: Guarded,
         send: Callable[[bytes], object],
         change: Callable[[Callable[[RouterState], object]], object],
-        ident: int | None,
+        ident: int | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """Begin to tell. ``change``: makes a change of the fleet, in shadows too."""
-        self._guarded = guarded
-        self._feed = PeerFeed(guarded.state, send, change, ident=ident)
+        self._guarded, self._send, self._change, self._transport = guarded, send, change, transport
+        self._begin(ident)
+        if transport is not None:
+            _LINKS.add(self)
+            weakref.finalize(self, _close_later, transport).atexit = False
+
+    def _begin(self, ident: int | None) -> None:
+        guarded, transport = self._guarded, self._transport
+        loads = transport.loads(guarded.state) if isinstance(transport, RingPeers) else None
+        self._feed = PeerFeed(guarded.state, self._send, self._change, ident=ident, loads=loads)
         self.ident, self.is_open = self._feed.ident, True
+        if transport is not None:
+            transport.open(_weakly(self, "apply"), _weakly(self, "tick"))
         with guarded.lock:
             self._feed.open(guarded.time(None))
+
+    def go_on_forked(self) -> None:
+        """In a child: begin anew as a router of its own. What was in flight is the parent's, and is not counted here.
+
+        Over rings alone: a connection cannot be shared with the parent. There the child routes without peers.
+        """
+        transport, state = self._transport, self._guarded.state
+        if transport is None or not self.is_open:
+            return
+        if not isinstance(transport, RingPeers):
+            state.listener, self.is_open = None, False
+            _LOG.warning(
+                "this process was forked from one whose router has peers, and has none: make its router after the fork"
+            )
+            return
+        if not self._guarded.lock.acquire(blocking=False):
+            self.is_open = False  # another thread of the parent was in the middle of a call: nobody can go on here
+            return
+        try:
+            self._feed.abandon()
+            for attempt in state.ledger.attempts:
+                steps.abort(state, attempt, "dropped")
+            transport.forked()
+        finally:
+            self._guarded.lock.release()
+        self._begin(None)
 
     def apply(self, data: bytes, now: float | None = None) -> bool:
         """Take in a message, see :meth:`Router.apply_peer`."""
@@ -73,10 +154,14 @@ class PeerLink:
     def close(self) -> None:
         """End: peers give back at once what this router has in flight, and this one what they have."""
         with self._guarded.lock:
+            if not self.is_open:
+                return
             self.is_open = False
             step = self._guarded.state.begin()
             self._feed.close()
             self._guarded.state.end(step)
+        if self._transport is not None:  # without the lock: its thread may wait for that
+            self._transport.close()
 
     def stats(self, *, now: float | None = None) -> dict[str, Any]:
         """Return counters and gauges as plain data: peers heard of, their requests in flight, messages, trouble.
@@ -86,7 +171,10 @@ class PeerLink:
         """
         now = self._guarded.time(now)
         with self._guarded.lock:
-            return self._feed.stats(now)
+            found = self._feed.stats(now)
+        if self._transport is not None:
+            found["transport"] = dict(self._transport.status())
+        return found
 
     def changed(self) -> None:
         """Tell of what the host has changed in the fleet."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
+from prefixroute.peers.alone import warn_if_alone
+from prefixroute.peers.transports import RingPeers
 from prefixroute.router.booking import Booking
 from prefixroute.router.link import PeerLink
 from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
@@ -31,6 +33,7 @@ from prefixroute.validation import check_callable, check_float, check_instance, 
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
+    from prefixroute.peers.transport import Transport
     from prefixroute.policies import Answer, Policy, View
     from prefixroute.routing import RouterOptions
     from prefixroute.routing.ledger import Attempt
@@ -55,6 +58,8 @@ class Router:
         timer: measures what a decision takes, for metrics only; ``None`` = not measured.
         on_expired: hears of each request that is given up after ``Timing.ticket_s`` without progress, by its ended ticket:
             a host whose hooks miss an end learns of it here. Called from the call that notices it, so it must not block.
+        peers: other routers of the fleet, which then route as one: a name that the processes of this host have in common, or a
+            :class:`~prefixroute.peers.transport.Transport`. ``None`` = this router knows only its own requests.
         options: the fields of :class:`~prefixroute.router.RouterConfig`, which has their defaults: ``policy``,
             ``block_size``, ``capacity_tokens``, ``prompt_kind``, ``seed``, ``load``, ``caps``, ``timing`` and others.
 
@@ -70,19 +75,32 @@ class Router:
         record: Sink | None = None,
         timer: Callable[[], float] | None = time.perf_counter,
         on_expired: Callable[[Ticket | PairTicket], object] | None = None,
+        peers: str | Transport | None = None,
         **options: Unpack[RouterOptions],
     ) -> None:
         if timer is not None:
             check_callable("timer", timer)
         if record is not None and not callable(record) and not hasattr(record, "write"):
             raise ConfigError(f"record must be a function or a text file, got {shown(record)}")
-        self._open(RouterState(RouterConfig.of(options), index), record, timer)
+        transport = RingPeers(peers) if isinstance(peers, str) else peers
+        if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
+            options["hash_key"] = transport.shared_key()
+        try:
+            self._open(RouterState(RouterConfig.of(options), index), record, timer)
+        except ConfigError:
+            if transport is not None:
+                transport.close()
+            raise
         if on_expired is not None:
             check_callable("on_expired", on_expired)
             guarded = self._guarded
             self._state.on_expired = lambda attempt: on_expired(guarded.ticket(attempt))
         for name, replica in membership.named(replicas).items():
             membership.add(self._state, name, replica, None)
+        if transport is not None:
+            self._join(transport)
+        elif self._state.config.clock is time.monotonic:
+            warn_if_alone(self._state.config.policy_name, self.replicas)
 
     def _open(self, state: RouterState, record: Sink | None, timer: Callable[[], float] | None) -> None:
         self._state, self._guarded = state, Guarded(state)
@@ -91,6 +109,9 @@ class Router:
         self._record, self._timer = record, timer
         self._watching: list[Subscriber | LoadPoller] = []
         self._peers: PeerLink | None = None
+
+    def _join(self, transport: Transport) -> None:
+        self._peers = PeerLink(self._guarded, transport.publish, self._change, transport=transport)
 
     @classmethod
     def of(cls, state: RouterState) -> Router:
@@ -736,6 +757,11 @@ class Router:
             raise ConfigError("the router has peers already: close() what peer_feed() returned")
         self._peers = PeerLink(self._guarded, send, self._change, ident)
         return self._peers
+
+    def close(self) -> None:
+        """Leave the peers, if there are any: they give back at once what is in flight here. Routing goes on alone."""
+        if self._peers is not None:
+            self._peers.close()
 
     def apply_peer(self, data: bytes, *, now: float | None = None) -> bool:
         """Take in what another router has sent: its load, its blocks and its bindings. No counter of requests changes.

@@ -63,6 +63,9 @@ class Listener(Protocol):
     def forgot(self, session: str | None) -> None:
         """The host has dropped the binding of a session, or with ``None`` those of all."""
 
+    def refresh(self) -> None:
+        """A decision is going to be made."""
+
     def tick(self, now: float) -> None:
         """A second has passed."""
 

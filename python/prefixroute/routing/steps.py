@@ -28,6 +28,8 @@ def choose(state: RouterState, query: Query) -> Decision:
         state.repair()
     if state.ledger.dropped or query.now >= state.sweep_at:
         expire(state, query.now)
+    if state.listener is not None:
+        state.listener.refresh()
     decision = decide(state, query)
     state.decision_id += 1
     return decision

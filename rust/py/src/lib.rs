@@ -16,6 +16,7 @@ mod namespace;
 mod out;
 mod outcomes;
 mod peers;
+mod ring;
 mod routing;
 mod sim;
 mod sizes;
@@ -41,6 +42,8 @@ mod _core {
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
     use super::peers::{PeerChains, PeerTable};
+    #[pymodule_export]
+    use super::ring::{PeerRing, PeerRings};
     #[pymodule_export]
     use super::routing::{Attempt, Lease, Ledger, LoadCounts};
     #[pymodule_export]

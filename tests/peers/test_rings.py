@@ -1,0 +1,249 @@
+"""Routers of one host over shared memory: processes that come, fork, close and are killed at any moment."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from mesh import NAMES, load_of, prompt
+
+from prefixroute.errors import ConfigError
+from prefixroute.peers import alone
+from prefixroute.peers.transports import RingPeers, rings
+from prefixroute.router import Router
+
+pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")  # noqa: S108
+
+CHILD = """
+import sys, time, itertools
+import numpy as np
+from prefixroute.router import Router
+router = Router({names!r}, peers={name!r})
+print("up", flush=True)
+{body}
+"""
+BUSY = """
+for number in itertools.count():
+    ticket = router.route(np.arange(number % 50 * 16, dtype=np.uint32) + number, key=str(number % 20))
+    if number % 3 == 0:
+        ticket.finish()
+"""
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """Return a name that no other test has; nothing may be left of it."""
+    name = f"test-{uuid4().hex[:12]}"
+    yield name
+    assert not folder_of(name).exists()
+
+
+def folder_of(name: str) -> Path:
+    return Path(rings.SHARED_MEMORY) / f"prefixroute-{os.getuid()}-{name}"
+
+
+def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.005)
+
+
+def child(name: str, body: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(names=NAMES, name=name, body=body)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_load_is_known_at_once_and_blocks_soon(name: str) -> None:
+    a, b = Router(NAMES, peers=name), Router(NAMES, peers=name)
+    assert a.hash_key == b.hash_key
+    ticket = a.route(prompt(1), session="s")
+    until(lambda: b.stats()["peers"]["transport"]["rings"] == 1)
+    second = a.route(prompt(2), candidates=["r3"])
+    b._peers._transport._stop.set()  # nobody reads messages any more; loads need none
+    until(lambda: not b._peers._transport._thread.is_alive())
+    b.choose(prompt(9))
+    third = a.route(prompt(3), candidates=["r3"])
+    b.choose(prompt(9))
+    assert load_of(b)["r3"] == (2, 8_000, 0)
+    third.first_token()
+    second.finish()
+    b.choose(prompt(9))
+    assert load_of(b)["r3"] == (1, 0, 4_000)
+    third.finish()
+    ticket.finish()
+    b.choose(prompt(9))
+    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    a.close()
+    b.close()
+
+
+def test_processes_share_blocks_and_sessions(name: str) -> None:
+    router = Router(NAMES, peers=name)
+    ticket = router.route(prompt(1), session="s")
+    body = """
+prompt = np.arange(4_000, dtype=np.uint32) + 2_000_000
+while router.choose(prompt, session="s").hit_tokens != 3_984:
+    time.sleep(0.01)
+print(router.choose(prompt, session="s").replica, flush=True)
+router.close()
+"""
+    process = child(name, body)
+    assert process.communicate(timeout=30)[0] == f"{ticket.replica}\n"
+    assert process.returncode == 0
+    until(lambda: len(list(folder_of(name).iterdir())) == 2)
+    router.close()
+
+
+def test_a_killed_process_gives_back_once_and_leaves_nothing(name: str) -> None:
+    """SIGKILL at random moments of processes that do nothing but book and end."""
+    router = Router(NAMES, peers=name)
+    chance = random.Random(1)  # noqa: S311
+    for _ in range(4):
+        process = child(name, BUSY)
+        until(lambda: router.choose(prompt(9)) and sum(load[0] for load in load_of(router).values()) > 0)
+        time.sleep(chance.random() * 0.05)
+        kill(process)
+        until(lambda: router.choose(prompt(9)) and load_of(router) == dict.fromkeys(NAMES, (0, 0, 0)))
+        assert router.stats()["peers"]["transport"]["refused"] == 0
+        ticket = router.route(prompt(7))
+        router.choose(prompt(9))
+        assert sum(load[0] for load in load_of(router).values()) == 1
+        ticket.abort()
+    until(lambda: len(list(folder_of(name).iterdir())) == 2)
+    router.close()
+
+
+def test_the_next_to_come_removes_what_killed_ones_left(name: str) -> None:
+    process = child(name, BUSY)
+    kill(process)
+    assert len(list(folder_of(name).iterdir())) == 2
+    Router(NAMES, peers=name).close()
+
+
+def test_a_paused_process_is_no_dead_one(name: str) -> None:
+    router = Router(NAMES, peers=name)
+    process = child(name, "ticket = router.route(np.arange(160, dtype=np.uint32), key='k')\ntime.sleep(60)")
+    until(lambda: router.choose(prompt(9)) and sum(load[0] for load in load_of(router).values()) == 1)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)
+    router.choose(prompt(9))
+    assert sum(load[0] for load in load_of(router).values()) == 1
+    process.send_signal(signal.SIGCONT)
+    kill(process)
+    until(lambda: router.choose(prompt(9)) and load_of(router) == dict.fromkeys(NAMES, (0, 0, 0)))
+    router.close()
+
+
+FORKS = """
+held = router.route(np.arange(160, dtype=np.uint32), key="parent", candidates=["r0"])
+import os
+before = router._peers.ident
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    assert router._peers.ident != before
+    mine = router.route(np.arange(320, dtype=np.uint32), key="child", candidates=["r1"])
+    deadline = time.monotonic() + 10
+    while router.load()["r0"] != 1.0 and time.monotonic() < deadline:
+        router.choose(np.arange(16, dtype=np.uint32))
+        time.sleep(0.01)
+    loads = router.load()
+    router.close()
+    os.write(write, repr((loads["r0"], loads["r1"])).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.read(read, 100).decode(), flush=True)
+router.close()
+"""
+
+
+def test_a_fork_goes_on_as_a_router_of_its_own(name: str) -> None:
+    process = child(name, FORKS)
+    assert process.communicate(timeout=40)[0] == "(1.0, 1.0)\n"
+    assert process.returncode == 0
+
+
+def test_an_exit_without_close_leaves_nothing(name: str) -> None:
+    process = child(name, "held = router.route(np.arange(160, dtype=np.uint32))")
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_a_router_that_is_collected_lets_its_ring_go(name: str) -> None:
+    router = Router(NAMES, peers=name)
+    del router
+    gc.collect()
+    until(lambda: not folder_of(name).exists())
+
+
+def test_what_cannot_work_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("", "a/b", "x" * 65):
+        with pytest.raises(ConfigError, match="peers must be a name"):
+            Router(NAMES, peers=wrong)
+    with pytest.raises(ConfigError, match="shared memory that can be written"):
+        RingPeers(name, folder=str(tmp_path / "none"))
+    transport = RingPeers(name, folder=str(tmp_path), capacity_bytes=1 << 30)
+    nothing_free = os.statvfs_result((4096, 4096, 10, 1, 1, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: nothing_free)
+    with pytest.raises(ConfigError, match="which is full"):
+        Router(NAMES, peers=transport)
+    with pytest.raises(ConfigError, match="policy"):
+        Router(NAMES, policy="no such policy", peers=name)
+    assert not folder_of(name).exists()
+    monkeypatch.setattr(rings, "fcntl", None)
+    with pytest.raises(ConfigError, match="share over Redis"):
+        Router(NAMES, peers=name)
+
+
+def test_a_file_that_is_no_ring_is_passed_over(name: str) -> None:
+    router = Router(NAMES, peers=name)
+    (folder_of(name) / "00000000000000ff").write_bytes(b"no ring" * 100)
+    (folder_of(name) / "other").write_bytes(b"")
+    time.sleep(0.7)
+    assert router.stats()["peers"]["transport"]["rings"] == 0
+    until(lambda: len(list(folder_of(name).iterdir())) == 2)
+    router.close()
+
+
+# -- alone -------------------------------------------------------------------------------------------------------
+
+
+def test_workers_without_peers_are_warned(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert alone.warn_if_alone("cache-aware", ["a"], {"WEB_CONCURRENCY": "8"}, always=True)
+        assert not alone.warn_if_alone("session", ["a"], {"WEB_CONCURRENCY": "8"}, always=True)
+        assert not alone.warn_if_alone("cache-aware", ["a"], {"WEB_CONCURRENCY": "1"}, always=True)
+    assert "WEB_CONCURRENCY=8" in caplog.text
+    assert "26 %" in caplog.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs names of sockets that the kernel forgets")
+def test_two_processes_on_one_fleet_are_warned() -> None:
+    fleet = [f"http://{uuid4().hex}:8000"]
+    assert not alone.warn_if_alone("cache-aware", fleet, {}, always=True)
+    assert not alone.warn_if_alone("cache-aware", fleet, {}, always=True), "the same process may have several"
+    code = (
+        f"from prefixroute.peers import alone; print(alone.warn_if_alone('cache-aware', {fleet!r}, {{}}, always=True))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
