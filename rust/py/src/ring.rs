@@ -291,12 +291,16 @@ impl PeerRings {
     /// Let a ring go, and take back its loads.
     #[pyo3(signature = (ident, /))]
     fn detach(&self, ident: u64) {
+        let mut gone = Vec::new();
         self.counting(|attached, count| {
-            for (_, ring) in attached.iter_mut().filter(|(each, _)| *each == ident) {
+            while let Some(at) = attached.iter().position(|(each, _)| *each == ident) {
+                let (_, mut ring) = attached.swap_remove(at);
                 ring.void(&mut *count);
+                gone.push(ring);
             }
-            attached.retain(|(each, _)| *each != ident);
         });
+        // Unmapping lets other threads run, which may wait for the lock: it must be free by now.
+        drop(gone);
     }
 
     /// Know these replicas: (mark, incarnation's mark, slot, generation) of each. Loads are counted anew.
