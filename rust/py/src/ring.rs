@@ -28,7 +28,7 @@ struct Shared(PyBuffer<u8>);
 
 impl Shared {
     fn of(buffer: PyBuffer<u8>, writable: bool) -> PyResult<Self> {
-        let aligned = (buffer.buf_ptr() as usize).is_multiple_of(align_of::<AtomicU64>());
+        let aligned = buffer.buf_ptr() as usize % align_of::<AtomicU64>() == 0;
         if !aligned || !buffer.is_c_contiguous() || (writable && buffer.readonly()) {
             return Err(errors::config(
                 "a ring needs contiguous memory, aligned to 8 bytes, and writable for its writer",

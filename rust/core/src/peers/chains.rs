@@ -340,7 +340,7 @@ mod tests {
     fn twin_knows(stored: &[Vec<BlockHash>], wanted: &[BlockHash]) -> usize {
         let ends: HashSet<&[BlockHash]> = stored.iter().map(Vec::as_slice).collect();
         let begins = |blocks: usize| stored.iter().any(|chain| chain.starts_with(&wanted[..blocks]));
-        let anchored = |blocks: usize| blocks.is_multiple_of(ANCHOR_EVERY) || ends.contains(&wanted[..blocks]);
+        let anchored = |blocks: usize| blocks % ANCHOR_EVERY == 0 || ends.contains(&wanted[..blocks]);
         (0..=wanted.len()).rev().find(|&blocks| begins(blocks) && anchored(blocks)).unwrap_or(0)
     }
 
