@@ -47,7 +47,7 @@ fn run(engine: &mut Engine, prices: &Linear, mut wake: Option<Wake>) -> Vec<(u64
     finished
 }
 
-fn gone((gone, wake, _): (bool, Option<Wake>, Option<Kept>)) -> (bool, Option<Wake>) {
+fn outcome((gone, wake, _): (bool, Option<Wake>, Option<Kept>)) -> (bool, Option<Wake>) {
     (gone, wake)
 }
 
@@ -125,7 +125,7 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
     let cut = cut.unwrap();
     assert!((cut.at - 50.0).abs() < 1e-9, "the run of decode steps ends at the next boundary");
     engine.submit(request(2, 10, 1), 46.0, &prices).unwrap();
-    assert_eq!(gone(engine.abort(2, 47.0)), (true, None), "it was in the queue");
+    assert_eq!(outcome(engine.abort(2, 47.0)), (true, None), "it was in the queue");
     let ended = engine.end::<std::convert::Infallible>(cut.version, cut.at).unwrap().unwrap();
     assert_eq!((ended.aborted, engine.running(), engine.waiting()), (vec![1], 1, 0));
     let wake = engine.begin(cut.at, &prices).unwrap();
@@ -139,8 +139,8 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
 fn a_request_aborted_in_prefill_gives_its_memory_back() {
     let (mut engine, prices) = (engine(Some(400), 2), Linear::default());
     let wake = engine.submit(request(0, 300, 5), 0.0, &prices).unwrap().unwrap();
-    assert_eq!(gone(engine.abort(0, 1.0)), (false, None));
-    assert_eq!(gone(engine.abort(7, 1.0)), (false, None), "nobody knows it");
+    assert_eq!(outcome(engine.abort(0, 1.0)), (false, None));
+    assert_eq!(outcome(engine.abort(7, 1.0)), (false, None), "nobody knows it");
     let ended = engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
     assert_eq!(ended.aborted, [0]);
     assert_eq!(engine.begin(wake.at, &prices).unwrap(), None);
