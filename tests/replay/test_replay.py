@@ -154,6 +154,19 @@ def test_cancelling_gives_what_was_measured(engines: list[FakeEngine]) -> None:
     assert 0 < len(found.rows) < 60
 
 
+def test_parts_for_which_there_is_no_time_are_left_out_under_every_policy(engines: list[FakeEngine]) -> None:
+    workload, asked = small_chat(60), iter((False, True))
+    chosen = settings(engines, policies=("round-robin", "session"), parts=4)
+    found = asyncio.run(replay(workload, chosen, time_is_up=lambda: next(asked)))
+    assert (found.parts, found.interrupted) == (2, False)
+    assert [one.requests for one in found.figures] == [30, 30]
+    assert {row.part for row in found.rows} == {0, 1}
+    predicted = predict(workload, chosen, parts=found.parts)
+    assert predicted == predict(workload.head(30), replace(chosen, parts=2))
+    whole = asyncio.run(replay(small_chat(8), replace(chosen, parts=1), time_is_up=lambda: True))
+    assert (whole.parts, len(whole.rows)) == (1, 16)  # the first part is always sent
+
+
 def test_an_endpoint_that_does_not_answer_is_named() -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1"):
         asyncio.run(replay(small_chat(3), ReplaySettings(endpoints=("http://127.0.0.1:1",))))

@@ -346,6 +346,16 @@ TimeBudget = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+ReplayBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--time-budget",
+        parser=_budget,
+        metavar="TIME",
+        help="Begin no further part after 90s, 5m or 1h; what is left out is named. The first part is always sent.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Slos = Annotated[
     str | None,
     typer.Option(

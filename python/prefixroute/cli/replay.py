@@ -73,6 +73,7 @@ def command(  # noqa: PLR0917
     timeout: Annotated[float, typer.Option(help="Seconds for an answer.", rich_help_panel=REPLAY)] = 600.0,
     rows: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write a row for each request.")] = None,
     seed: options.Seed = 1,
+    time_budget: options.ReplayBudget = None,
     as_json: options.AsJson = False,
     report: options.ReportFile = None,
     png: options.PngFile = None,
@@ -86,7 +87,7 @@ def command(  # noqa: PLR0917
     Prompts are made up from the workload's block hashes, so a private trace will do. The API key is read from
     PREFIXROUTE_API_KEY. Ctrl-C ends it and shows what was measured until then.
     """
-    output = Output(report, png)
+    output, time_is_up = Output(report, png), console.deadline(time_budget)
     for name in policy or []:
         arguments.policies(name, workload)
     capacity = hardware.settings.get("capacity_tokens")
@@ -109,12 +110,13 @@ def command(  # noqa: PLR0917
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
         source = open_source(reading.source(workload, read), seed).head(requests)
-        replayed = asyncio.run(replay(source, settings, progress=run))
+        replayed = asyncio.run(replay(source, settings, progress=run, time_is_up=time_is_up))
     if rows is not None:
         with rows.open("w", newline="", encoding="utf-8") as out:
             write_rows(replayed.rows, out)
         console.note(f"rows: {rows}")
-    predictions = predict(source, settings, options.scenario(hardware, options.Simulated(), timed=True))
+    scenario = options.scenario(hardware, options.Simulated(), timed=True)
+    predictions = predict(source, settings, scenario, parts=replayed.parts)
     if as_json:
         print(json.dumps(to_dict(replayed, predictions), indent=2))
     else:
@@ -134,10 +136,12 @@ def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
         "schema": 1,
         "settings": settings,
         "interrupted": replayed.interrupted,
+        "parts_begun": replayed.parts,
         "caches_reset": replayed.reset,
         "assumptions": assumptions_dict(predictions.assumptions),
         "rows": compared(replayed, predictions),
         "differences": [{**asdict(one), "within_noise": one.is_noise} for one in replayed.differences],
+        "notes": replay_notes(replayed),
     }
 
 

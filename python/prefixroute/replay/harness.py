@@ -104,6 +104,7 @@ class Replayed:
         figures: by policy, in the order asked for.
         differences: of each policy from the first.
         reset: whether every cache was emptied before each part.
+        parts: how many parts were begun. The others were left out: there was no time for them, or it was interrupted.
         interrupted: it was stopped before its end.
     """
 
@@ -112,6 +113,7 @@ class Replayed:
     figures: tuple[Figures, ...]
     differences: tuple[Difference, ...]
     reset: bool
+    parts: int
     interrupted: bool = False
 
 
@@ -121,6 +123,7 @@ async def replay(
     *,
     make_router: MakeRouter | None = None,
     progress: Progress | None = None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Replayed:
     """Send a workload under every policy. Cancelling it gives what was measured until then.
 
@@ -129,12 +132,14 @@ async def replay(
         settings: where and how.
         make_router: returns the router of a policy; by default :meth:`ReplaySettings.router`.
         progress: told the share that is done and what is under way.
+        time_is_up: asked before each part but the first. Once it says yes, the parts that are left are left out under
+            every policy, so that all are measured on the same requests.
 
     Raises:
         ConfigError: an endpoint does not answer, or the workload is empty.
     """
     run = _Run(workload, settings, make_router or settings.router, progress)
-    return await run.measure()
+    return await run.measure(time_is_up)
 
 
 def parts_of(requests: Sequence[Request], parts: int) -> list[range]:
@@ -158,11 +163,12 @@ class _Run:
         self._parts = parts_of(self._requests, settings.parts)
         self._maker = PromptMaker(workload.block_size)
         self._rows: list[ReplayRow] = []
+        self._begun = 0
         self._sent, self._total = 0, len(self._requests) * len(settings.policies)
         self._told_at = 0.0
         self._reset = settings.reset
 
-    async def measure(self) -> Replayed:
+    async def measure(self, time_is_up: Callable[[], bool]) -> Replayed:
         settings = self._settings
         interrupted = False
         client = Client(time.perf_counter, settings.timeout_s, settings.api_key)
@@ -175,10 +181,7 @@ class _Run:
                 model=settings.model,
                 default_model=names[0],
             )
-            for part in range(len(self._parts)):
-                turn = part % len(settings.policies)
-                for policy in (*settings.policies[turn:], *settings.policies[:turn]):
-                    await self._measure_part(client, bodies, policy, part)
+            await self._measure_parts(client, bodies, time_is_up)
         except asyncio.CancelledError:
             interrupted = True
         finally:
@@ -190,7 +193,19 @@ class _Run:
             for policy in settings.policies
         ]
         found = differences(self._rows, settings.policies, settings.seed)
-        return Replayed(settings, tuple(self._rows), tuple(figures), tuple(found), self._reset, interrupted)
+        return Replayed(
+            settings, tuple(self._rows), tuple(figures), tuple(found), self._reset, self._begun, interrupted
+        )
+
+    async def _measure_parts(self, client: Client, bodies: Bodies, time_is_up: Callable[[], bool]) -> None:
+        policies = self._settings.policies
+        for part in range(len(self._parts)):
+            if part and time_is_up():
+                return
+            self._begun += 1
+            turn = part % len(policies)
+            for policy in (*policies[turn:], *policies[:turn]):
+                await self._measure_part(client, bodies, policy, part)
 
     async def _measure_part(self, client: Client, bodies: Bodies, policy: str, part: int) -> None:
         settings, numbers = self._settings, self._parts[part]

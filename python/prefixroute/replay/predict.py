@@ -63,7 +63,9 @@ class Predictions:
     assumptions: tuple[Assumption, ...] = ()
 
 
-def predict(workload: Workload, settings: ReplaySettings, scenario: Scenario | None = None) -> Predictions:
+def predict(
+    workload: Workload, settings: ReplaySettings, scenario: Scenario | None = None, *, parts: int | None = None
+) -> Predictions:
     """Simulate what :func:`~prefixroute.replay.replay` measures: each part from empty caches, warm-up left out.
 
     Args:
@@ -71,6 +73,8 @@ def predict(workload: Workload, settings: ReplaySettings, scenario: Scenario | N
         settings: how.
         scenario: the engine with its prices, and every setting that the replay does not have. By default an engine of the
             cost model's own GPU and model, which the assumptions say.
+        parts: only so many parts, from the first: those that were measured, see :attr:`Replayed.parts`. By default all.
+            The first is always predicted.
     """
     scenario = scenario if scenario is not None else Scenario()
     engine = scenario.engine if scenario.engine is not None else EngineModel(CostModel())
@@ -83,11 +87,11 @@ def predict(workload: Workload, settings: ReplaySettings, scenario: Scenario | N
         warmup=settings.warmup,
     )
     requests = list(workload.requests())
-    parts = parts_of(requests, settings.parts)
+    predicted = parts_of(requests, settings.parts)[: None if parts is None else max(1, parts)]
     found = []
     for policy in settings.policies:
         one = replace(base, policy=policy)
-        logs = [simulate(_part(workload, requests, part, settings), one).log for part in parts]
+        logs = [simulate(_part(workload, requests, part, settings), one).log for part in predicted]
         found.append(_summed(policy, logs, base.replicas, settings.slo))
     priced = engine.cost.assumptions if isinstance(engine.cost, CostModel) else ()
     return Predictions(tuple(found), (*workload.assumptions, *priced, *assumed(base)))

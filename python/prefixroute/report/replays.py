@@ -8,6 +8,7 @@ from prefixroute.costmodel.assumption import SECONDS, SHARES
 from prefixroute.replay import Difference, Figures, Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
 from prefixroute.report.table import Column, Table
+from prefixroute.sim.sweep import left_out
 
 TITLES = {
     "ttft_mean_s": "TTFT mean",
@@ -121,6 +122,10 @@ def replay_notes(replayed: Replayed) -> list[str]:
     notes = []
     if replayed.interrupted:
         notes.append("interrupted: what was measured until then.")
+    elif replayed.parts < replayed.settings.parts:
+        first, last = replayed.parts + 1, replayed.settings.parts
+        which = f"part {last}" if first == last else f"parts {first} to {last}"
+        notes += left_out([f"{which} of {last}, under every policy"])
     if not replayed.reset:
         notes.append("the caches were not emptied before each part; predictions begin with empty ones.")
     if not replayed.settings.dictate:
