@@ -200,7 +200,19 @@ def test_an_option_of_any_type_is_taken_or_refused_when_the_router_is_made(optio
 
 @pytest.mark.parametrize(
     "argument",
-    ["session", "key", "namespace", "candidates", "exclude", "affinity", "slo_ttft_s", "attrs", "now"],
+    [
+        "session",
+        "key",
+        "namespace",
+        "candidates",
+        "exclude",
+        "affinity",
+        "priority",
+        "slo_ttft_s",
+        "max_tokens",
+        "attrs",
+        "now",
+    ],
 )
 @pytest.mark.parametrize("policy", ["document", "min-ttft"])
 def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argument: str, policy: str) -> None:
@@ -208,6 +220,27 @@ def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argumen
     refused = [is_refused(lambda: router.route(TOKENS, **{argument: wrong}).finish()) for wrong in WRONG]  # noqa: B023
     assert any(refused)
     assert loads(router) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "message"),
+    [
+        ("max_tokens", "x", "max_tokens must be an int, got 'x'"),
+        ("max_tokens", 1.0, r"max_tokens must be an int, got 1\.0"),
+        ("max_tokens", True, "max_tokens must be an int, got True"),
+        ("max_tokens", -1, "max_tokens must be at least 0, got -1"),
+        ("priority", "high", "priority must be an int, got 'high'"),
+        ("priority", True, "priority must be an int, got True"),
+    ],
+)
+def test_a_wrong_number_of_a_request_is_named(argument: str, wrong: Any, message: str) -> None:
+    router = Router(["a", "b"])
+    for call in (router.route, router.choose, router.route_pair):
+        with pytest.raises(ConfigError, match=message):
+            call(TOKENS, **{argument: wrong})
+    assert loads(router) == (0, 0, 0)
+    with router.route(TOKENS, max_tokens=0, priority=-3) as ticket:
+        assert ticket.decision.prompt_tokens == len(TOKENS)
 
 
 @pytest.mark.parametrize("kind", [Replica, Caps, Timing, partial(LoadReport, 0.0)])

@@ -11,7 +11,7 @@ from prefixroute.policies import RequestInfo
 from prefixroute.routing.decision import NO_LIMITS, Limits, limits_of
 from prefixroute.routing.prompts import check_kind
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
-from prefixroute.validation import check_float, check_instance, shown
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 
 class RequestOptions(TypedDict, total=False):
@@ -28,9 +28,9 @@ class RequestOptions(TypedDict, total=False):
         prompt_kind: kind of this prompt, if it is another than the router's, see :class:`~prefixroute.router.RouterConfig`.
             Token ids and text never match, unless the router has a tokenizer.
         affinity: ``hard`` = a bound session goes to its replica or nowhere; the default is ``soft``.
-        priority: the request's rank, for policies that look at it.
+        priority: the request's rank, an int, for policies that look at it.
         slo_ttft_s: wanted time to the first token in seconds, for policies that look at it.
-        max_tokens: limit of the output in tokens, for policies that look at it.
+        max_tokens: limit of the output in tokens, 0 or more, for policies that look at it.
         attrs: anything else for policies; ``document`` names the document of a question.
     """
 
@@ -72,6 +72,10 @@ def asked(  # one for each keyword of RequestOptions
     """Return a request's keywords as decisions read them; raise :class:`ConfigError` for what is not allowed."""
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
+    if max_tokens is not None:
+        check_int("max_tokens", max_tokens, 0)
+    if type(priority) is not int:
+        check_int("priority", priority)
     if session is not None and not isinstance(session, str):
         raise ConfigError(f"a session key must be a string, got {shown(session)}")
     if key is not None:
