@@ -22,6 +22,20 @@ def test_values_are_shown_whatever_they_are() -> None:
     assert shown(Unshowable()) == "Unshowable that cannot be shown"
     assert shown(HUGE) == "int of 16,610 bits"
     assert len(shown("x" * 10_000)) == MOST_SHOWN + 3
+    assert shown("x" * 10_000, most=40) == f"'{'x' * 39}..."
+
+
+def test_what_cannot_be_shown_is_described_where_it_stands() -> None:
+    assert shown([1, HUGE]) == "[1, int of 16,610 bits]"
+    assert shown({"a": (HUGE, Unshowable())}) == "{'a': (int of 16,610 bits, Unshowable that cannot be shown)}"
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "[[[[[[[...]]]]]]]"
+    assert shown(list(range(10_000))).startswith("[0, 1, 2, ")
+    itself: list[Any] = []
+    itself.append(itself)
+    assert len(shown(itself)) < MOST_SHOWN
 
 
 @pytest.mark.parametrize("wrong", [HUGE, -HUGE, Unshowable(), [Unshowable()], [HUGE]], ids=type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -12,18 +13,49 @@ MOST_SHOWN = 200
 """Letters of a value that a message shows."""
 
 
-def shown(value: Any) -> str:
-    """Return a value as messages show it: its repr, cut where it is long; a description where it has none.
+def shown(value: Any, *, most: int = MOST_SHOWN) -> str:
+    """Return a value as messages show it: its repr, cut where it is long or deep; a description where it has none.
 
     An int of more than 4,300 digits has none, and a class of the user's may raise anything in its own: an error about a value must not
     raise another.
+
+    Args:
+        value: what was given, or a list or dict that has it somewhere.
+        most: letters that are shown.
     """
     try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises
-        size = f" of {value.bit_length():,} bits" if isinstance(value, int) else " that cannot be shown"
-        return f"{type(value).__name__}{size}"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+        text = _SHORT.repr(value)
+    except Exception:  # noqa: BLE001  # a foreign class with the name of a container
+        text = _described(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+class _Short(reprlib.Repr):
+    """Shows containers to a bounded depth and length, and describes what has no repr where it stands in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = 2 * MOST_SHOWN
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = (
+            self.maxarray
+        ) = 32
+
+    def repr_int(self, value: int, level: int) -> str:
+        return self.repr_instance(value, level)
+
+    def repr_instance(self, value: Any, level: int) -> str:  # noqa: ARG002
+        try:
+            return repr(value)
+        except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises
+            return _described(value)
+
+
+_SHORT = _Short()
+
+
+def _described(value: Any) -> str:
+    size = f" of {value.bit_length():,} bits" if isinstance(value, int) else " that cannot be shown"
+    return f"{type(value).__name__}{size}"
 
 
 def check_int(name: str, value: Any, low: float = -inf, high: float = inf) -> None:

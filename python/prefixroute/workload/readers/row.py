@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+from prefixroute.validation import shown as shown_up_to
 from prefixroute.workload.readers.source import LogFile
 
 MOST = 2**53
@@ -129,14 +129,5 @@ def is_zoneless(text: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a short text of a wrong value for an error, whatever its size and depth."""
-    try:
-        text = _SHORT.repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
-        text = f"a whole number of {int(value).bit_length() if isinstance(value, int) else 0} bits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 2 * _SHOWN
-_SHORT.maxdict = _SHORT.maxlist = 8
+    """Return a short text of a wrong value for an error: less of it than of an argument, as what a log holds is private."""
+    return shown_up_to(value, most=_SHOWN)
