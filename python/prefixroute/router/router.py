@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
+from prefixroute.live import Subscriber
 from prefixroute.peers.alone import warn_if_alone
 from prefixroute.peers.transports import RingPeers
 from prefixroute.router.booking import Booking
+from prefixroute.router.fleet_calls import FleetCalls
 from prefixroute.router.link import PeerLink
 from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
 from prefixroute.router.pairs import PairTicket
-from prefixroute.router.tickets import Guarded, Ticket
+from prefixroute.router.tickets import Ticket
 from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, pairs, steps
-from prefixroute.routing.fleet import ACTIVE, DRAINING, PROMPT, SUSPENDED, WHOLE
+from prefixroute.routing.fleet import PROMPT, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.routing.pairs import PairDecision
 from prefixroute.routing.prompts import check_kind
@@ -28,11 +28,11 @@ from prefixroute.telemetry import status
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
 from prefixroute.telemetry.records import Sink, to_record, write_record
-from prefixroute.types import Namespace, Replica, new_tuple
-from prefixroute.validation import check_callable, check_float, check_instance, shown
+from prefixroute.types import Namespace, new_tuple
+from prefixroute.validation import check_callable, check_instance, shown
 
 if TYPE_CHECKING:
-    from prefixroute.belief import Belief, Heard
+    from prefixroute.belief import Belief
     from prefixroute.peers.transport import Transport
     from prefixroute.policies import Answer, Policy, View
     from prefixroute.routing import RouterOptions
@@ -43,7 +43,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("prefixroute")
 
 
-class Router:
+class Router(FleetCalls):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
@@ -103,12 +103,8 @@ class Router:
             warn_if_alone(self._state.config.policy_name, self.replicas)
 
     def _open(self, state: RouterState, record: Sink | None, timer: Callable[[], float] | None) -> None:
-        self._state, self._guarded = state, Guarded(state)
-        self._lock, self._time = self._guarded.lock, self._guarded.time
-        self._shadows = self._guarded.shadows
+        self._guard(state)
         self._record, self._timer = record, timer
-        self._watching: list[Subscriber | LoadPoller] = []
-        self._peers: PeerLink | None = None
 
     def _join(self, transport: Transport) -> None:
         self._peers = PeerLink(self._guarded, transport.publish, self._change, transport=transport)
@@ -433,307 +429,6 @@ class Router:
             self._shadows.apply(lambda state: state.ledger.forget_sessions())
             return count
 
-    # -- the fleet -----------------------------------------------------------------------------------------------
-
-    def _change(self, change: Callable[[RouterState], T]) -> T:
-        """Make a change of the fleet, in the state of the router and in every shadow's."""
-        with self._lock:
-            for state in (self._state, *self._shadows.states):
-                if state.step is not None:
-                    state.repair()
-            result = change(self._state)
-            self._shadows.apply(change)
-            if self._peers is not None:
-                self._peers.changed()
-            return result
-
-    @property
-    def replicas(self) -> tuple[str, ...]:
-        """Names of the replicas, in the order of their slots."""
-        return tuple(name for name in self._state.fleet.now.names if name is not None)
-
-    @property
-    def index(self) -> Belief:
-        """The belief; an engine's KV events are applied to it directly."""
-        return self._state.belief
-
-    def __len__(self) -> int:
-        """Return the number of replicas."""
-        return len(self._state.fleet.members)
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether the fleet has a replica of that name."""
-        return name in self._state.fleet.members
-
-    def __bool__(self) -> bool:
-        """Return true: a router without replicas is a router still."""
-        return True
-
-    def replica(self, name: str) -> Replica:
-        """Return what is known about a replica.
-
-        Args:
-            name: the replica.
-
-        Returns:
-            As it was added, or changed since.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        return self._state.fleet[name].replica
-
-    def add_replica(self, name: str, replica: Replica | None = None, *, now: float | None = None) -> None:
-        """Add an empty replica; it starts slowly if there are others.
-
-        Args:
-            name: a name that no other replica has.
-            replica: what is known of it.
-            now: time on the router's clock, in seconds.
-
-        Raises:
-            ConfigError: the name is taken or not allowed.
-        """
-        now = self._time(now)
-        self._change(lambda state: membership.add(state, name, replica, now))
-
-    def remove_replica(self, name: str) -> None:
-        """Forget a replica, what it held and its load. Its sessions move when they next come.
-
-        Args:
-            name: the replica.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        self._change(lambda state: membership.remove(state, name))
-        self._unwatch([name])
-
-    def drain(self, name: str, *, now: float | None = None) -> None:
-        """Send nothing new to a replica that is going to leave; its sessions move. Requests in flight go on.
-
-        Args:
-            name: the replica.
-            now: time on the router's clock, in seconds.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        now = self._time(now)
-        self._change(lambda state: membership.set_state(state, name, DRAINING, now))
-
-    def suspend(self, name: str, *, for_s: float | None = None, now: float | None = None) -> None:
-        """Send nothing to a replica for a while (a failed health check); load, belief and bindings stay.
-
-        Args:
-            name: the replica.
-            for_s: seconds after which it is resumed by itself; of several suspensions the one that ends last counts.
-                ``None`` = until :meth:`resume`.
-            now: time on the router's clock, in seconds.
-        """
-        now = self._time(now)
-        if for_s is None:
-            self._change(lambda state: membership.set_state(state, name, SUSPENDED, now))
-            return
-        check_float("for_s", for_s, 0, above=True)
-        until = now + for_s
-        self._change(lambda state: membership.suspend_until(state, name, until))
-
-    def resume(self, name: str, *, now: float | None = None) -> None:
-        """Let a drained or suspended replica take requests again; it starts slowly.
-
-        Args:
-            name: the replica.
-            now: time on the router's clock, in seconds.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        now = self._time(now)
-        self._change(lambda state: membership.set_state(state, name, ACTIVE, now))
-
-    def clear(self, name: str | None = None) -> None:
-        """Believe that a replica (or every one) holds nothing: its cache was reset.
-
-        Args:
-            name: the replica; ``None`` = every one.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        self._change(lambda state: membership.clear(state, name))
-        if self._peers is not None:
-            self._peers.cleared(name)
-
-    def new_epoch(self) -> None:
-        """Void all belief: the weights have changed. What is in flight now is not believed when it finishes either.
-
-        Sessions stay bound; :meth:`forget_sessions` drops them.
-        """
-        self._change(membership.new_epoch)
-        if self._peers is not None:
-            self._peers.renewed()
-
-    @overload
-    def sync(self, replicas: membership.Replicas, *, now: float | None = None) -> None: ...
-
-    @overload
-    def sync(
-        self,
-        replicas: Iterable[T],
-        *,
-        name_of: Callable[[T], str],
-        replica_of: Callable[[T], Replica | None] | None = None,
-        now: float | None = None,
-    ) -> None: ...
-
-    def sync(
-        self,
-        replicas: Any,
-        *,
-        name_of: Callable[[Any], str] | None = None,
-        replica_of: Callable[[Any], Replica | None] | None = None,
-        now: float | None = None,
-    ) -> None:
-        """Make the fleet equal to ``replicas``: add, remove, change. Doing it twice changes nothing more.
-
-        A replica whose ``incarnation`` has changed came back empty: belief, load and slow start begin anew. ``None``
-        leaves what is known of a replica as it is.
-
-        Args:
-            replicas: names, or a mapping of names to what is known of each; or the host's own objects, with ``name_of``.
-            name_of: returns the name of a host's object.
-            replica_of: returns what is known of it.
-            now: time on the router's clock, in seconds.
-
-        Raises:
-            ConfigError: a name or setting is not allowed; nothing has changed then.
-        """
-        if name_of is not None:
-            replicas = membership.described(replicas, name_of, replica_of)
-        elif replica_of is not None:
-            raise ConfigError("replica_of needs name_of: only a host's own objects are described by it")
-        now, wanted = self._time(now), membership.named(replicas)
-        if self._peers is not None:
-            wanted = self._peers.reconcile(wanted)
-        before = self.replicas
-        self._change(lambda state: membership.sync(state, wanted, now))
-        self._unwatch([name for name in before if name not in wanted])
-
-    def _unwatch(self, names: Iterable[str]) -> None:
-        """Stop following replicas that have left: one that comes under the same name may be another."""
-        for watch in self._watching:
-            for name in names:
-                watch.remove(name)
-
-    def update_load(self, name: str, *, at: float | None = None, **loads: float | None) -> bool:
-        """Keep a replica's own report of its load.
-
-        Args:
-            name: the replica.
-            at: time of the report on the router's clock; a report older than the one known is ignored.
-            loads: fields of :class:`~prefixroute.types.LoadReport`: ``waiting``, ``running`` (requests),
-                ``waiting_tokens``, ``kv_use`` (0 to 1), ``tokens_per_s``.
-
-        Returns:
-            Whether the report was kept.
-        """
-        report = membership.load_report(self._time(at), loads)
-        return self._change(lambda state: membership.report(state, name, report))
-
-    def apply(self, name: str, payload: bytes, *, sequence: int | None = None) -> Heard:
-        """Apply an engine's batch of KV events as it came over the wire, see :meth:`PrefixIndex.apply`.
-
-        Args:
-            name: the replica: one data-parallel rank.
-            payload: the MessagePack bytes.
-            sequence: the batch's number, if gaps and restarts should be noticed here.
-
-        Returns:
-            What the batch did.
-
-        Raises:
-            EventError: the bytes are no batch of events, or this router matches text.
-            UnknownReplicaError: no replica has that name.
-        """
-        self._hear(name, {})
-        applied = self._state.belief.apply(name, payload, sequence=sequence, now=self._time(None))
-        if applied.tiered:
-            with self._lock:
-                self._state.fleet[name].tiered = True
-        return applied
-
-    def apply_stored(self, name: str, block_hashes: Any, **event: Any) -> Any:
-        """Apply an engine's event that blocks were stored, see :meth:`PrefixIndex.apply_stored`.
-
-        From the first event on the replica counts as event-fed: routed blocks are provisional there.
-
-        Args:
-            name: the replica.
-            block_hashes: the engine's own, integers or bytes.
-            event: the keywords of the index's method.
-
-        Returns:
-            What was stored, as the index says.
-
-        Raises:
-            EventError: this router matches text, which token-id events cannot describe.
-        """
-        self._hear(name, event)
-        return self._state.belief.apply_stored(name, block_hashes, **event)
-
-    def apply_stored_hashes(self, name: str, block_hashes: Any, **event: Any) -> Any:
-        """Apply the same from a replica that hashes as the index does, see :meth:`PrefixIndex.apply_stored_hashes`.
-
-        Args:
-            name: the replica.
-            block_hashes: uint64 hashes, one after the other.
-            event: the keywords of the index's method.
-
-        Returns:
-            What was stored, as the index says.
-
-        Raises:
-            EventError: this router matches text.
-            UnknownReplicaError: no replica has that name.
-        """
-        self._hear(name, event)
-        return self._state.belief.apply_stored_hashes(name, block_hashes, **event)
-
-    def apply_removed(self, name: str, block_hashes: Any, **event: Any) -> Any:
-        """Apply an engine's event that blocks were removed, see :meth:`PrefixIndex.apply_removed`.
-
-        Args:
-            name: the replica.
-            block_hashes: the engine's own, integers or bytes.
-            event: the keywords of the index's method.
-
-        Returns:
-            What was removed, as the index says.
-
-        Raises:
-            EventError: this router matches text.
-            UnknownReplicaError: no replica has that name.
-        """
-        self._hear(name, event)
-        return self._state.belief.apply_removed(name, block_hashes, **event)
-
-    def apply_cleared(self, name: str) -> None:
-        """Apply an engine's event that its cache was cleared, see :meth:`PrefixIndex.apply_cleared`.
-
-        Args:
-            name: the replica.
-
-        Raises:
-            UnknownReplicaError: no replica has that name.
-        """
-        self._hear(name, {})
-        self._state.belief.apply_cleared(name)
-
-    def _hear(self, name: str, event: Mapping[str, Any]) -> None:
-        with self._lock:
-            membership.hear(self._state, name, event)
-
     # -- other routers -------------------------------------------------------------------------------------------
 
     def peer_feed(self, send: Callable[[bytes], object], *, ident: int | None = None) -> PeerLink:
@@ -780,70 +475,6 @@ class Router:
         if self._peers is None:
             raise ConfigError("the router has no peers: call peer_feed() first")
         return self._peers.apply(data, now)
-
-    def follow(
-        self,
-        feeds: Mapping[str, KvFeed],
-        *,
-        options: FollowOptions = FollowOptions(),  # noqa: B008  # frozen
-        start: bool = True,
-    ) -> Subscriber:
-        """Follow the KV events of engines, so that the belief is what they hold: needs ``prefixroute[events]``.
-
-        What happens to the feeds is in :meth:`stats` and the metrics. A feed that knows the engine's capacity sets that of a
-        replica that was given none. A replica that leaves the fleet is not followed any
-        more; for one that joins call ``add`` of what this returns.
-
-        Args:
-            feeds: where each replica's engine publishes, by the replica's name.
-            options: times and bounds.
-            start: follow in a thread from now on; else enter the result, ``with`` or ``async with``.
-
-        Returns:
-            What follows; its ``close()`` ends it.
-
-        Raises:
-            UnknownReplicaError: a feed is of a replica that the fleet does not have.
-            EventError: this router matches text, which token-id events cannot describe.
-        """
-        for name, feed in feeds.items():
-            self._hear(name, {})
-            known = self.replica(name)
-            if known.capacity_tokens is None and feed.capacity_tokens is not None:
-                self._learn(name, replace(known, capacity_tokens=feed.capacity_tokens))
-        subscriber = Subscriber(self, feeds, options=options)
-        self._watching.append(subscriber)
-        return subscriber.start() if start else subscriber
-
-    def _learn(self, name: str, replica: Replica) -> None:
-        now = self._time(None)
-        self._change(lambda state: membership.change(state, name, replica, now))
-
-    def poll(
-        self,
-        sources: Mapping[str, MetricsSource | str],
-        *,
-        options: PollOptions = PollOptions(),  # noqa: B008  # frozen
-        start: bool = True,
-    ) -> LoadPoller:
-        """Poll engines' metrics for their load, where they publish none: needs ``prefixroute[events]``.
-
-        Args:
-            sources: where each replica's engine serves its metrics, by the replica's name; a plain text is its base URL.
-            options: times.
-            start: poll in a thread from now on; else enter the result, ``with`` or ``async with``.
-
-        Returns:
-            What polls; its ``close()`` ends it.
-
-        Raises:
-            UnknownReplicaError: a source is of a replica that the fleet does not have.
-        """
-        for name in sources:
-            self.replica(name)
-        poller = LoadPoller(self, sources, options=options)
-        self._watching.append(poller)
-        return poller.start() if start else poller
 
     # -- looking at it -------------------------------------------------------------------------------------------
 
