@@ -44,8 +44,9 @@ def test_mixed_fleets_of_other_sizes_may_be_named(prefixroute: Callable[..., Any
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--prefill-replicas", "1"), "--decode-replicas"),
-        (("--decode-replicas", "1"), "--prefill-replicas"),
+        (("--prefill-replicas", "1"), "--decode-replicas is missing"),
+        (("--decode-replicas", "1"), "--prefill-replicas is missing"),
+        (("--prefill-replicas", "1", "--decode-replicas", ","), "--decode-replicas is missing"),
         (("--prefill-replicas", "1,2", "--decode-replicas", "1"), "as many fleets"),
         (("--link", "rdma"), "--prefill-replicas"),
         (("--prefill-replicas", "1", "--decode-replicas", "1", "--link", "string"), "a link is"),

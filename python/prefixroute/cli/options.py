@@ -134,7 +134,8 @@ Routers = Annotated[int, typer.Option(min=1, help="Routers that share nothing, u
 PeerDelay = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="Routers tell each other what they book, so much later: 0, or 100ms with --timed."
+        metavar="TIME",
+        help="Routers (--routers above 1) tell each other what they book, so much later: 0, or 100ms with --timed.",
     ),
 ]
 Sticky = Annotated[
@@ -593,12 +594,15 @@ class Apart:
                     "--link joins replicas that prefill and decode apart: give --prefill-replicas and --decode-replicas"
                 )
             return []
+        given = {"--prefill-replicas": self.prefill_replicas, "--decode-replicas": self.decode_replicas}
+        for what, text in given.items():
+            if text is None or not text.strip(", "):
+                raise ConfigError(
+                    f"{what} is missing: --prefill-replicas and --decode-replicas are given together, as numbers of replicas (2 or 2,4)"
+                )
         prefill, decode = (
             [arguments.count(part, what=what) for part in arguments.names(text or "", what=what)]
-            for text, what in (
-                (self.prefill_replicas, "--prefill-replicas"),
-                (self.decode_replicas, "--decode-replicas"),
-            )
+            for what, text in given.items()
         )
         if len(prefill) != len(decode):
             raise ConfigError(
@@ -635,12 +639,27 @@ class Front:
     sticky: Sticky = False
     peer_delay: PeerDelay = None
 
-    @property
-    def peer_delay_s(self) -> float | None:
-        """The delay between routers in seconds; ``None`` = they share nothing."""
-        if self.peer_delay is None or self.peer_delay.strip() == "0":
-            return None if self.peer_delay is None else 0.0
-        return arguments.seconds(self.peer_delay, what="--peer-delay")
+    def peer_delay_s(self, *, timed: bool) -> float | None:
+        """Return the delay between routers in seconds; ``None`` = they share nothing.
+
+        Args:
+            timed: whether the simulation has a clock, without which only a delay of 0 is possible.
+
+        Raises:
+            ConfigError: a delay with one router or without a clock, or one that is no time.
+        """
+        if self.peer_delay is None:
+            return None
+        if self.routers == 1:
+            raise ConfigError("--peer-delay is between several routers: give --routers above 1 too")
+        if self.peer_delay.strip() == "0":
+            return 0.0
+        delay_s = arguments.seconds(self.peer_delay, what="--peer-delay")
+        if not timed:
+            raise ConfigError(
+                f"--peer-delay above 0 speaks of a timed simulation: give --timed too, or 0, got {self.peer_delay!r}"
+            )
+        return delay_s
 
 
 NO_FRONT = Front()
@@ -666,7 +685,7 @@ def scenario(
         engine=EngineModel(hardware.cost, **batching) if clocked else None,
         routers=front.routers,
         front="sticky" if front.sticky else "round-robin",
-        peer_delay_s=front.peer_delay_s,
+        peer_delay_s=front.peer_delay_s(timed=clocked),
         given=frozenset({*chosen, *batching}),
         **{**hardware.settings, **chosen},
     )

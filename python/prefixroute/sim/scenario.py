@@ -90,7 +90,7 @@ class Scenario:
         engine: ``None`` = untimed; an engine model = timed, which needs cache ``blocks``.
         routers: routers that share nothing, unless there is a ``peer_delay_s``.
         peer_delay_s: seconds that what routers tell each other by their commit feed is under way; ``None`` = they share
-            nothing, 0 = the next request finds it known. A delay needs a timed simulation.
+            nothing, 0 = the next request finds it known. Needs ``routers`` above 1, and a timed simulation if above 0.
         front: what stands before them: ``round-robin`` spreads requests, ``sticky`` sends a session always to one.
         changes: what happens to the fleet, in any order.
         warmup: requests served before counting begins: they warm caches and belief, and are in no number.
@@ -141,14 +141,21 @@ class Scenario:
             raise ConfigError("a promise needs a timed simulation: give an engine")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
+        self._check_split()
+        self._check_delays()
+
+    def _check_delays(self) -> None:
         if self.peer_delay_s is not None:
             check_float("peer_delay_s", self.peer_delay_s, 0)
-        self._check_split()
+            if self.routers == 1:
+                raise ConfigError("peer_delay_s is between several routers: routers must be at least 2, got 1")
         delays = {"event": self.observe.delay_s if isinstance(self.observe, Events) else 0.0, "peer": self.peer_delay_s}
         late = {what: delay_s for what, delay_s in delays.items() if delay_s}
         if late and not self.engine:
             what, delay_s = next(iter(late.items()))
-            raise ConfigError(f"an untimed simulation has no clock: {what} delay must be 0, got {delay_s}")
+            raise ConfigError(
+                f"an untimed simulation has no clock: {what} delay must be 0 without an engine, got {delay_s}"
+            )
 
     def _check_split(self) -> None:
         split = self.split
