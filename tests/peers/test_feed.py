@@ -10,6 +10,7 @@ from mesh import KEY, NAMES, Mesh, load_of, prompt
 
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.peers import wire
+from prefixroute.peers.transports import ZmqPeers
 from prefixroute.policies import View
 from prefixroute.router import Router
 from prefixroute.types import Replica, Timing
@@ -491,3 +492,15 @@ def test_pairs_of_prefill_and_decode_are_shared() -> None:
     pair.finish()
     peers.deliver()
     assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+
+
+def test_metrics_of_peers_are_numbers() -> None:
+    transport = ZmqPeers("tcp://127.0.0.1:*")
+    router = Router(NAMES, peers=transport, hash_key=KEY)
+    try:
+        lines = [line for line in router.metrics_text().splitlines() if line.startswith("prefixroute_peer")]
+        assert len(lines) >= 5
+        assert all(float(line.rpartition(" ")[2]) >= 0 for line in lines)
+        assert any(line.startswith('prefixroute_peer_connected{transport="zmq"} ') for line in lines)
+    finally:
+        router.close()

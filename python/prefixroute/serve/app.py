@@ -48,7 +48,7 @@ class Service:
             to make the engines' own.
         render: the engines' chat template, for feeds.
         tokenizer: the engines' tokenizer, for feeds.
-        router_options: further keywords of the Router.
+        siblings: a name that the workers of one server have in common, so that their Routers route as one.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Service:
         feeds: Mapping[str, KvFeed] | None = None,
         render: Callable[[Any], str] | None = None,
         tokenizer: Any = None,
-        **router_options: Any,
+        siblings: str | None = None,
     ) -> None:
         discovery, routing = settings.discovery, settings.routing
         sources = check(settings)
@@ -72,9 +72,9 @@ class Service:
             prompt_kind="messages",
             render=render,
             tokenizer=tokenizer,
-            **{"hash_key": routing.hash_key, **router_options},
+            hash_key=routing.hash_key,
+            peers=siblings if routing.peers is None else RedisPeers(routing.peers),
         )
-        self._peers = None if routing.peers is None else RedisPeers(routing.peers)
         self.metrics, self.draining = Metrics(), False
         self.fleet = Fleet(self.router, settings, self.metrics)
         self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
@@ -113,11 +113,7 @@ class Service:
             self._client = await stack.enter_async_context(new_client(self.settings))
             if self._moves:
                 await self._discovery.look()
-            if self._peers is not None:
-                link = self.router.peer_feed(self._peers.publish)
-                stack.callback(self._peers.close)
-                stack.callback(link.close)
-                self._peers.open(self.router.apply_peer, link.tick)
+            stack.callback(self.router.close)
             self.fleet.start(self._client)
             stack.push_async_callback(self.fleet.stop)
             follows = self.router.follow(self._feeds, start=False) if self._feeds else nullcontext()

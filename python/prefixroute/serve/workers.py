@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
+import secrets
 import signal
 import socket
 import tempfile
@@ -13,16 +15,14 @@ from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.router import Router
 from prefixroute.serve.app import Service, check
 from prefixroute.serve.logs import set_up
 from prefixroute.serve.operators import Operators
 from prefixroute.serve.server import SIGNALS, Worker, address_of, bind, bind_path, run_loop, uvicorn_server
 from prefixroute.serve.settings import Settings
-from prefixroute.serve.siblings import Siblings
 
 _LOG = logging.getLogger("prefixroute.serve")
 TICK_S = 0.1
@@ -58,9 +58,7 @@ def serve(settings: Settings, **options: Any) -> None:
         run_loop(Worker(service, [listener], admin).run())
         return
     _LOG.warning("listening at %s with %d workers", address_of(listener), listen.workers)
-    routing = settings.routing  # one key for all, random or fixed as the policy wants it
-    if routing.hash_key is None:
-        options.setdefault("hash_key", Router(policy=routing.policy, block_size=routing.block_size).hash_key)
+    options["siblings"] = f"serve-{os.getpid()}-{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix="prefixroute-") as folder:
         run_loop(Supervisor(settings, options, listener, admin, Path(folder)).run())
 
@@ -80,18 +78,6 @@ class Seat:
     began_at: float = field(default_factory=monotonic)
     pause_s: float = 1.0
     due_at: float | None = None
-
-
-class Sockets(NamedTuple):
-    """Paths of the workers' own sockets, by their number.
-
-    Attributes:
-        admin: where each answers operators.
-        peers: where each hears what the others' Routers book.
-    """
-
-    admin: list[Path]
-    peers: list[Path]
 
 
 class Supervisor:
@@ -116,10 +102,7 @@ class Supervisor:
         if not hasattr(socket, "AF_UNIX"):
             raise ConfigError(f"listen.workers must be 1 on this system, got {settings.listen.workers}")
         self._settings, self._options, self._listener, self._admin = settings, options, listener, admin
-        numbers = range(settings.listen.workers)
-        self._sockets = Sockets(
-            [folder / f"admin-{number}" for number in numbers], [folder / f"peer-{number}" for number in numbers]
-        )
+        self._paths = [folder / str(number) for number in range(settings.listen.workers)]
         self._context = multiprocessing.get_context("spawn")
         self._seats: list[Seat] = []
         self._told: list[signal.Signals] = []
@@ -130,7 +113,7 @@ class Supervisor:
         for number in SIGNALS:
             loop.add_signal_handler(number, self._told.append, number)
         self._seats = [Seat(self._start(number)) for number in range(self._settings.listen.workers)]
-        operators = Operators(self._sockets.admin)
+        operators = Operators(self._paths)
         server = uvicorn_server(operators.app, self._settings, lifespan="on", drain_s=1.0)
         admin = None if self._admin is None else asyncio.create_task(server.serve([self._admin]))
         try:
@@ -150,7 +133,7 @@ class Supervisor:
     def _start(self, number: int) -> SpawnProcess:
         process = self._context.Process(
             target=_work,
-            args=(self._settings, self._options, self._listener, self._sockets, number),
+            args=(self._settings, self._options, self._listener, str(self._paths[number])),
             name=f"worker-{number}",
         )
         process.start()
@@ -185,17 +168,16 @@ class Supervisor:
             await asyncio.sleep(TICK_S)
 
 
-def _work(settings: Settings, options: dict[str, Any], listener: socket.socket, sockets: Sockets, number: int) -> None:
+def _work(settings: Settings, options: dict[str, Any], listener: socket.socket, path: str) -> None:
     """Serve in a process of its own, until the supervisor says SIGTERM or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor passes it on
     set_up(settings.log)
     service = Service(settings, **options)
-    worker = Worker(service, [listener], bind_path(str(sockets.admin[number])))
-    siblings = Siblings(service.router, sockets.peers, number) if settings.routing.peers is None else None
-    run_loop(_while_supervised(worker, siblings))
+    worker = Worker(service, [listener], bind_path(path))
+    run_loop(_while_supervised(worker))
 
 
-async def _while_supervised(worker: Worker, siblings: Siblings | None) -> None:
+async def _while_supervised(worker: Worker) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         raise RuntimeError("runs in a process that a supervisor has started")
@@ -206,11 +188,4 @@ async def _while_supervised(worker: Worker, siblings: Siblings | None) -> None:
         worker.end()
 
     loop.add_reader(parent.sentinel, orphaned)
-    talking = None if siblings is None else asyncio.create_task(siblings.run())
-    try:
-        await worker.run()
-    finally:
-        if talking is not None:
-            talking.cancel()
-            with suppress(asyncio.CancelledError):
-                await talking
+    await worker.run()

@@ -26,7 +26,7 @@ def add_peers(text: Text, peers: Mapping[str, Any]) -> None:
     if transport is not None:
         labels = {"transport": transport["kind"]}
         text.family(
-            "peer_connected", "gauge", "1 = messages can reach other routers.", [(labels, transport["connected"])]
+            "peer_connected", "gauge", "1 = messages can reach other routers.", [(labels, int(transport["connected"]))]
         )
         counts = [({**labels, "type": name}, transport[name]) for name in ("lost", "refused") if name in transport]
         text.family("peer_transport_total", "counter", "Messages that the transport lost or could not read.", counts)

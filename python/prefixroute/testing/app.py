@@ -266,10 +266,7 @@ def _prompt(body: Any, path: str) -> Any:
         raise ConfigError(f"no {field}")
     if field == "prompt":
         return body["prompt"]
-    messages, system = body[field], body.get("system") or body.get("instructions")
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    return render([{"role": "system", "content": system}, *messages] if system else messages)
+    return render(body)
 
 
 def _extended(prompt: list[int], text: list[int], count: int, block_size: int) -> list[int]:

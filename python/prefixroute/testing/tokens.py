@@ -15,11 +15,16 @@ def tokenize(text: str) -> list[int]:
 
 
 def render(prompt: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> str:
-    """Apply the chat template to messages, or to a request's body that has them: what the engine reads before it answers.
+    """Apply the chat template to messages, or to the body of a chat, Responses or Anthropic request: what the engine reads.
 
     An answer that is sent back as the next turn's ``assistant`` message continues the same text, so its blocks are hit.
     """
-    messages: Iterable[Mapping[str, Any]] = prompt["messages"] if isinstance(prompt, Mapping) else prompt
+    messages: Any = prompt
+    if isinstance(prompt, Mapping):
+        messages = prompt["messages"] if "messages" in prompt else prompt["input"]
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        system = prompt.get("system") or prompt.get("instructions")
+        messages = [{"role": "system", "content": system}, *messages] if system else messages
     turns = "".join(f"[{message.get('role')}]\n{_content(message.get('content'))}\n" for message in messages)
     return turns + "[assistant]\n"
 
