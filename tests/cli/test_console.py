@@ -53,11 +53,18 @@ def test_the_time_left_only_falls_and_waits_for_a_first_part() -> None:
     assert left(0.01, 1.0) == ""
     assert [left(share, now) for share, now in ((0.1, 10.0), (0.1, 20.0), (0.5, 40.0), (0.6, 300.0), (0.9, 310.0))] == [
         "about 1 min 30 s left",
-        "about 1 min 30 s left",
+        "",
         "about 40 s left",
         "",
         "about 34 s left",
     ]
+
+
+def test_the_time_left_never_stands_still_while_work_slows_down() -> None:
+    left = console.TimeLeft(0.0)
+    shown = [left(1 - 0.9 * 0.99**n, 10.0 * (n + 1)) for n in range(40)]
+    assert shown[0] == "about 1 min 30 s left"
+    assert shown[1:] == [""] * 39
 
 
 def test_a_deadline_is_reached_once_and_without_one_there_is_always_time() -> None:

@@ -23,6 +23,14 @@ def test_the_summary_speaks_of_the_largest_fleet(study: Study) -> None:
     assert "$132.6 with round-robin (skew 1.04) and $11.18 with cache-aware (skew 1.04)" in cost
 
 
+def test_the_summary_of_one_policy_says_it_once(study: Study) -> None:
+    share, cost = replace(study, rows=study.rows[-1:]).summary()
+    assert (
+        share == "At 8 replicas, cache-aware computes 4.3 % of the prompt tokens again; no routing can go below 3.7 %."
+    )
+    assert cost.count("$") == cost.count("cache-aware") == 1
+
+
 def test_a_column_is_marked_only_where_a_default_stands_behind_it_and_others_have_none(study: Study) -> None:
     table = study.table("")
     assert {head.title for head in table.heads if head.assumed} == {"$ / 1M requests", "$ busiest"}

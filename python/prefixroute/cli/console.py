@@ -59,10 +59,9 @@ def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
 
 
 class TimeLeft:
-    """About how long work still takes, as text. It only falls: an estimate that rises is not shown.
+    """About how long work still takes, as text. It only falls: nothing is shown while the estimate is above the last one shown.
 
-    Nothing is shown before a first part of the work is done, because an estimate from less is worth nothing. Nothing is
-    shown either where the last figure is less than half of the present estimate: the first runs were the cheap ones.
+    Nothing is shown before a first part of the work is done either, because an estimate from less is worth nothing.
     """
 
     def __init__(self, begun: float) -> None:
@@ -70,14 +69,14 @@ class TimeLeft:
         self._begun, self._least = begun, float("inf")
 
     def __call__(self, share: float, now: float) -> str:
-        """Return the time left when this share of the work is done; empty where it is not known."""
+        """Return the time left when this share of the work is done; empty where it is not known, or would rise."""
         if share < FIRST_ESTIMATE:
             return ""
         estimate = (now - self._begun) * (1 - share) / share
-        self._least = min(self._least, estimate)
-        if self._least < estimate / 2:
+        if estimate > self._least:
             return ""
-        return f"about {lasting(self._least)} left"
+        self._least = estimate
+        return f"about {lasting(estimate)} left"
 
 
 class Lines:

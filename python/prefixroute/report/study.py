@@ -86,17 +86,16 @@ class Study:
     def summary(self) -> list[str]:
         """Return what the rows say at the largest number of replicas, in two sentences or less."""
         least, worst = self._extremes()
-        share = (
-            f"At {_replicas(least)}, {worst['policy']} computes {100 * worst['recompute_ratio']:.1f} % of the "
-            f"prompt tokens again, {least['policy']} {100 * least['recompute_ratio']:.1f} %"
-        )
         floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
-        costs = [
-            f"${usd(row['usd_per_million_requests_busiest'])} with {row['policy']} (skew {row['skew']:.2f})"
-            for row in (worst, least)
-        ]
-        bought = f"Prefill of a million requests, bought for the busiest replica, costs {costs[0]} and {costs[1]}."
-        return [f"{share}{floor}.", bought]
+        bought = "Prefill of a million requests, bought for the busiest replica, costs"
+        if least is worst:
+            share = f"At {_replicas(least)}, {_recomputed(least)} of the prompt tokens again"
+            return [f"{share}{floor}.", f"{bought} {_bought(least)}."]
+        share = (
+            f"At {_replicas(least)}, {_recomputed(worst)} of the prompt tokens again, "
+            f"{least['policy']} {100 * least['recompute_ratio']:.1f} %"
+        )
+        return [f"{share}{floor}.", f"{bought} {_bought(worst)} and {_bought(least)}."]
 
     def _extremes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the rows of the largest fleet that compute the least and the most again."""
@@ -108,3 +107,11 @@ class Study:
 
 def _replicas(row: Mapping[str, Any]) -> str:
     return f"{row['replicas']} replica{'s' * (row['replicas'] > 1)}"
+
+
+def _recomputed(row: Mapping[str, Any]) -> str:
+    return f"{row['policy']} computes {100 * row['recompute_ratio']:.1f} %"
+
+
+def _bought(row: Mapping[str, Any]) -> str:
+    return f"${usd(row['usd_per_million_requests_busiest'])} with {row['policy']} (skew {row['skew']:.2f})"
