@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prefixroute.costmodel import CostModel, Link
 from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, UnknownReplicaError
 from prefixroute.policies import TransferCost
-from prefixroute.router import PairTicket, Router, replay
+from prefixroute.router import PairTicket, Router, Ticket, replay
 from prefixroute.types import Caps, Replica, Timing
 
 A, B = (np.arange(4_000, dtype=np.uint32) + 100_000 * number for number in (1, 2))
@@ -367,6 +367,17 @@ def test_a_pair_without_progress_expires_whole(clock: Any) -> None:
     clock.now = 100.0
     assert not loads(router)
     assert router.stats()["counts"]["expired"] == 2
+
+
+def test_each_of_many_expired_requests_is_told_once(clock: Any) -> None:
+    heard: list[Ticket | PairTicket] = []
+    router = Router(fleet(2, 2, 1), clock=clock, timing=Timing(ticket_s=50.0), on_expired=heard.append)
+    kept = [router.route_pair(A, key=f"p{number}") for number in range(20)]
+    single = [router.route(A, key=f"s{number}") for number in range(20)]
+    clock.now = 60.0
+    assert not loads(router)
+    assert sorted(ticket.key or "" for ticket in heard) == sorted(ticket.key or "" for ticket in (*kept, *single))
+    assert {type(ticket) for ticket in heard} == {Ticket, PairTicket}
 
 
 @pytest.mark.parametrize("gone", ["p0", "d0"])

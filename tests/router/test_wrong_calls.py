@@ -118,7 +118,7 @@ def test_a_time_that_is_none_changes_nothing(make_router: Make, wrong: Any) -> N
     decision = router.choose(TOKENS, now=1.0)
     calls: list[Callable[..., Any]] = [
         partial(router.route, TOKENS), partial(router.choose, TOKENS), partial(router.commit, decision), router.load,
-        ticket.first_token, ticket.finish, ticket.retry, ticket.hedge, partial(router.alias, "a", "b"),
+        ticket.first_token, ticket.retry, ticket.hedge, partial(router.alias, "a", "b"),
         partial(router.suspend, "r0"), partial(router.add_replica, "r9"), partial(router.sync, ["r9"]),
     ]  # fmt: skip
     before = router.stats()
@@ -311,3 +311,44 @@ def test_a_batch_number_that_is_none_applies_nothing(sequence: Any) -> None:
     with pytest.raises(ConfigError, match="sequence must be"):
         router.apply("a", b"\x93\xcb\0\0\0\0\0\0\0\0\x90\xc0", sequence=sequence)
     assert router.index.feed_stats("a").batches == 0
+
+
+class Raising:
+    """A usage object that cannot be looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Dumped:
+    """A usage object that cannot be dumped."""
+
+    def model_dump(self) -> dict[str, Any]:
+        raise ValueError("not loaded")
+
+
+class Closed(dict[str, Any]):
+    """A mapping that cannot be read."""
+
+    def get(self, *_: Any) -> Any:
+        raise KeyError("closed")
+
+
+ENDS: list[dict[str, Any]] = [
+    *({name: wrong} for name in ("reported_hit_tokens", "reported_prompt_tokens") for wrong in (2**63, 2**100, -1, 1.0)),
+    {"reported_hit_tokens": np.uint64(2**64 - 1)},
+    {"usage": {"input_tokens": 2**64, "cache_read_input_tokens": 2**64}}, {"usage": Raising()}, {"usage": Dumped()},
+    {"usage": Closed(a=1)}, {"usage": {"prompt_tokens": 5, "prompt_tokens_details": Raising()}},
+    {"now": float("nan")}, {"now": "1"}, {"now": 10**400},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ENDS, ids=range(len(ENDS)))
+@pytest.mark.parametrize("by", ["ticket", "key", "pair"])
+def test_finish_ends_the_request_even_if_it_raises(make_router: Make, by: str, wrong: dict[str, Any]) -> None:
+    router = make_router(2)
+    ticket = (router.route_pair if by == "pair" else router.route)(TOKENS, key="k")
+    with pytest.raises(ConfigError):
+        router.finish("k", **wrong) if by == "key" else ticket.finish(**wrong)
+    assert not ticket.open
+    assert loads(router) == (0, 0, 0)

@@ -77,9 +77,9 @@ class Usage:
         xAI), DeepSeek's hit and miss tokens, Gemini's ``usageMetadata`` and Bedrock's Converse.
 
         Raises:
-            ConfigError: it is of no known form, or a count is impossible.
+            ConfigError: it is of no known form, a count is impossible, or the object raises when it is read.
         """
-        return _read(_usage_fields(found))
+        return _reported(found)[1]
 
     def usd(self, model: Model, lifetime: str | None = None) -> float:
         """Return the dollars of the request by the prices of a model.
@@ -111,13 +111,23 @@ def reported_tokens(found: Any) -> tuple[int | None, int]:
         found: as for :meth:`Usage.of`.
 
     Raises:
-        ConfigError: it is of no known form, or a count is impossible.
+        ConfigError: it is of no known form, a count is impossible, or the object raises when it is read.
     """
-    fields = _usage_fields(found)
-    usage = _read(fields)
-    details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
-    said = details.get("cached_tokens") is not None or any(fields.get(name) is not None for name in _READS)
+    said, usage = _reported(found)
     return usage.read_tokens if said else None, usage.prompt_tokens
+
+
+def _reported(found: Any) -> tuple[bool, Usage]:
+    """Return whether a usage object says something of cached tokens, and what it says."""
+    try:
+        fields = _usage_fields(found)
+        usage = _read(fields)
+        details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
+        return details.get("cached_tokens") is not None or any(fields.get(name) is not None for name in _READS), usage
+    except ConfigError:
+        raise
+    except Exception as error:  # an object of the user's may raise anything
+        raise ConfigError(f"a usage object of class {type(found).__name__} cannot be read: {shown(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +183,7 @@ def _read(fields: Mapping[str, Any]) -> Usage:
     for key, read in _FORMS.items():
         if fields.get(key) is not None:
             return read(fields)
-    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {sorted(map(str, fields))}")
+    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {shown(list(fields))}")
 
 
 def _tiers(model: Model) -> set[str]:
@@ -194,7 +204,7 @@ def _tokens(fields: Mapping[str, Any], *names: str) -> int:
             continue
         count = _count(value)
         if count is None:
-            raise ConfigError(f"{name} of a usage must be a whole number of 0 or more, got {value!r:.40}")
+            raise ConfigError(f"{name} of a usage must be a whole number of 0 or more, got {shown(value)}")
         return count
     return 0
 

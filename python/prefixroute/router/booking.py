@@ -70,6 +70,8 @@ class Booking(Lease):
     ) -> None:
         """End the request normally, even if this raises: an output that cannot be hashed is then not believed.
 
+        A wrong ``now`` ends it as :meth:`abort` does.
+
         Args:
             output: all generated token ids (or text, or message, by the router's prompt kind). Its blocks are then
                 believed to be held as well, without the last token, which no engine has cached. Or a ``BlockHashes`` of
@@ -81,7 +83,8 @@ class Booking(Lease):
             now: time on the router's clock.
 
         Raises:
-            ConfigError: a reported count is no count, or the usage has no known form; it is then not learned from.
+            ConfigError: a reported count is no count or larger than any prompt, or the usage has no known form or raises
+                when it is read: it is then not learned from. Or ``now`` is no time.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
         self.host.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)

@@ -157,8 +157,13 @@ class Guarded:
 
     def finish(self, attempt: Attempt, output: Any, reported: Reported, now: float | None, usage: Any = None) -> None:
         """End an attempt normally, even if this raises; see :meth:`Ticket.finish`."""
-        now, wrong = self.time(now), None
-        if usage is not None or reported[1] is not None or type(reported[0]) is not int or reported[0] < 0:
+        try:
+            now, wrong = self.time(now), None
+        except ConfigError:
+            self.abort(attempt)
+            raise
+        hit = reported[0]
+        if usage is not None or reported[1] is not None or type(hit) is not int or not 0 <= hit <= steps.MOST_REPORTED:
             reported, wrong = _checked(reported, usage)
         try:
             self._end(attempt, output, reported, now)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.limits import MAX_BLOCK_SIZE, MAX_BLOCKS
 from prefixroute.routing.decide import Query, decide
 from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK
 from prefixroute.validation import check_int
@@ -42,8 +43,9 @@ def expire(state: RouterState, now: float) -> None:
     state.sweep(now)
     if ended is not None and state.on_expired is not None:
         expired = [attempt for attempt, *_ in ended if attempt.outcome == "expired"]
-        halves = [attempt.prefill for attempt in expired]  # of pairs, whose other half stands for the request
-        _tell_expired([attempt for attempt in expired if attempt not in halves], state.on_expired)
+        # of a pair, the half that decodes stands for the request
+        halves = {attempt.prefill.number for attempt in expired if attempt.prefill is not None}
+        _tell_expired([attempt for attempt in expired if attempt.number not in halves], state.on_expired)
 
 
 def _tell_expired(attempts: list[Attempt], on_expired: Callable[[Attempt], object]) -> None:
@@ -286,16 +288,18 @@ def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
 Reported = tuple[int | None, int | None]
 """Cached tokens of a prompt and its length as an engine reports them; ``None`` = not reported, not zero."""
 NOTHING_REPORTED: Reported = (None, None)
+MOST_REPORTED = MAX_BLOCKS * MAX_BLOCK_SIZE
+"""Tokens of the longest prompt that can be routed: no engine can report more of one."""
 
 
 def wrong_report(hit_tokens: Any, prompt_tokens: Any) -> ConfigError | None:
     """Return what is wrong with cached tokens and prompt tokens as an engine reports them."""
-    if type(hit_tokens) is int and hit_tokens >= 0 and prompt_tokens is None:
+    if type(hit_tokens) is int and 0 <= hit_tokens <= MOST_REPORTED and prompt_tokens is None:
         return None  # the hot path
     for name, tokens in (("reported_hit_tokens", hit_tokens), ("reported_prompt_tokens", prompt_tokens)):
         if tokens is not None:
             try:
-                check_int(name, tokens, 0)
+                check_int(name, tokens, 0, MOST_REPORTED)
             except ConfigError as error:
                 return error
     return None
