@@ -7,6 +7,7 @@ the test gives that lock back itself.
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -293,3 +294,17 @@ def test_a_call_at_any_line_of_another_leaves_a_sound_router(name: str, nested: 
         finally:
             sys.settrace(None)
         assert_sound(setting)
+
+
+def test_the_bindings_of_numpy_are_loaded_by_the_import() -> None:
+    """Loaded by the first call, they panic where a signal handler's exception ends that load."""
+    code = "\n".join(
+        (
+            "import prefixroute._core",
+            "from numpy._core import multiarray",
+            "del multiarray._ARRAY_API",
+            "from prefixroute import Router",
+            "assert Router(['a'], policy='cache-aware').route([1] * 64).replica == 'a'",
+        )
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -58,6 +58,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::out::load_numpy(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("MAX_REPLICAS", MAX_REPLICAS)?;
         module.add("MAX_NAME_BYTES", MAX_NAME_BYTES)?;

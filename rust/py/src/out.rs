@@ -11,6 +11,16 @@ pub fn not_an_out_array() -> PyErr {
     errors::config("out must be a writable, contiguous uint32 array")
 }
 
+/// Load what the bindings of NumPy else load at the first use of an array: its array API and the register of borrows.
+///
+/// They panic where an exception of a signal handler ends that load. Within an import the exception passes through.
+pub fn load_numpy(py: Python<'_>) -> PyResult<()> {
+    py.import("numpy")?;
+    let array = PyArray1::<u32>::zeros(py, 0, false);
+    array.try_readonly().map_err(|_| not_an_out_array())?;
+    Ok(())
+}
+
 /// A writable, contiguous `uint32` array with room for every slot.
 pub fn out_array<'a, 'py>(out: &'a Bound<'py, PyAny>, slots: usize) -> PyResult<&'a Bound<'py, PyArray1<u32>>> {
     let array = out.cast::<PyArray1<u32>>().map_err(|_| not_an_out_array())?;
