@@ -33,7 +33,7 @@ class Mesh:
         router, sent = Router(NAMES, seed=number, **{**self.options, **options}), list[bytes]()
         self.routers.append(router)
         self.sent.append(sent)
-        self.links.append(router.peer_feed(sent.append, ident=number + 1))
+        self.links.append(router.peer_feed(sent.append, ident=number + 1, first_sequence=1))
         return router
 
     def take(self) -> list[tuple[int, bytes]]:

@@ -283,7 +283,7 @@ def test_one_peer_alone_sends_the_snapshot() -> None:
     peers.tick(8.0)
     peers.deliver()
     hello = peers.join()
-    (message,) = peers.take()
+    message, _ = peers.take()
     for router in peers.routers[:3]:
         router.apply_peer(message[1])
     held = [sender for sender, data in peers.take() if data[5] == wire.Kind.HELD]
@@ -300,7 +300,7 @@ def test_a_newcomer_asks_again_if_the_elder_was_dead() -> None:
         peers.tick(8.0)
         peers.deliver()
     late = peers.join()
-    (message,) = peers.take()
+    message, _ = peers.take()
     peers.routers[1].apply_peer(message[1])  # the elder never hears it
     peers.links[0].is_open = False
     peers.deliver()

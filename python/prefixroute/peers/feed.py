@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,8 @@ class PeerFeed:
         send: takes each frame, in order. Called with the lock held, so it must not block; what it raises is counted.
         change: makes a change of the fleet, in shadows too.
         ident: number of this router; ``None`` = random. Of two routers with one number neither hears the other.
+        first_sequence: number of the first message; ``None`` = microseconds since 1970: more than an earlier life of a router
+            of this number has sent, which sends fewer than one a microsecond.
         loads: counts load in place of the frames.
     """
 
@@ -59,18 +62,24 @@ class PeerFeed:
         change: Callable[[Callable[[RouterState], object]], object],
         *,
         ident: int | None = None,
+        first_sequence: int | None = None,
         loads: PeerRings | None = None,
     ) -> None:
         """Listen to the steps of a router's ledger."""
         check_callable("send", send)
         if ident is not None:
             check_int("the number of a peer", ident, 1, 2**64 - 1)
+        if first_sequence is not None:
+            check_int("first_sequence", first_sequence, 1, 2**63)
         self._state, self._silent_s = state, state.config.timing.peer_s
         key, size = state.belief.hash_key, state.belief.block_size
         self.ident = secrets.randbits(63) + 1 if ident is None else ident
         self.fingerprint = wire.fingerprint(size, key)
         chains, peers = PeerChains(size, CHAIN_BLOCKS), Peers(state, MAX_PEERS, counts_load=loads is None)
-        self._publisher = Publisher(state, send, chains, self.ident, self.fingerprint)
+        first = max(1, time.time_ns() // 1_000) if first_sequence is None else first_sequence
+        self._publisher = Publisher(
+            state, send, chains, ident=self.ident, first_sequence=first, fingerprint=self.fingerprint
+        )
         self._receiver = Receiver(state, chains, peers.table, self._publisher)
         self._registers = Registers(state, change)
         self._chains, self._peers = chains, peers
@@ -83,24 +92,22 @@ class PeerFeed:
     # -- what the router does ------------------------------------------------------------------------------------
 
     def open(self, now: float) -> None:
-        """Begin: ask the peers for what they know."""
+        """Begin: ask the peers for what they know, and tell what is in flight, which ends that of an earlier life."""
         self._state.listener = self
         self._registers.look(self._publisher, now)
         self._publisher.tell(Kind.HELLO, b"")
+        self._beat(now)
         self._ask_again_at = now + self._silent_s
 
     def close(self) -> None:
         """End: tell the peers that nothing more comes, and forget what they have in flight."""
-        if self._state.listener is not self:
-            return
         self._publisher.tell(Kind.LEFT, b"")
-        self._state.listener = None
-        for peer in self._peers:
-            self._peers.give_up(peer)
+        self.abandon()
 
     def abandon(self) -> None:
         """End without a word: another process goes on with this feed."""
-        self._state.listener = None
+        if self._state.listener is self:
+            self._state.listener = None
         for peer in self._peers:
             self._peers.give_up(peer)
 
@@ -224,16 +231,21 @@ class PeerFeed:
 
     def _apply_rare(self, peer: Peer, frame: wire.Frame, now: float) -> None:
         """Take in what is no step of a request."""
-        kind = frame.kind
+        kind, length = frame.kind, len(frame.body)
+        if wire.FIXED.get(kind, length) != length:
+            raise PeerError(
+                f"a peer's frame of kind {kind} must have {wire.FIXED[kind]} bytes behind its header, got {length}"
+            )
         if kind == Kind.FLEET:
             self._registers.hear(frame.peer, frame.body, now)
         elif kind == Kind.CLEARED:
             self._clear(peer, frame)
         elif kind == Kind.HELLO:
             self._welcome(peer, now)
-        elif kind == Kind.LEFT:
-            self._peers.give_up(peer)
-            peer.heard = float("-inf")
+        elif kind == Kind.LEFT:  # a beat of nothing in flight: a late one does not end the peer's next life
+            self._receiver.apply(self._receiver.readers[Kind.BEAT], peer, frame.sequence, b"", now)
+            if frame.sequence == peer.newest:
+                peer.heard = float("-inf")
         elif kind == Kind.WELCOME:
             self._ask_again_at = float("inf")
         else:
@@ -243,7 +255,7 @@ class PeerFeed:
         if frame.sequence <= peer.cleared:
             return
         peer.cleared = frame.sequence
-        mark = int.from_bytes(frame.body[:8], "little")
+        mark = int.from_bytes(frame.body, "little")
         if not mark:
             self._registers.silently(membership.new_epoch)
             return

@@ -30,11 +30,18 @@ class Publisher:
     """
 
     def __init__(
-        self, state: RouterState, send: Callable[[bytes], object], chains: PeerChains, ident: int, fingerprint: int
+        self,
+        state: RouterState,
+        send: Callable[[bytes], object],
+        chains: PeerChains,
+        *,
+        ident: int,
+        first_sequence: int,
+        fingerprint: int,
     ) -> None:
-        """Send by ``send``, as the router of number ``ident``."""
+        """Send by ``send``, as the router of number ``ident``, messages numbered from ``first_sequence``."""
         self.state, self.send, self.chains = state, send, chains
-        self.ident, self.fingerprint, self.sequence = ident, fingerprint, 0
+        self.ident, self.fingerprint, self.sequence = ident, fingerprint, first_sequence - 1
         self.open: dict[int, tuple[int, Attempt]] = {}
         """Open attempts that were told of, with the sequence of that message, by their number."""
         self.counts: Counter[str] = Counter()

@@ -58,6 +58,9 @@ HELD = Struct("<QIIQ")
 MISSING = Struct("<QIQ")
 """The peer that is asked, known blocks, hash of the last of them."""
 
+FIXED: dict[int, int] = {Kind.CLEARED: CLEARED.size, Kind.HELLO: 0, Kind.WELCOME: 0, Kind.LEFT: 0}
+"""Bytes of the bodies that are of one length and not unpacked."""
+
 NO_SESSION = bytes(16)
 """The name of no session; in a frame of bindings that of all."""
 

@@ -72,20 +72,24 @@ class PeerLink:
         guarded: Guarded,
         send: Callable[[bytes], object],
         change: Callable[[Callable[[RouterState], object]], object],
+        *,
         ident: int | None = None,
         transport: Transport | None = None,
+        first_sequence: int | None = None,
     ) -> None:
         """Begin to tell. ``change``: makes a change of the fleet, in shadows too."""
         self._guarded, self._send, self._change, self._transport = guarded, send, change, transport
-        self._begin(ident)
+        self._begin(ident, first_sequence)
         if transport is not None:
             _LINKS.add(self)
             weakref.finalize(self, _close_later, transport).atexit = False
 
-    def _begin(self, ident: int | None) -> None:
+    def _begin(self, ident: int | None, first_sequence: int | None = None) -> None:
         guarded, transport = self._guarded, self._transport
         loads = transport.loads(guarded.state) if isinstance(transport, RingPeers) else None
-        self._feed = PeerFeed(guarded.state, self._send, self._change, ident=ident, loads=loads)
+        self._feed = PeerFeed(
+            guarded.state, self._send, self._change, ident=ident, first_sequence=first_sequence, loads=loads
+        )
         self.ident, self.is_open = self._feed.ident, True
         if transport is not None:
             transport.open(_weakly(self, "apply"), _weakly(self, "tick"))

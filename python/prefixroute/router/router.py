@@ -431,7 +431,9 @@ class Router(FleetCalls):
 
     # -- other routers -------------------------------------------------------------------------------------------
 
-    def peer_feed(self, send: Callable[[bytes], object], *, ident: int | None = None) -> PeerLink:
+    def peer_feed(
+        self, send: Callable[[bytes], object], *, ident: int | None = None, first_sequence: int | None = None
+    ) -> PeerLink:
         """Tell other routers of every step of this one's requests, so that all of them route as one.
 
         What is told: bookings with the hashes of their blocks, first tokens, ends, bindings of sessions, and changes of
@@ -441,6 +443,8 @@ class Router(FleetCalls):
             send: takes each message, of some 50 to 300 bytes. It is called within a decision and with the lock held: it
                 must only put the message somewhere. What it raises is counted.
             ident: number of this router, that no other one has; ``None`` = random.
+            first_sequence: number of the first message, above all that a router of this ``ident`` has sent before; ``None`` =
+                microseconds since 1970, so that a router that starts again is heard.
 
         Returns:
             What ends it, and what must be told that time has passed while no request comes.
@@ -448,10 +452,12 @@ class Router(FleetCalls):
         Raises:
             ConfigError: the router has peers already.
         """
-        if self._peers is not None and self._peers.is_open:
-            raise ConfigError("the router has peers already: close() what peer_feed() returned")
-        self._peers = PeerLink(self._guarded, send, self._change, ident)
-        return self._peers
+        with self._lock:
+            if self._peers is not None and self._peers.is_open:
+                raise ConfigError("the router has peers already: close() what peer_feed() returned")
+            link = PeerLink(self._guarded, send, self._change, ident=ident, first_sequence=first_sequence)
+            self._peers = link
+            return link
 
     def close(self) -> None:
         """Leave the peers, if there are any: they give back at once what is in flight here. Routing goes on alone."""

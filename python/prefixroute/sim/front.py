@@ -40,7 +40,7 @@ class Mail:
         self._routers, self._delay_s, self._clock, self._later = routers, delay_s, clock, later
         self._waiting: list[tuple[int, bytes]] = []
         for number, router in enumerate(routers):
-            router.peer_feed(partial(self._send, number), ident=number + 1)
+            router.peer_feed(partial(self._send, number), ident=number + 1, first_sequence=1)
 
     def _send(self, sender: int, data: bytes) -> None:
         if self._delay_s:

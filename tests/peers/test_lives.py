@@ -1,0 +1,132 @@
+"""Feeds that begin, end and begin again under one number."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from mesh import KEY, NAMES, Mesh, load_of, prompt
+
+from prefixroute.errors import ConfigError, PeerError
+from prefixroute.peers import wire
+from prefixroute.peers.wire import Kind
+from prefixroute.router import Router
+
+NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
+
+
+def test_of_two_threads_one_gets_the_feed() -> None:
+    """The first feed is being opened, in its ``send``, while a second thread asks for one."""
+    opening, asked, refused = threading.Event(), threading.Event(), list[ConfigError]()
+
+    def send(_: bytes) -> None:
+        opening.set()
+        asked.wait(0.2)
+
+    router = Router(NAMES)
+
+    def second() -> None:
+        opening.wait()
+        try:
+            router.peer_feed(lambda _: None)
+        except ConfigError as error:
+            refused.append(error)
+        asked.set()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    link = router.peer_feed(send)
+    thread.join()
+    assert len(refused) == 1
+    peers = Mesh(1, block_size=router.index.block_size, hash_key=router.hash_key)
+    peers.routers[0].route(prompt(1))
+    for _, data in peers.take():
+        router.apply_peer(data)
+    assert sum(load[0] for load in load_of(router).values()) == 1
+    link.close()
+    assert load_of(router) == NOTHING
+
+
+def test_a_closed_feed_gives_back_what_it_had_though_another_listens() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    ticket = a.route(prompt(1))
+    peers.deliver()
+    b._state.listener = None
+    peers.links[1].close()
+    assert load_of(b) == NOTHING
+    assert ticket.open
+
+
+@pytest.mark.parametrize("ends", ["closed", "killed"])
+def test_a_router_that_starts_again_under_its_number_is_heard(ends: str) -> None:
+    there = Router(NAMES, hash_key=KEY)
+    there.peer_feed(lambda _: None, ident=2)
+    here = Router(NAMES, hash_key=KEY)
+    link = here.peer_feed(there.apply_peer, ident=1)
+    for number in range(50):
+        here.route(prompt(number, 64)).finish()
+    link.tick()
+    left = here.route(prompt(99, 64))
+    if ends == "closed":
+        link.close()
+    again = Router(NAMES, hash_key=KEY)
+    link = again.peer_feed(there.apply_peer, ident=1)
+    tickets = [again.route(prompt(number, 64)) for number in range(5)]
+    assert load_of(there) == load_of(again)
+    link.close()
+    assert load_of(there) == NOTHING
+    link = again.peer_feed(there.apply_peer, ident=1)
+    tickets.append(again.route(prompt(7, 64)))
+    assert load_of(there) == load_of(again)
+    for ticket in (*tickets, left):
+        ticket.abort()
+    assert load_of(there) == NOTHING
+
+
+def test_late_messages_of_an_earlier_life_change_nothing() -> None:
+    peers = Mesh(1)
+    (there,) = peers.routers
+    here, earlier, later = Router(NAMES, hash_key=KEY), list[bytes](), list[bytes]()
+    link = here.peer_feed(earlier.append, ident=9, first_sequence=1)
+    here.route(prompt(1), key="k")
+    link.close()
+    here.abort("k")
+    here.peer_feed(later.append, ident=9, first_sequence=1_000)
+    here.route(prompt(2), key="k")
+    *before, left = earlier
+    for data in (*before, *later, left, *earlier):
+        there.apply_peer(data)
+    assert sum(load[0] for load in load_of(there).values()) == 1, "a late farewell ends no later life"
+    for data in (*later, *earlier):
+        there.apply_peer(data)
+    assert load_of(there) == load_of(here)
+
+
+def test_the_first_sequence_is_checked() -> None:
+    router = Router(NAMES)
+    with pytest.raises(ConfigError, match="first_sequence"):
+        router.peer_feed(lambda _: None, first_sequence=0)
+    router.peer_feed(lambda _: None, first_sequence=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.CLEARED, b""),
+        (Kind.CLEARED, b"\0"),
+        (Kind.CLEARED, bytes(9)),
+        (Kind.HELLO, b"x"),
+        (Kind.WELCOME, b"x"),
+        (Kind.LEFT, b"x"),
+    ],
+)
+def test_bodies_of_another_length_are_refused(kind: Kind, body: bytes) -> None:
+    peers = Mesh(1)
+    (router,) = peers.routers
+    router.route(prompt(1)).finish()
+    data: Any = wire.frame(kind, wire.fingerprint(16, KEY), 9, 1, body)
+    with pytest.raises(PeerError, match="bytes behind its header"):
+        router.apply_peer(data)
+    assert router.choose(prompt(1)).hit_tokens == 3_984, "the belief was not cleared"
