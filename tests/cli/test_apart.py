@@ -35,6 +35,21 @@ def test_the_table_has_columns_of_either_kind(prefixroute: Callable[..., Any], m
         assert word in said.out
 
 
+@pytest.mark.parametrize(
+    ("link", "value", "assumed"),
+    [((), "rdma", True), (("--link", "rdma"), "rdma", False), (("--link", "25:1ms"), "25:1ms", False)],
+)
+def test_the_title_and_the_assumptions_name_the_link(
+    prefixroute: Callable[..., Any], link: tuple[str, ...], value: str, assumed: bool
+) -> None:
+    options = ("--prefill-replicas", "1", "--decode-replicas", "1", *link)
+    found = json.loads(prefixroute(*SIMULATE, *options, "--json").out)["assumptions"]["link"]
+    assert (found["value"], found["assumed"]) == (value, assumed)
+    out = prefixroute(*SIMULATE, *options).out
+    assert f"prefill and decode apart over {value}" in out
+    assert (f"link = {value}" in out) is assumed
+
+
 def test_mixed_fleets_of_other_sizes_may_be_named(prefixroute: Callable[..., Any]) -> None:
     said = prefixroute(*SIMULATE, "--replicas", "2", "--prefill-replicas", "1", "--decode-replicas", "2", "--json")
     rows = json.loads(said.out)["rows"]

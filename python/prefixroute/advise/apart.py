@@ -18,12 +18,13 @@ from prefixroute.advise.size import (
     size,
     worst,
 )
-from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
+from prefixroute.costmodel import DEFAULT_LINK, CostModel, Link, find_link
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario, Split
 from prefixroute.sim.grid import Source, kept, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.sim.sweep import link_assumed
 
 MOST_EQUAL = 7
 """Ways to share out the replicas of a mixed fleet that are tried."""
@@ -156,13 +157,8 @@ def size_apart(
         apart = Apart(run, mixed.slos, room, most)
         fleets.append(_fleet(fleet.policy, apart, cost))
         equal += _equal(fleet, apart, one.policy_name)
-    default = link == DEFAULT_LINK
-    source_of_link = found_link.source if default else "given by the user"
-    speed = cost.transfer_seconds(1_000_000, found_link) - found_link.latency_s
-    rests_on = Assumption(
-        "link", found_link.name, f"{1e3 * speed / 1_000:.3g} ms a 1,000 tokens", source_of_link, default
-    )
-    return replace(mixed, fleets=tuple(fleets), equal=tuple(equal), assumptions=(*mixed.assumptions, rests_on))
+    assumptions = (*mixed.assumptions, link_assumed(cost, found_link))
+    return replace(mixed, fleets=tuple(fleets), equal=tuple(equal), assumptions=assumptions)
 
 
 def _fleet(policy: str, apart: Apart, cost: CostModel) -> FleetSize:

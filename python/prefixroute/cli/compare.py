@@ -13,6 +13,7 @@ from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.report.answer import replicas as fleet
+from prefixroute.report.fleets import arrangement
 from prefixroute.report.sentences import idle
 from prefixroute.report.table import compared, floor_line, losses, times
 from prefixroute.report.verdicts import verdict
@@ -81,6 +82,7 @@ def show_comparison(found: Comparison, out: Console) -> None:
     """Print the tables of a comparison with its floor, notes and verdict."""
     count = found.rows[0].replicas
     title = f"{found.workload} on {fleet(count)}: differences from {found.reference}, intervals over {found.clusters:,} sessions"
+    title += arrangement(found.assumptions)
     show_assumed(found.assumptions, out)
     show(compared(found, title), out)
     show(times(found), out)

@@ -14,6 +14,7 @@ from prefixroute.cli.output import Output
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.errors import ConfigError
 from prefixroute.report import Study
+from prefixroute.report.fleets import arrangement
 from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
 from prefixroute.sim.grid import open_source
@@ -66,6 +67,8 @@ def command(  # noqa: PLR0917
     splits = apart.splits
     if splits and not simulated.timed:
         raise ConfigError("--prefill-replicas and --decode-replicas speak of a timed simulation: give --timed too")
+    if apart.link is not None:
+        scenario = replace(scenario, given=frozenset({*(scenario.given or ()), "link"}))
     if replicas is not None:
         counts = arguments.counts(replicas, what="--replicas")
     else:
@@ -106,6 +109,7 @@ def show_study(study: Study, out: Console) -> None:
     """Print the table of a study with its floor, notes and verdict."""
     seeds = study.rows[0]["seeds"]
     title = f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
+    title += arrangement(study.assumptions)
     show_assumed(study.assumptions, out)
     show(study.table(title), out)
     show_notes(study.notes, out)

@@ -18,11 +18,11 @@ READS = frozenset({"bandwidth_utilization", "weight_bytes"})
 SECONDS = SHARES | READS | {"gpu", "model", "model_note", "utilization", "tensor_parallel", "overhead_s"}
 MONEY = SECONDS | {"usd_per_gpu_hour"}
 """Names of the assumptions that figures of each kind rest on."""
-TIMED = SECONDS | {"kv_bytes", "chunk_tokens", "max_running", "requests_per_day"}
+TIMED = SECONDS | {"kv_bytes", "chunk_tokens", "max_running", "requests_per_day", "link"}
 """What a run in time adds: how long steps take and what goes into them, and when requests come."""
 CAPACITY = frozenset({"gpu", "model", "model_note", "tensor_parallel", "memory_share", "weight_bytes", "kv_bytes"})
 """What a capacity rests on that was worked out."""
-SETTINGS = frozenset({"cache", "observe", "load"})
+SETTINGS = frozenset({"cache", "observe", "load", "front"})
 """Settings of a simulation rather than figures: only the JSON has them."""
 
 

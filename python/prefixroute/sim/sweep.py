@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
 from typing import Any
 
-from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
 from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
@@ -102,7 +102,7 @@ def sweep(
         for at in range(len(limited))
     )
     workload = open_source(grid.source, chosen[0])
-    rests_on = (*workload.assumptions, *grid.cost.assumptions, *assumed(base))
+    rests_on = (*workload.assumptions, *grid.cost.assumptions, *assumed(base), *_links(base, splits, grid.cost))
     notes = (*workload.notes, *overload(rows), *left_out(results.left_out))
     return Sweep(workload.name, rows, rests_on, notes)
 
@@ -178,7 +178,36 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
     }
     extra = {"policy", "replicas"} - set(also)
     clock = Assumption("clock", IN_TIME if scenario.engine else IN_ORDER, "", "how it was simulated", assumed=False)
-    return (*(item for name, item in rows.items() if name not in extra), clock, *_batching(scenario))
+    told = (item for name, item in rows.items() if name not in extra)
+    return (*told, clock, *_batching(scenario), *_routers(scenario))
+
+
+def link_assumed(cost: CostModel, link: Link, *, given: bool = False) -> Assumption:
+    """Return what keys and values move over from prefill to decode, marked where it is the default that nobody gave."""
+    default = not given and link.name == DEFAULT_LINK
+    per_token_s = (cost.transfer_seconds(1_000_000, link) - link.latency_s) / 1_000_000
+    unit = f"{1e6 * per_token_s:.3g} ms a 1,000 tokens"
+    return Assumption("link", link.name, unit, link.source if default else "given by the user", default)
+
+
+def _links(scenario: Scenario, splits: Sequence[Split], cost: CostModel) -> Iterator[Assumption]:
+    """Yield each link once; those after the first have a number."""
+    given = "link" in (scenario.given or ())
+    for at, link in enumerate(dict.fromkeys(find_link(split.link) for split in splits), 1):
+        one = link_assumed(cost, link, given=given)
+        yield one if at == 1 else replace(one, name=f"{one.name}_{at}")
+
+
+def _routers(scenario: Scenario) -> Iterator[Assumption]:
+    """Yield what stands before the fleet, where that is more than one router."""
+    if scenario.routers == 1:
+        return
+    yield Assumption("routers", scenario.routers, "", "given by the user", assumed=False)
+    front, spread = scenario.front, scenario.front == "round-robin"
+    source = "the default, spreads requests over the routers" if spread else "given by the user"
+    yield Assumption("front", front, "", source, assumed=spread)
+    if scenario.peer_delay_s is not None:
+        yield Assumption("peer_delay_s", scenario.peer_delay_s, "s", "given by the user", assumed=False)
 
 
 def _batching(scenario: Scenario) -> Iterator[Assumption]:
