@@ -63,7 +63,8 @@ lint-python: $(VENV)/.lint
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	MYPYPATH=python $(BIN)/mypy examples/proxy.py -p examples.providers
+	MYPYPATH=python $(BIN)/mypy examples/proxy.py
+	MYPYPATH=python $(BIN)/mypy -p examples.providers
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest prefixroute._core
 	$(BIN)/lint-imports --no-logo
 
