@@ -43,6 +43,9 @@ class _Short(reprlib.Repr):
     def repr_int(self, value: int, level: int) -> str:
         return self.repr_instance(value, level)
 
+    def repr_bytes(self, value: bytes, level: int) -> str:  # noqa: ARG002
+        return repr(value[: self.maxstring])
+
     def repr_instance(self, value: Any, level: int) -> str:  # noqa: ARG002
         try:
             return repr(value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prefixroute.bodies import SessionKeys, prompt_of, session_of
-from prefixroute.errors import TokensError
+from prefixroute.errors import ConfigError, TokensError
 from prefixroute.messages import CanonicalForm
 
 UUID = "0b8c9f0e-1f2a-4c3d-9e8f-001122334455"
@@ -158,3 +158,41 @@ def test_keys_of_ones_own_take_the_place_of_known_ones() -> None:
     )  # the fields are still the known ones
     assert session_of({}, {"a": {"b": "d"}, "prompt_cache_key": "c"}, SessionKeys.of(fields=["a.b"])) == "d"
     assert session_of({"x-session-id": "b"}, {"prompt_cache_key": "c"}, SessionKeys.of([], [])) is None
+
+
+def deep(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"prompt": deep(100_000)}, {"prompt": {"x": "y" * 10**7}}, {"prompt": b"x" * 10**7}, {"text": [1.5] * 10**5},
+     {f"key {number}": 1 for number in range(10**5)}, {"k" * 10**6: 1}, {}],
+)  # fmt: skip
+def test_a_refusal_shows_little_of_a_body_of_any_size_and_depth(body: Any) -> None:
+    with pytest.raises(TokensError) as caught:
+        prompt_of(body)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("path", [b"/v1/completions", 5, ["/v1/completions"]])
+def test_a_path_is_a_string(path: Any) -> None:
+    with pytest.raises(ConfigError, match="path must be a str"):
+        prompt_of(CHAT, path)
+
+
+@pytest.mark.parametrize("odd", [None, 5, ["a"], b"a"])
+def test_names_and_values_of_headers_that_are_no_strings_are_ignored(odd: Any) -> None:
+    assert session_of({"x-session-id": odd, "X-Conversation-Id": odd}) is None
+    assert session_of({None: "a", 5: "b", b"x-session-id": "c", "X-Session-Id": "d"}) == "d"  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("wrong", [[("x-session-id", "a")], "x-session-id", 5])
+def test_headers_are_a_mapping(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="headers must be a mapping"):
+        session_of(wrong)
+    with pytest.raises(ConfigError, match="keys must be a SessionKeys"):
+        session_of({}, {}, wrong)

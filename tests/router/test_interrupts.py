@@ -296,15 +296,15 @@ def test_a_call_at_any_line_of_another_leaves_a_sound_router(name: str, nested: 
         assert_sound(setting)
 
 
+IMPORT_FIRST = """
+import prefixroute._core
+from numpy._core import multiarray
+del multiarray._ARRAY_API
+from prefixroute import Router
+assert Router(["a"], policy="cache-aware").route([1] * 64).replica == "a"
+"""
+
+
 def test_the_bindings_of_numpy_are_loaded_by_the_import() -> None:
     """Loaded by the first call, they panic where a signal handler's exception ends that load."""
-    code = "\n".join(
-        (
-            "import prefixroute._core",
-            "from numpy._core import multiarray",
-            "del multiarray._ARRAY_API",
-            "from prefixroute import Router",
-            "assert Router(['a'], policy='cache-aware').route([1] * 64).replica == 'a'",
-        )
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", IMPORT_FIRST], check=True, timeout=60)

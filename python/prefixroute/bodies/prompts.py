@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefixroute.errors import TokensError
+from prefixroute.validation import check_instance, shown
 
 _PROMPTS = {"/completions": "prompt", "/messages": "messages", "/responses": "input"}
 """The field that holds the prompt, by the end of the path."""
@@ -36,6 +37,7 @@ def prompt_of(body: Any, path: str | None = None) -> tuple[Any, str]:
 
     Raises:
         TokensError: the body is no object, or has no prompt in it.
+        ConfigError: the path is no string.
     """
     if not isinstance(body, Mapping):
         raise TokensError(f"a request's body must be an object, got {type(body).__name__}")
@@ -54,6 +56,7 @@ def prompt_of(body: Any, path: str | None = None) -> tuple[Any, str]:
 def _field(body: Mapping[str, Any], path: str | None) -> str:
     """Return the field that holds the prompt: by the path, else the first that is there."""
     if path is not None:
+        check_instance("path", path, str)
         path = path.partition("?")[0].rstrip("/")
         ending = "/messages" if path.endswith(("/chat/completions", "/count_tokens")) else path[path.rfind("/") :]
         if ending in _PROMPTS:
@@ -61,7 +64,7 @@ def _field(body: Mapping[str, Any], path: str | None) -> str:
     for field in ("messages", "input", *_RAW):
         if body.get(field) is not None:
             return field
-    raise TokensError(f"a body holds messages, input, {', '.join(_RAW)}; got {', '.join(map(str, body)) or 'nothing'}")
+    raise TokensError(f"a body holds messages, input, {', '.join(_RAW)}; got {shown(list(body))}")
 
 
 def _raw(field: str, value: Any) -> tuple[Any, str]:
@@ -71,4 +74,4 @@ def _raw(field: str, value: Any) -> tuple[Any, str]:
         return value, "text"
     if isinstance(value, list) and value and all(type(token) is int for token in value[:1]):
         return value, "tokens"
-    raise TokensError(f"{field} must be a text or a list of token ids, got {value!r:.80}")
+    raise TokensError(f"{field} must be a text or a list of token ids, got {shown(value)}")

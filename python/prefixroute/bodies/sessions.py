@@ -9,6 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, Self
 
+from prefixroute.errors import ConfigError
+from prefixroute.validation import check_instance, shown
+
 
 class _Field(NamedTuple):
     path: tuple[str, ...]
@@ -58,13 +61,21 @@ def session_of(
     'chat-17'
 
     Args:
-        headers: of the request, by name; upper and lower case are equal.
+        headers: of the request, by name; upper and lower case are equal. Names and values that are no strings are ignored.
         body: its parsed JSON.
         keys: where to look; ``None`` = where known clients name it.
+
+    Raises:
+        ConfigError: the headers are no mapping, or the keys none of :class:`SessionKeys`.
     """
+    if keys is not None:
+        check_instance("keys", keys, SessionKeys)
     names, fields = _known() if keys is None else keys
     if headers:
-        given = {name.lower(): value for name, value in headers.items()}
+        if not callable(getattr(headers, "items", None)):
+            raise ConfigError(f"headers must be a mapping of names to values, got {shown(headers)}")
+        texts = ((name, value) for name, value in headers.items() if isinstance(name, str) and isinstance(value, str))
+        given = {name.lower(): value for name, value in texts}
         for name in names:
             value = given.get(name, "").strip()
             if value:
