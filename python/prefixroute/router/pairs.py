@@ -79,7 +79,7 @@ class PairTicket(Booking):
             now: time on the router's clock in seconds.
 
         Raises:
-            NoReplicaError: none is left; the request has ended.
+            NoReplicaError: none is left; the request has ended. Or it was over before, see :meth:`Ticket.retry`.
             OverloadedError: those left are over their admission caps; the request has ended.
             ConfigError: ``failed`` is none of the three; nothing has changed.
         """

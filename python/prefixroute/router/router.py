@@ -251,7 +251,7 @@ class Router(FleetCalls):
         check_instance("decision", decision, PairDecision)
         if key is not None:
             check_key(key)
-            decision = PairDecision(*(half.keyed(key) for half in decision))
+            decision = decision.keyed(key)
         now = self._time(now)
         with self._lock:
             return self._guarded.commit_pair(pairs.draft(self._state, decision, now, prefill, decode), now)

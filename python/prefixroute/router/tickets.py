@@ -74,7 +74,8 @@ class Ticket(Booking):
             The handle of the new attempt.
 
         Raises:
-            NoReplicaError: none is left; the request has ended.
+            NoReplicaError: none is left; the request has ended. Or it was over before, finished or given up for another
+                request with its key: that one goes on, and nothing has changed.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
         return self.host.retry(self.attempt, now)
@@ -89,7 +90,7 @@ class Ticket(Booking):
             The handle of the second attempt.
 
         Raises:
-            NoReplicaError: no other replica is left.
+            NoReplicaError: no other replica is left, or the request is over as for :meth:`retry`.
             OverloadedError: those left are over their admission caps.
         """
         return self.host.hedge(self.attempt, now)
@@ -214,6 +215,7 @@ class Guarded:
         """Give an attempt up if it is open, and book its request again elsewhere; see :meth:`Ticket.retry`."""
         now = self.time(now)
         with self.lock:
+            steps.check_not_over(self.state, attempt)
             try:
                 if attempt.open:
                     steps.abort(self.state, attempt, "retried")
@@ -226,6 +228,7 @@ class Guarded:
         """Book a request a second time, elsewhere; see :meth:`Ticket.hedge`."""
         now = self.time(now)
         with self.lock:
+            steps.check_not_over(self.state, attempt)
             return self._again(attempt, now, hedge=True)
 
     def _again(self, attempt: Attempt, now: float, *, hedge: bool) -> Ticket:
@@ -260,6 +263,7 @@ class Guarded:
         pairs.check_half(failed)
         now, earlier = self.time(now), ticket.halves
         with self.lock:
+            steps.check_not_over(self.state, earlier.decode)
             try:
                 halves = pairs.again(self.state, earlier, failed, now)
                 following = ticket if halves.decode is earlier.decode else PairTicket(self, halves.decode)

@@ -10,6 +10,7 @@ The decode replica keeps what is moved to it, as vLLM does: the prompt's blocks 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from prefixroute.errors import ConfigError
@@ -47,6 +48,19 @@ class PairDecision(NamedTuple):
         """Prompt tokens whose keys and values the decode replica needs; none if it computes the prompt itself."""
         same = self.prefill.slot == self.decode.slot
         return 0 if same else self.decode.prompt_tokens - self.decode.hit_tokens
+
+    def keyed(self, key: str) -> PairDecision:
+        """Return the same decision for a request that the caller calls ``key``: one request, at both halves.
+
+        Args:
+            key: the caller's name for the request.
+
+        Returns:
+            An equal decision with that key.
+        """
+        prefill, decode = self.prefill.keyed(key), copy(self.decode)
+        decode.view = decode.view._replace(request=prefill.view.request)
+        return PairDecision(prefill, decode)
 
 
 class Halves(NamedTuple):

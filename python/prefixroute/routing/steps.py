@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from prefixroute.errors import ConfigError
+from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.limits import MAX_BLOCK_SIZE, MAX_BLOCKS
 from prefixroute.routing.decide import Query, decide
 from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK
-from prefixroute.validation import check_int
+from prefixroute.validation import check_int, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -268,6 +268,16 @@ def tried(attempt: Attempt) -> frozenset[Process]:
     """Return the processes that the attempts of a request have tried, this one included."""
     processes: frozenset[Process] = attempt.tried | {(attempt.member, attempt.generation)}
     return processes
+
+
+def check_not_over(state: RouterState, attempt: Attempt) -> None:
+    """Raise :class:`NoReplicaError` if the request of an attempt is over, or its key has gone to another request."""
+    if attempt.outcome in ("finished", "rebooked"):
+        raise NoReplicaError(f"the request is over, its attempt at {attempt.name!r} is {attempt.outcome}")
+    request = attempt.decision.view.request
+    holder = None if request.key is None else state.ledger.find(request.key)
+    if holder is not None and holder is not attempt and holder.decision.view.request is not request:
+        raise NoReplicaError(f"another request is in flight with key {shown(request.key)}")
 
 
 def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
