@@ -81,7 +81,7 @@ class PeerFeed:
             state, send, chains, ident=self.ident, first_sequence=first, fingerprint=self.fingerprint
         )
         self._receiver = Receiver(state, chains, peers.table, self._publisher)
-        self._registers = Registers(state, change)
+        self._registers = Registers(state, change, self._receiver.named)
         self._chains, self._peers = chains, peers
         self._beats, self._beat_at, self._snapshot_at = 0, float("-inf"), float("-inf")
         self._snapshot_due, self._ask_again_at = False, float("inf")
@@ -199,7 +199,13 @@ class PeerFeed:
         self._hedged.intersection_update(self._publisher.open)
         self._beats += 1
         if self._beats % REPEATED_BEATS == 0:
-            self._registers.repeat(self._publisher, now)
+            self._repeat(now)
+
+    def _repeat(self, now: float) -> None:
+        """Tell this router's own registers again; the elder of those that live also those whose author is gone."""
+        living = {peer.ident for peer in self.living(now)}
+        is_elder = not any(ident < self.ident for ident in living)
+        self._registers.repeat(self._publisher, now, living if is_elder else None)
 
     # -- what peers say ------------------------------------------------------------------------------------------
 
@@ -237,7 +243,7 @@ class PeerFeed:
                 f"a peer's frame of kind {kind} must have {wire.FIXED[kind]} bytes behind its header, got {length}"
             )
         if kind == Kind.FLEET:
-            self._registers.hear(frame.peer, frame.body, now)
+            self._registers.hear(frame.body, now)
         elif kind == Kind.CLEARED:
             self._clear(peer, frame)
         elif kind == Kind.HELLO:
@@ -278,6 +284,7 @@ class PeerFeed:
         if self._snapshot_due and now - self._snapshot_at >= SNAPSHOT_AGAIN_S:
             self._snapshot_at, self._snapshot_due = now, False
             self._publisher.tell(Kind.WELCOME, b"")
+            self._registers.repeat(self._publisher, now, ())
             self._tell_bindings(now)
             self._tell_belief()
 

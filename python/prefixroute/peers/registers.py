@@ -1,7 +1,8 @@
 """Registers: the state and the incarnation of each replica, shared by all routers. The last change counts.
 
 A register has a version that every change raises above all that are known; of two equal versions that of the higher router
-number counts. So routers agree in the end, whatever is lost on the way, as long as registers are told again now and then.
+number counts. So routers agree in the end, whatever is lost on the way, as long as registers are told again now and then: by
+the router that made the change, and when that is gone by the elder of those that live.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from prefixroute.routing import membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from prefixroute.peers.publisher import Publisher
     from prefixroute.routing import RouterState
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from prefixroute.types import Replica
 
 STATES = (ACTIVE, DRAINING, SUSPENDED)
-MAX_REGISTERS = 4_096
-"""Registers kept, those of replicas that this router does not know yet included."""
+MAX_ABSENT, ABSENT_S = 1_024, 60.0
+"""Registers kept of replicas that have left or are not known here yet, and seconds for which they are kept."""
+MAX_VERSION = 2**63
+"""The highest version; of two changes beyond it the higher router number counts."""
 ENDLESS = -1.0
 """Seconds left of a suspension that only a call ends."""
 
@@ -52,10 +55,22 @@ class Told(NamedTuple):
 class Registers:
     """Tells peers of changes of the fleet that its host makes, and makes those that peers tell of."""
 
-    def __init__(self, state: RouterState, change: Callable[[Callable[[RouterState], object]], object]) -> None:
-        """Take the fleet as it is. ``change``: makes a change of the fleet, in shadows too."""
-        self._state, self._change = state, change
+    def __init__(
+        self,
+        state: RouterState,
+        change: Callable[[Callable[[RouterState], object]], object],
+        named: Callable[[int], Member | None],
+    ) -> None:
+        """Take the fleet as it is.
+
+        Args:
+            state: the router's.
+            change: makes a change of the fleet, in shadows too.
+            named: returns the member with a mark.
+        """
+        self._state, self._change, self._named = state, change, named
         self._told: dict[int, Told] = {}
+        self._absent: dict[int, float] = {}
         self._seen: dict[str, tuple[str, float | None, str]] = {}
         self._given: dict[str, str] = {}
         self._version = self._looked = 0
@@ -71,17 +86,44 @@ class Registers:
             is_now, seen = self._of(member), self._seen.get(name)
             self._seen[name] = is_now
             if seen is None:
+                self._absent.pop(mark_of(name), None)
                 self._given.setdefault(name, member.replica.incarnation)
                 told = self._told.get(mark_of(name))
                 if told is not None:
                     self._apply(member, told, now)
             elif seen != is_now and not self._ended_by_itself(seen, is_now, now):
-                self._version += 1
+                self._version = min(self._version + 1, MAX_VERSION)
                 self._told[mark_of(name)] = told = Told(self._version, publisher.ident, *is_now)
                 self._tell(publisher, mark_of(name), told, now)
         for name in [name for name in self._seen if name not in fleet.members]:
             self._seen.pop(name, None)
             self._given.pop(name, None)
+            if mark_of(name) in self._told:
+                self._miss(mark_of(name), now)
+
+    def __len__(self) -> int:
+        """Return how many registers are kept."""
+        return len(self._told)
+
+    def _miss(self, replica: int, now: float) -> None:
+        """Keep the register of a replica that is not here for a while; of too many the one missed longest goes."""
+        self._absent.pop(replica, None)
+        self._absent[replica] = now
+        if len(self._absent) > MAX_ABSENT:
+            self._forget(next(iter(self._absent)))
+
+    def _forget(self, replica: int) -> None:
+        self._absent.pop(replica, None)
+        if self._named(replica) is None:
+            self._told.pop(replica, None)
+
+    def _sweep(self, now: float) -> None:
+        """Forget the registers of replicas that left long ago, and miss those that no look has seen leave."""
+        for replica in [replica for replica, since in self._absent.items() if now - since > ABSENT_S]:
+            self._forget(replica)
+        for replica in [replica for replica in self._told if replica not in self._absent]:
+            if self._named(replica) is None:
+                self._miss(replica, now)
 
     @staticmethod
     def _of(member: Member) -> tuple[str, float | None, str]:
@@ -98,29 +140,43 @@ class Registers:
     @staticmethod
     def _tell(publisher: Publisher, replica: int, told: Told, now: float) -> None:
         left = ENDLESS if told.until is None else max(0.0, told.until - now)
-        body = wire.FLEET.pack(replica, told.version, STATES.index(told.state), left)
+        body = wire.FLEET.pack(replica, told.version, told.peer, STATES.index(told.state), left)
         publisher.tell(Kind.FLEET, body + told.incarnation.encode("utf-8", "surrogatepass"))
 
-    def repeat(self, publisher: Publisher, now: float) -> None:
-        """Tell again what this router has changed itself: a message may have been lost, a peer may be new."""
+    def repeat(self, publisher: Publisher, now: float, others: Container[int] | None = None) -> None:
+        """Tell registers of replicas that are here again: a message may have been lost, a peer may be new.
+
+        Args:
+            publisher: tells them.
+            now: time on the router's clock, in seconds.
+            others: routers that tell of their own changes themselves; ``None`` = all but this one.
+        """
+        self._sweep(now)
         for replica, told in list(self._told.items()):
-            if told.peer == publisher.ident:
+            is_ours = told.peer == publisher.ident or (others is not None and told.peer not in others)
+            if is_ours and replica not in self._absent:  # else routers would remind each other of it for ever
                 self._tell(publisher, replica, told, now)
 
-    def hear(self, peer: int, body: bytes, now: float) -> None:
+    def hear(self, body: bytes, now: float) -> None:
         """Take in a register.
+
+        Args:
+            body: of the frame.
+            now: time on the router's clock, in seconds.
 
         Raises:
             PeerError: it is none.
         """
         if len(body) < wire.FLEET.size:
             raise PeerError(f"a register must have at least {wire.FLEET.size} bytes, got {len(body)}")
-        replica, version, state, left = wire.FLEET.unpack_from(body)
+        replica, version, peer, state, left = wire.FLEET.unpack_from(body)
         text = body[wire.FLEET.size :]
         if state >= len(STATES) or not left < wire.MAX_SECONDS or len(text) > wire.MAX_TEXT_BYTES:
             raise PeerError(
                 f"a register must have a state up to {len(STATES) - 1} and a finite time, got {state}, {left}"
             )
+        if version > MAX_VERSION:
+            raise PeerError(f"a register must have a version up to {MAX_VERSION}, got {version}")
         try:
             incarnation = text.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
@@ -128,13 +184,14 @@ class Registers:
         known = self._told.get(replica)
         if known is not None and (known.version, known.peer) > (version, peer):
             return
-        if known is None and len(self._told) >= MAX_REGISTERS:
-            return
         self._version = max(self._version, version)
         until = now + left if left >= 0.0 and STATES[state] == SUSPENDED else None
         self._told[replica] = told = Told(version, peer, STATES[state], until, incarnation)
-        members = self._state.fleet.members
-        member = next((member for name, member in list(members.items()) if mark_of(name) == replica), None)
+        member = self._named(replica)
+        if member is None:
+            self._miss(replica, now)
+        else:
+            self._absent.pop(replica, None)
         repeated = known is not None and (known.version, known.peer) == (version, peer)
         if member is not None and not (repeated and member.state == told.state):
             self._apply(member, told, now)

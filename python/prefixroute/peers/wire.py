@@ -47,8 +47,8 @@ ENDED = Struct("<QBIQ")
 """The attempt, how it ended, known blocks, hash of the last of them."""
 OPEN = Struct("<QQIIIB")
 """One open attempt of a beat: attempt, replica, incarnation, uncached tokens, prompt tokens, whether it has started."""
-FLEET = Struct("<QQBd")
-"""Replica, version, state, seconds that a suspension has left (< 0: no end); the incarnation's text follows."""
+FLEET = Struct("<QQQBd")
+"""Replica, version, the router that made the change, state, seconds that a suspension has left (< 0: no end); the incarnation's text follows."""
 CLEARED = Struct("<Q")
 """Replica; 0 = the weights have changed everywhere."""
 BOUND = Struct("<16sQIf")
