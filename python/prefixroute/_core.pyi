@@ -1782,6 +1782,7 @@ class Cluster:
         max_running: requests in prefill or decode at once.
         overhead_s: seconds that admitting a request adds to a step.
         warmup: requests with a smaller number are not logged.
+        late_s: seconds above which a gap between two tokens of an answer is late; infinite = none is.
         link: prices of moving keys and values between replicas; None: they are there at once.
     """
 
@@ -1794,6 +1795,7 @@ class Cluster:
         max_running: int,
         overhead_s: float = 0.0,
         warmup: int = 0,
+        late_s: float = ...,
         link: TransferPrices | None = None,
     ) -> Cluster: ...
     def add(self, store: ReplicaStore, label: int) -> int:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from prefixroute.advise import Headroom, Slo, size_apart
 from prefixroute.advise.apart import Apart
-from prefixroute.advise.size import NO_HEADROOM, Told
+from prefixroute.advise.size import NO_HEADROOM
+from prefixroute.advise.slo import Told
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from prefixroute.advise.behind import replicas_behind
-from prefixroute.advise.size import NO_HEADROOM, FleetSize, Headroom, Sizing, Slo, size
+from prefixroute.advise.size import NO_HEADROOM, FleetSize, Headroom, Sizing, size
+from prefixroute.advise.slo import Slo, promise_of
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import EngineModel, Scenario, simulate
+from prefixroute.sim import EngineModel, Promise, Scenario, simulate
 from prefixroute.workload import Poisson, chat
 
 WORKLOAD = chat(1, requests=1_200, arrivals=Poisson(40.0))
@@ -117,6 +118,18 @@ def test_a_fleet_that_preempts_more_than_it_may_is_too_small() -> None:
     assert strict.preempted <= 0.02 < loose.preempted
     run = simulate(long, replace(scenario, policy="session", replicas=loose.replicas, seed=1), cost=COST)
     assert loose.preempted == pytest.approx((run.outcome.preemptions or 0) / 300)
+
+
+def test_a_sized_fleet_says_how_many_requests_keep_every_promise() -> None:
+    slos = Slo.parse_all("ttft_p95=400ms,tpot_p95=20ms,itl_p90=20ms")
+    assert promise_of(slos) == Promise(ttft_s=0.4, tpot_s=0.02, itl_s=0.02, itl_percentile=90)
+    assert promise_of(Slo.parse_all("ttft_p99=2s,ttft_p50=100ms")) == Promise(ttft_s=2.0)
+    assert promise_of(()) is None
+    (fleet,) = size(WORKLOAD, slos, ["session"], scenario=BASE, headroom=NO_HEADROOM, cost=COST).fleets
+    again = replace(BASE, policy="session", replicas=fleet.replicas or 0, seed=1, promise=promise_of(slos))
+    outcome = simulate(WORKLOAD, again, cost=COST).outcome
+    assert fleet.goodput_per_s == outcome.goodput_per_s
+    assert 0.8 * (outcome.requests_per_s or 0) < (fleet.goodput_per_s or 0) <= (outcome.requests_per_s or 0)
 
 
 def test_a_promise_nobody_can_keep_is_said_so() -> None:

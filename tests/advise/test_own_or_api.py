@@ -9,7 +9,7 @@ import pytest
 from prefixroute import ConfigError
 from prefixroute.advise import Question, advise
 from prefixroute.advise.own_or_api import LOOKED_AT, cheapest_api, own_or_api
-from prefixroute.advise.size import Slo
+from prefixroute.advise.slo import Slo
 from prefixroute.costmodel import CostModel
 from prefixroute.plan import plan_trace
 from prefixroute.providers import find_model, find_provider

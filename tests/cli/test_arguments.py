@@ -71,6 +71,8 @@ def test_changes_tiers_and_promises_as_people_write_them() -> None:
     cost = CostModel()
     assert tiers(["CPU:2M:50"], cost) == (Tier("CPU", 2_000_000, cost.model.kv_bytes_per_token / 50e9),)
     assert promise("ttft=1s, tpot=50ms") == Promise(ttft_s=1.0, tpot_s=0.05)
+    assert promise("itl=200ms") == Promise(itl_s=0.2, itl_percentile=100)
+    assert promise("itl_p99.5=200ms,e2e=1m") == Promise(itl_s=0.2, itl_percentile=99.5, e2e_s=60.0)
     assert (changes(None), tiers(None, cost), promise(None)) == ((), (), None)
 
 
@@ -82,6 +84,8 @@ def test_changes_tiers_and_promises_as_people_write_them() -> None:
         (lambda text: tiers([text], CostModel()), "CPU:2M", "must be MEDIUM:TOKENS:GB_PER_S"),
         (promise, "ttft", "must be like ttft=1s"),
         (promise, "speed=1s", "must be like ttft=1s"),
+        (promise, "ttft_p95=1s", "must be like ttft=1s"),
+        (promise, "itl_p0=1s", "itl_percentile of a promise"),
     ],
 )
 def test_bad_ones_say_what_is_allowed(parse: Callable[[str], object], text: str, message: str) -> None:

@@ -71,6 +71,7 @@ class Job:
     started: float = -1.0
     first_token: float = -1.0
     finished: float = -1.0
+    late: int = -1
 
 
 def text(number: int, tokens: int) -> BlockHashes:
@@ -82,9 +83,9 @@ def text(number: int, tokens: int) -> BlockHashes:
 class Fleet:
     """One replica, and the journal that the laws are read from. ``room``: tokens of its cache."""
 
-    def __init__(self, cost: Any, room: int | None = None, **model: int) -> None:
+    def __init__(self, cost: Any, room: int | None = None, late_s: float | None = None, **model: int) -> None:
         self.cost, self.store = cost, ReplicaStore(room, 1)
-        self.cluster = EngineModel(cost, **({"chunk_tokens": CHUNK} | model)).cluster()
+        self.cluster = EngineModel(cost, **({"chunk_tokens": CHUNK} | model)).cluster(late_s=late_s)
         self.replica = self.cluster.add(self.store, 0)
         self.jobs: list[Job] = []
         self.journal: list[tuple[float, int]] = []
@@ -118,8 +119,9 @@ class Fleet:
             pass
         log = RequestLog(timed=True)
         log.extend(self.cluster.take_log())
-        for number, started in zip(log.column("number").tolist(), log.column("start").tolist(), strict=True):
-            self.jobs[number].started = started
+        columns = (log.column(name).tolist() for name in ("number", "start", "late"))
+        for number, started, late in zip(*columns, strict=True):
+            self.jobs[number].started, self.jobs[number].late = started, late
         return self.jobs
 
     @property
@@ -206,7 +208,7 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
         for number, (at, prompt, output, hit) in enumerate(sorted(rows))
     ]
     cost = Linear()
-    fleet = Fleet(cost, room=room, chunk_tokens=chunk, max_running=max_running)
+    fleet = Fleet(cost, room=room, late_s=12.5, chunk_tokens=chunk, max_running=max_running)
     jobs = fleet.run((ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, ask.hit)) for ask in asks)
     twin = Twin(
         lambda tokens, decodes: tokens * cost.token_s + cost.decode_s * bool(decodes),
@@ -219,6 +221,7 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
         assert (job.started, job.first_token, job.finished) == pytest.approx(
             (ask.started, ask.first_token, ask.finished)
         )
+        assert job.late == sum(gap > 12.5 for gap in ask.gaps)
     assert fleet.cluster.preempted == twin.preempted
     assert fleet.idle
     gaps = [seconds for seconds, count in fleet.cluster.gaps() for _ in range(count)]

@@ -366,3 +366,19 @@ def test_a_timed_run_measures_tokens_goodput_and_what_caches_hold_twice() -> Non
     assert outcome.kv_duplicated_gb > simulate(busy_chat(requests=400), timed("session")).outcome.kv_duplicated_gb
     with pytest.raises(ConfigError, match="needs a timed simulation"):
         Scenario(promise=loose)
+
+
+def test_goodput_counts_requests_whose_own_gaps_between_tokens_keep_the_promise() -> None:
+    def good(promise: Promise) -> float:
+        return simulate(busy_chat(requests=400), timed("round-robin", promise=promise)).outcome.goodput_per_s
+
+    run = simulate(busy_chat(requests=400), timed("round-robin"))
+    longest, shortest = run.gaps.seconds[-1], run.gaps.seconds[0]
+    usual = run.gaps.percentile(90)
+    assert good(Promise(itl_s=longest * 1.01)) == pytest.approx(run.outcome.requests_per_s)
+    assert good(Promise(itl_s=shortest * 0.99)) == 0.0
+    # The more of the gaps of an answer may be longer, the more answers keep the promise.
+    goods = [good(Promise(itl_s=usual, itl_percentile=percentile)) for percentile in (100, 99, 95, 50, 1)]
+    assert goods == sorted(goods)
+    assert 0 < goods[0] < goods[2] < run.outcome.requests_per_s
+    assert good(Promise(itl_s=usual, ttft_s=1e-9)) == 0.0

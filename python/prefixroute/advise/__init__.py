@@ -20,7 +20,8 @@ from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile, profile
 from prefixroute.advise.question import Question
 from prefixroute.advise.sensitivity import Flip
-from prefixroute.advise.size import EqualFleet, FleetSize, Headroom, Sizing, Slo, size
+from prefixroute.advise.size import EqualFleet, FleetSize, Headroom, Sizing, size
+from prefixroute.advise.slo import Slo
 
 __all__ = [
     "IN_USE",

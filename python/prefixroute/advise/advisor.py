@@ -18,6 +18,7 @@ from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
 from prefixroute.advise.own_or_api import cheapest_api
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
+from prefixroute.advise.slo import promise_of
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
@@ -81,7 +82,9 @@ def advise(
 def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
     """Return the fleet with a clock, unless the workload spans no time or nobody wants one."""
     with_clock = facts.profile.span_s > 0 if asked.timed is None else asked.timed
-    return timed(asked.scenario, cost) if with_clock else replace(asked.scenario, engine=None)
+    if not with_clock:
+        return replace(asked.scenario, engine=None)
+    return replace(timed(asked.scenario, cost), promise=promise_of(asked.slos))
 
 
 def _needed(facts: Facts, study: Study, how: How) -> FleetNeed | None:

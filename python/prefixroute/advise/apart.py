@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from prefixroute.advise.size import (
-    MOST_REPLICAS,
-    EqualFleet,
-    FleetSize,
-    Headroom,
-    Reading,
-    Sizing,
-    Slo,
-    Told,
-    faster,
-    size,
-    worst,
-)
+from prefixroute.advise.size import MOST_REPLICAS, EqualFleet, FleetSize, Headroom, Sizing, faster, size
+from prefixroute.advise.slo import Reading, Slo, Told, promise_of, worst
 from prefixroute.costmodel import DEFAULT_LINK, CostModel, Link, find_link
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario, Split
 from prefixroute.sim.grid import Source, kept, seeds_of
@@ -137,7 +126,10 @@ def size_apart(
             break
         if part is not None:
             part(number / len(mixed.fleets), f"{fleet.policy}: prefill and decode apart")
-        one, memory = replace(base, policy=policy, label=""), dict[tuple[int, int, bool], Told]()
+        one, memory = (
+            replace(base, policy=policy, label="", promise=promise_of(mixed.slos)),
+            dict[tuple[int, int, bool], Told](),
+        )
 
         def run(
             prefill: int,
@@ -192,6 +184,7 @@ def _fleet(policy: str, apart: Apart, cost: CostModel) -> FleetSize:
         busy=told.busy,
         preempted=told.preempted,
         overloaded=told.is_overloaded,
+        goodput_per_s=told.goodput_per_s,
         prefill=None if wanted is None else prefill,
         decode=None if wanted is None else decode,
     )

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from prefixroute.advise.busiest import Part
-from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, Reading, Slo, Told, size, worst
+from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, size
+from prefixroute.advise.slo import Reading, Slo, Told, worst
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
 from prefixroute.sim.grid import seeds_of

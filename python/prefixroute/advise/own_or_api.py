@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from prefixroute.advise.size import FleetSize, Slo, size
+from prefixroute.advise.size import FleetSize, size
+from prefixroute.advise.slo import Slo
 from prefixroute.costmodel import HOURS_PER_MONTH, Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import figures_assumed

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from prefixroute.advise import sensitivity
 from prefixroute.advise.choice import IN_USE, OBJECTIVES
-from prefixroute.advise.size import Headroom, Slo
+from prefixroute.advise.size import Headroom
+from prefixroute.advise.slo import Slo
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Scenario
 from prefixroute.sim.grid import seeds_of

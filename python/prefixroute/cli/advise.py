@@ -54,6 +54,7 @@ def advise_command(  # noqa: PLR0917
     ] = "balanced",
     timed: Clocked = None,
     slo: options.Slos = None,
+    tier: options.Tiers = None,
     spare: options.Spare = SPARE_REPLICAS,
     peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
     preemptions: options.Preemptions = MOST_PREEMPTIONS,
@@ -85,7 +86,14 @@ def advise_command(  # noqa: PLR0917
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     simulated = options.Simulated(observe=observed.observe)
     question = Question(
-        scenario=options.scenario(hardware, simulated, front, timed=timed, replicas=replicas),
+        scenario=options.scenario(
+            hardware,
+            simulated,
+            front,
+            timed=timed,
+            replicas=replicas,
+            tiers=arguments.tiers(tier, hardware.cost) or None,
+        ),
         timed=timed,
         current=current,
         policies=None if policies is None else arguments.policies(policies, workload),
@@ -166,6 +174,7 @@ def size_command(  # noqa: PLR0917
     workload: options.WorkloadName,
     slo: options.Slos = None,
     policies: options.Policies = None,
+    tier: options.Tiers = None,
     spare: options.Spare = SPARE_REPLICAS,
     peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
     preemptions: options.Preemptions = MOST_PREEMPTIONS,
@@ -190,7 +199,8 @@ def size_command(  # noqa: PLR0917
     """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve, under each policy."""
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
-    scenario = options.scenario(hardware, options.Simulated(timed=True))
+    tiers = arguments.tiers(tier, hardware.cost)
+    scenario = options.scenario(hardware, options.Simulated(timed=True), tiers=tiers or None)
     if link is not None and not apart:
         raise ConfigError("--link joins replicas that prefill and decode apart: give --apart too")
     sized = partial(size_apart, link=link or DEFAULT_LINK) if apart else size

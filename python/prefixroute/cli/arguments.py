@@ -176,13 +176,20 @@ def tiers(texts: list[str] | None, cost: CostModel) -> tuple[Tier, ...]:
 
 
 def promise(text: str | None) -> Promise | None:
-    """Return what a request must keep to count as goodput: ``ttft=1s,tpot=50ms,e2e=30s``, each of them optional."""
+    """Return what a request must keep to count as goodput: ``ttft=1s,tpot=50ms,itl_p95=100ms,e2e=30s``, each of them optional."""
     if text is None:
         return None
     kept = {}
     for part in names(text, what="--goodput"):
-        name, equals, most = part.partition("=")
-        if name not in ("ttft", "tpot", "e2e") or not equals:
-            raise ConfigError(f"--goodput must be like ttft=1s,tpot=50ms,e2e=30s, got {text!r}")
+        match = re.fullmatch(r"(ttft|tpot|e2e|itl(?:_p(\d+(?:\.\d+)?))?)=(.+)", part)
+        if match is None:
+            raise ConfigError(
+                "--goodput must be like ttft=1s,tpot=50ms,itl=200ms,e2e=30s, or itl_p95=100ms for 95 % of the gaps of each "
+                f"answer, got {text!r}"
+            )
+        name, percentile, most = match.groups()
+        name = name.partition("_")[0]
         kept[f"{name}_s"] = seconds(most, what=f"{name} of --goodput")
+        if percentile is not None:
+            kept["itl_percentile"] = float(percentile)
     return Promise(**kept)

@@ -46,13 +46,14 @@ def command(  # noqa: PLR0917
     *,
     simulated: options.Simulated,
     front: options.Front,
+    course: options.Course,
     hardware: options.PricedHardware,
     reading: options.Reading,
 ) -> None:
     """Compare policies on equal terms. A winner is named only outside of the noise: 95 % intervals over sessions."""
     output, time_is_up = Output(report, png), console.deadline(time_budget)
     chosen = arguments.policies(policies, workload)
-    scenario = options.scenario(hardware, simulated, front, replicas=replicas)
+    scenario = options.scenario(hardware, simulated, front, replicas=replicas, **course.settings(hardware.cost))
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
         found = compare(

@@ -107,7 +107,9 @@ Warmup = Annotated[int, typer.Option(min=0, help="Requests served before countin
 Goodput = Annotated[
     str | None,
     typer.Option(
-        metavar="ttft=TIME,...", help="Count requests a second that keep these times: ttft, tpot, e2e. With --timed."
+        metavar="ttft=TIME,...",
+        help="Count requests a second that keep these times: ttft, tpot, itl (every gap between two tokens), itl_p95 (95 % of them), "
+        "e2e. With --timed.",
     ),
 ]
 PrefillReplicas = Annotated[

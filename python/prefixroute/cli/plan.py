@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from prefixroute.advise import Slo
 from prefixroute.advise.own_or_api import POLICY, PROMISE, own_or_api
-from prefixroute.advise.size import Slo
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.plan_options import (
     CALLS,

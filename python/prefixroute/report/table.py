@@ -201,6 +201,8 @@ def times(found: Comparison) -> Table:
         columns.append(
             Column("preempted %", lambda policy: f"{100 * (found.row(policy).preempted or 0.0):.1f}", SECONDS)
         )
+    if all(row.goodput_per_s is not None for row in found.rows):
+        columns.append(Column("goodput / s", lambda policy: f"{found.row(policy).goodput_per_s or 0.0:,.2f}", SECONDS))
     title = f"time to first token, and how much more than {found.reference}"
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
 
@@ -273,6 +275,7 @@ def sizes(found: Sizing, most: int) -> Table:
         columns.append(Column(name, _promised(at, unit), SECONDS))
         columns.append(Column(f"{slo.time.upper()} with one lost", _one_less_time(at, unit), SECONDS))
     columns += [
+        *[Column("goodput / s", lambda fleet: f"{fleet.goodput_per_s or 0.0:,.2f}", SECONDS)] * bool(found.slos),
         Column("recomputed %", lambda fleet: f"{100 * fleet.recompute_ratio:.1f}", SHARES),
         Column("busy %", lambda fleet: f"{100 * fleet.busy:.0f}", SECONDS),
         Column("preempted %", lambda fleet: f"{100 * fleet.preempted:.1f}", SECONDS),

@@ -18,6 +18,7 @@ Left out, on purpose: speculative decoding, and the time of the scheduler itself
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from prefixroute._core import Cluster, StepPrices
@@ -80,11 +81,12 @@ class EngineModel:
             chunks, decodes=decodes, decode_context_tokens=context
         )
 
-    def cluster(self, *, warmup: int = 0, link: str | Link | None = None) -> Cluster:
+    def cluster(self, *, warmup: int = 0, late_s: float | None = None, link: str | Link | None = None) -> Cluster:
         """Return replicas of this model, none yet.
 
         Args:
             warmup: their log begins with the request of this number.
+            late_s: seconds above which their log counts a gap between two tokens as late; None = none is.
             link: what keys and values move over between those that prefill and those that decode.
 
         Raises:
@@ -92,7 +94,10 @@ class EngineModel:
         """
         limits = {"chunk_tokens": self.chunk_tokens, "max_running": self.max_running}
         transfers = None if link is None else self._transfers(link)
-        return Cluster(self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup, link=transfers)
+        late_s = inf if late_s is None else late_s
+        return Cluster(
+            self.prices, **limits, overhead_s=self.cost.overhead_s, warmup=warmup, late_s=late_s, link=transfers
+        )
 
     def _transfers(self, link: str | Link) -> TransferPrices:
         price = getattr(self.cost, "transfer_prices", None)

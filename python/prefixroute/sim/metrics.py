@@ -1,6 +1,6 @@
 """What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
 
-A line is a record of fixed size (92 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
+A line is a record of fixed size (100 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
 over requests unless a name says otherwise; ratios are token-weighted.
 """
 
@@ -32,6 +32,7 @@ _CODES = {"i4": "i", "i8": "q", "f8": "d"}
 _SERVED = {"replica": "i4", "session": "i4", "number": "i8", "prompt": "i8", "hit": "i8", "arrival": "f8"}
 _TIMED = {
     "start": "f8", "first_token": "f8", "finish": "f8", "output": "i8", "decode": "i4", "moved": "i8", "prefilled": "f8",
+    "late": "i8",
 }  # fmt: skip
 
 
@@ -40,7 +41,8 @@ class RequestLog:
 
     ``number`` counts requests as the workload gives them, from 0. Times are seconds; an untimed run knows none but arrivals,
     and has no columns from ``start`` on. ``replica`` is who computed the prompt, ``decode`` who decoded; ``prefilled`` is when the
-    prompt was computed, and ``moved`` prompt tokens moved from the one to the other. A request without a session counts as a
+    prompt was computed, ``moved`` prompt tokens moved from the one to the other, and ``late`` gaps between tokens of the answer were longer
+    than is promised. A request without a session counts as a
     session of its own, so that a bootstrap over sessions never joins strangers.
     """
 
@@ -62,7 +64,7 @@ class RequestLog:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there.
 
         ``times``, of a timed run: start, first token and finish in seconds, the output's tokens, the replica that decoded, tokens
-        moved, and the second when the prompt was computed.
+        moved, the second when the prompt was computed, and late gaps.
         """
         session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
         self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)

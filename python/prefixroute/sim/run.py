@@ -206,6 +206,7 @@ def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> 
     }
     if promise is not None:
         limits = (ttft, promise.ttft_s), (np.where(gaps > 0, tpot, 0.0), promise.tpot_s), (e2e, promise.e2e_s)
-        kept = np.logical_and.reduce([times <= (np.inf if most is None else most) for times, most in limits])
+        kept = 100 * log.column("late") <= (100 - promise.itl_percentile) * gaps.clip(0)
+        kept = np.logical_and.reduce([kept, *(times <= most for times, most in limits if most is not None)])
         measured["goodput_per_s"] = float(kept.sum()) / span if span else 0.0
     return measured

@@ -58,18 +58,23 @@ class Promise:
     Args:
         ttft_s: seconds to the first token at most.
         tpot_s: seconds per output token after the first at most; a request with one token keeps it.
+        itl_s: seconds between two tokens of an answer at most; a request with one token keeps it.
+        itl_percentile: share of the gaps of each request, in per cent, that must keep ``itl_s``; 100 = every gap.
         e2e_s: seconds to the last token at most.
     """
 
     ttft_s: float | None = None
     tpot_s: float | None = None
+    itl_s: float | None = None
+    itl_percentile: float = 100.0
     e2e_s: float | None = None
 
     def __post_init__(self) -> None:
         """Check the seconds."""
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
+        for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
             if getattr(self, name) is not None:
                 check_float(f"{name} of a promise", getattr(self, name), 0, above=True)
+        check_float("itl_percentile of a promise", self.itl_percentile, 0, 100, above=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,11 @@ class TimedRun:
         self._route: Callable[[Request], Ticket | PairTicket] = (
             self.front.route if split is None else self.front.route_pair
         )
-        self._cluster = model.cluster(warmup=scenario.warmup, link=None if split is None else split.link)
+        self._cluster = model.cluster(
+            warmup=scenario.warmup,
+            late_s=None if scenario.promise is None else scenario.promise.itl_s,
+            link=None if split is None else split.link,
+        )
         self._replicas: dict[str, _Replica] = {}
         self._by_number: list[_Replica] = []
         self._flights: dict[int, tuple[Request, Ticket | PairTicket | None]] = {}

@@ -34,6 +34,8 @@ pub struct Limits {
     pub overhead_s: f64,
     /// Requests with a smaller number only warm the caches: their tokens are in no gap that is counted.
     pub warmup: u64,
+    /// Seconds above which a gap between two tokens is late; infinite = none is.
+    pub late_s: f64,
 }
 
 /// Prompt tokens computed in one step, and the tokens of that prompt before them.
@@ -125,6 +127,8 @@ pub struct Engine {
     /// Decoding requests whose gaps are counted, and these.
     counted: u64,
     gaps: Gaps,
+    /// Decode steps so far that were late.
+    late: u64,
     /// Admitted requests whose keys and values are on their way, and those that decode from the next step on.
     moving: Vec<Job>,
     landed: Vec<Job>,
@@ -161,6 +165,7 @@ impl Engine {
             busy_s: 0.0,
             counted: 0,
             gaps: Gaps::default(),
+            late: 0,
             moving: Vec::new(),
             landed: Vec::new(),
             asked: 0,
@@ -457,7 +462,7 @@ impl Engine {
     }
 
     fn stop_decode<E>(&mut self, mut job: Job) -> Result<Job, Failure<E>> {
-        self.leave(&job);
+        self.leave(&mut job);
         if let Some(running) = job.running {
             let sampled = job.answered_before() + self.token - job.joined;
             let blocks = job.chain(sampled, self.block_size, false);
@@ -470,7 +475,8 @@ impl Engine {
     }
 
     /// Take a decoding request out of the sums, and give back what its answer had reserved.
-    fn leave(&mut self, job: &Job) {
+    fn leave(&mut self, job: &mut Job) {
+        job.served.late_gaps += self.late - job.late_before;
         self.counted -= u64::from(self.counts(job));
         self.context -= i128::from(job.prompt_tokens) - i128::from(job.joined);
         match job.outgrown {
@@ -492,6 +498,7 @@ impl Engine {
         let mut ended = Ended::default();
         if !self.decoding.is_empty() {
             self.gaps.add(self.step_s, steps * self.counted);
+            self.late += steps * u64::from(self.is_late(self.step_s));
             self.token += steps;
             self.reserve_until(self.token);
             self.pop_finished(&mut ended)?;
@@ -509,11 +516,16 @@ impl Engine {
         job.request.number >= self.limits.warmup
     }
 
+    /// Whether a gap of so many seconds is late.
+    fn is_late(&self, seconds: f64) -> bool {
+        seconds > self.limits.late_s
+    }
+
     /// Take out the requests whose last token is out.
     fn pop_finished<E>(&mut self, ended: &mut Ended) -> Result<(), Failure<E>> {
         while self.decoding.peek().is_some_and(|job| job.last() <= self.token) {
-            let Some(job) = self.decoding.pop() else { break };
-            self.leave(&job);
+            let Some(mut job) = self.decoding.pop() else { break };
+            self.leave(&mut job);
             self.release(job, ended)?;
         }
         Ok(())
@@ -529,6 +541,7 @@ impl Engine {
         for mut job in std::mem::replace(&mut self.prefilling, rest) {
             if job.has_answered() {
                 self.gaps.add(now - job.stopped, u64::from(self.counts(&job)));
+                job.served.late_gaps += u64::from(self.is_late(now - job.stopped));
             } else {
                 job.served.prefilled = now;
             }
@@ -551,7 +564,7 @@ impl Engine {
         }
         self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
         self.joined += 1;
-        (job.joined, job.rank) = (self.token, self.joined);
+        (job.joined, job.rank, job.late_before) = (self.token, self.joined, self.late);
         self.counted += u64::from(self.counts(&job));
         if job.running.is_some() {
             self.growth.add(job.prompt_tokens, job.joined);

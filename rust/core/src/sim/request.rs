@@ -45,6 +45,8 @@ pub struct Served {
     pub prefilled_at: Option<usize>,
     /// Prompt tokens whose keys and values moved to the replica that decodes.
     pub moved_tokens: u64,
+    /// Gaps between two tokens of its answer that were late, see [`super::Limits::late_s`].
+    pub late_gaps: u64,
 }
 
 /// What of its request a job is, where it is.
@@ -82,6 +84,8 @@ pub(super) struct Job {
     pub order: u64,
     /// Decode steps of the engine when it began to decode.
     pub joined: u64,
+    /// Late decode steps of the engine then.
+    pub late_before: u64,
     /// Its number in the cache; `None` if it is larger than that.
     pub running: Option<RequestId>,
     /// Blocks that its answer keeps, if it has outgrown the cache.
@@ -107,6 +111,7 @@ impl Job {
             most_cached: u64::MAX,
             order: 0,
             joined: 0,
+            late_before: 0,
             running: None,
             outgrown: None,
             served: Served {
@@ -117,6 +122,7 @@ impl Job {
                 first_token: f64::NAN,
                 prefilled_at: None,
                 moved_tokens: 0,
+                late_gaps: 0,
             },
             stage: Stage::Whole,
             transfer: 0,

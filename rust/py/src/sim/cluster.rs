@@ -54,13 +54,14 @@ pub struct Cluster {
 #[pymethods]
 impl Cluster {
     #[new]
-    #[pyo3(signature = (prices, *, chunk_tokens, max_running, overhead_s=0.0, warmup=0, link=None))]
+    #[pyo3(signature = (prices, *, chunk_tokens, max_running, overhead_s=0.0, warmup=0, late_s=f64::INFINITY, link=None))]
     fn new(
         prices: &Bound<'_, PyAny>,
         chunk_tokens: &Bound<'_, PyInt>,
         max_running: &Bound<'_, PyInt>,
         overhead_s: f64,
         warmup: u64,
+        late_s: f64,
         link: Option<&Bound<'_, TransferPrices>>,
     ) -> Self {
         let limits = core::Limits {
@@ -69,6 +70,7 @@ impl Cluster {
             max_running: max_running.extract().unwrap_or(usize::MAX),
             overhead_s,
             warmup,
+            late_s,
         };
         let prices = match prices.cast::<StepPrices>() {
             Ok(numbers) => Prices::Numbers(Box::new(numbers.get().prices.clone())),
@@ -213,6 +215,7 @@ impl Cluster {
         log.extend_from_slice(&self.labels[replica].to_ne_bytes());
         log.extend_from_slice(&served.moved_tokens.to_ne_bytes());
         log.extend_from_slice(&served.prefilled.to_ne_bytes());
+        log.extend_from_slice(&served.late_gaps.to_ne_bytes());
     }
 }
 

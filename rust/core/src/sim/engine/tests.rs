@@ -33,7 +33,7 @@ fn request(number: u64, prompt_tokens: u64, output_tokens: u64) -> Request {
 
 fn engine(capacity: Option<usize>, max_running: usize) -> Engine {
     let store = Arc::new(Mutex::new(Store::new(1, capacity, &[])));
-    Engine::new(Limits { chunk_tokens: 100, max_running, overhead_s: 0.0, warmup: 0 }, store)
+    Engine::new(Limits { chunk_tokens: 100, max_running, overhead_s: 0.0, warmup: 0, late_s: f64::INFINITY }, store)
 }
 
 /// Serve until the engine is idle: numbers and times of the ends.
