@@ -22,7 +22,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.policies import CacheAware
 from prefixroute.report import advice_dict, advice_text, answer
 from prefixroute.report.figures import usd
-from prefixroute.sim import EngineModel, Events, Scenario, simulate
+from prefixroute.sim import EngineModel, Events, Perfect, Scenario, simulate
 from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
 from prefixroute.workload.readers import lines
 from prefixroute.workload.readers.lines import read_lines
@@ -299,6 +299,33 @@ def test_where_the_hits_went_adds_up_and_what_the_router_does_not_know_is_told_a
         float(str(value)) for name, value in found.evidence.items() if name.endswith("_usd_per_million_requests")
     )
     assert dollars == pytest.approx(advice.row.usd_per_million_requests)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_every_policy_s_lost_hits_add_up_in_tokens_and_dollars(seeds: int) -> None:
+    """First sight, volatile, elsewhere, unknown to the router, evicted: to the token, whatever the number of runs."""
+    scenario = Scenario(replicas=4, observe=Events(loss=0.5), capacity_tokens=20_000)
+    policies = ("round-robin", "session", "cache-aware", "cache-aware:min_match_tokens=64", "linear-cost")
+    found = compare(partial(chat, requests=400), policies, scenario=scenario, seeds=seeds, infinite=True)
+    for row in found.rows:
+        lost = found.lost(row.policy)
+        assert list(lost) == ["first_sight", "volatile", "elsewhere", "unknown", "evicted"]
+        assert sum(figures["tokens"] for figures in lost.values()) == row.recomputed_tokens
+        assert min(figures["tokens"] for figures in lost.values()) >= 0
+        dollars = sum(figures["usd_per_million_requests"] for figures in lost.values())
+        assert dollars == pytest.approx(row.usd_per_million_requests)
+        assert sum(figures["share"] for figures in lost.values()) == pytest.approx(row.recompute_ratio)
+        assert found.to_dict()["rows"][found.rows.index(row)]["losses"] == lost
+    unknown = {row.policy: found.lost(row.policy)["unknown"]["tokens"] for row in found.rows}
+    assert unknown["round-robin"] == unknown["session"] == 0  # they look at no cache: knowing more changes nothing
+    assert unknown["linear-cost"] > 0
+    assert all(found.lost(row.policy)["evicted"]["tokens"] > 0 for row in found.rows)
+
+
+def test_a_router_that_sees_every_cache_has_nothing_unknown() -> None:
+    seen = Scenario(replicas=4, observe=Perfect(), capacity_tokens=60_000)
+    found = compare(partial(chat, requests=200), ("cache-aware", "linear-cost"), scenario=seen, seeds=1, infinite=True)
+    assert [found.lost(row.policy)["unknown"]["tokens"] for row in found.rows] == [0, 0]
 
 
 @pytest.mark.parametrize(("size", "named"), [(16, False), (1_536, True)])

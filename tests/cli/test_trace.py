@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from prefixroute.costmodel import CostModel
+
 Prefixroute = Callable[..., Any]
 
 
@@ -249,9 +251,11 @@ def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trac
     assert "1 bad of 181 lines left out: line 21" in document["notes"]
     assert "1 bad of 181 lines left out" in page.read_text()
     assert document["rows"] == json.loads(prefixroute("simulate", trace, *options[2:], "--json").out)["rows"]
-    assert json.loads(prefixroute("trace", bad, "--skip-bad", 1, "--json").out)["assumptions"].keys() == {
-        "skipped_lines"
-    }
+    assumed = (
+        json.loads(prefixroute("trace", *one, "--json").out)["assumptions"]
+        for one in ((bad, "--skip-bad", 1), (trace,))
+    )
+    assert next(assumed).keys() - next(assumed).keys() == {"skipped_lines"}
     converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad", 1)
     assert "180 requests" in converted.out
     assert said in converted.err
@@ -329,8 +333,26 @@ def test_where_the_hits_went_is_shown(prefixroute: Prefixroute, tmp_path: Path) 
     shown = prefixroute("trace", path)
     assert "where the hits went" in shown.out
     assert "elsewhere: only other replicas had it" in shown.out
-    losses = json.loads(prefixroute("trace", path, "--json").out)["losses"]
+    found = json.loads(prefixroute("trace", path, "--json").out)
+    losses, usd = found["losses"], found["losses_usd_per_million_requests"]
     assert losses.pop("prompt") == sum(losses.values()) == 40 * 300
+    recomputed = sum(losses.values()) - losses["hit"]
+    assert sum(usd.values()) == pytest.approx(recomputed * found["usd_per_token"] / 40 * 1e6)
+    assert usd["elsewhere"] / losses["elsewhere"] == pytest.approx(found["usd_per_token"] / 40 * 1e6)
+    assert found["assumptions"]["usd_per_gpu_hour"]["assumed"]
+
+
+def test_the_hardware_prices_the_hits_of_a_log(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    """``--model`` picks requests of the log here, so the model that is served has a name of its own."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(lines(rows()))
+    given = ("--gpu", "H200", "--served-model", "Qwen3-8B", "--tensor-parallel", 2, "--price", 3)
+    found = json.loads(prefixroute("trace", path, "--model", "a", *given, "--json").out)
+    cost = CostModel("H200", "Qwen3-8B", tensor_parallel=2, usd_per_gpu_hour=3)
+    assert found["requests"] == 20
+    assert found["usd_per_token"] == pytest.approx(cost.usd_per_token(300))
+    assert not found["assumptions"]["usd_per_gpu_hour"]["assumed"]
+    assert "gpu must be one of" in prefixroute("trace", path, "--gpu", "abacus").err
 
 
 def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, tmp_path: Path) -> None:

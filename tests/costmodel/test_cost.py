@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -219,3 +220,13 @@ def test_a_capacity_that_was_worked_out_of_given_figures_is_not_assumed() -> Non
     assert on_defaults(names, (*noted.assumptions, capacity))
     assert on_defaults(names, (capacity,))
     assert on_defaults(names, (*listed[:-1], replace(capacity, source="seed article, 2026-11")))
+
+
+def test_a_token_costs_its_part_of_a_prompt() -> None:
+    cost = CostModel("H100", "Qwen3-8B", usd_per_gpu_hour=3.6, tensor_parallel=2)
+    for length in (1, 100, 8_192, 100_000):
+        assert cost.usd_per_token(length) * length == pytest.approx(0.002 * cost.prefill_seconds(length))
+    assert cost.usd_per_token() == cost.usd_per_token(8_192)
+    for wrong in (0, -1, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="prompt_tokens"):
+            cost.usd_per_token(wrong)

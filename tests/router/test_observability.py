@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fake_belief import FakeBelief
+from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import POLICIES, CacheAware, presets
 from prefixroute.router import Router, replay
@@ -217,5 +218,39 @@ def test_where_the_hits_went_as_far_as_a_router_knows(make_router: Make) -> None
         "unknown": 160,
     }
     assert losses["first_sight"] + losses["elsewhere"] + stats["hit_tokens"] == stats["prompt_tokens"]
-    shown = samples(router.metrics_text())
-    assert {reason: shown[f'prefixroute_hit_loss_tokens_total{{reason="{reason}"}}'] for reason in losses} == losses
+    # Of what was reported: recomputed = first sight + elsewhere + evicted - unknown.
+    recomputed = stats["prompt_tokens"] - stats["reported_hit_tokens"]
+    assert recomputed == losses["first_sight"] + losses["elsewhere"] + losses["evicted"] - losses["unknown"]
+    assert lost_in(router, "hit_loss_tokens", "round-robin") == losses
+    assert stats["hit_losses_usd"] is None  # a default is no price
+    assert "dollars" not in router.metrics_text()
+
+
+def lost_in(router: Router, family: str, policy: str) -> dict[str, float]:
+    """Return a family of lost hits by reason, as Prometheus reads it."""
+    head = f'prefixroute_{family}_total{{policy="{policy}",reason="'
+    return {
+        name.removeprefix(head).removesuffix('"}'): value
+        for name, value in samples(router.metrics_text()).items()
+        if name.startswith(head)
+    }
+
+
+def test_lost_hits_have_a_price_where_a_cost_was_given_and_each_policy_has_its_own(make_router: Make) -> None:
+    cost = CostModel("H100", "Qwen3-8B", usd_per_gpu_hour=3.6)
+    router = make_router(2, policy="round-robin", cost=cost)
+    router.shadow("cache-aware")
+    spent: list[float] = []
+    for _ in range(3):
+        router.route(TOKENS).finish()
+        lost = lost_in(router, "hit_loss_tokens", "round-robin")
+        dollars = lost_in(router, "hit_loss_dollars", "round-robin")
+        assert dollars == pytest.approx({reason: tokens * cost.usd_per_token() for reason, tokens in lost.items()})
+        assert router.stats()["hit_losses_usd"] == dollars
+        spent.append(sum(dollars.values()))
+    assert spent == sorted(spent)  # a counter
+    followed = lost_in(router, "shadow_hit_loss_tokens", "cache-aware")
+    assert (lost["elsewhere"], followed["elsewhere"]) == (1_984, 0)
+    assert lost_in(router, "shadow_hit_loss_dollars", "cache-aware")["first_sight"] == pytest.approx(
+        followed["first_sight"] * cost.usd_per_token()
+    )

@@ -11,6 +11,8 @@ import pytest
 from optiontable import PAGE, page_with, table
 
 from prefixroute import ConfigError
+from prefixroute.costmodel import CostModel
+from prefixroute.routing import RouterConfig
 from prefixroute.serve import OPTIONS, Settings, read_settings
 from prefixroute.serve.config import assignment
 
@@ -106,6 +108,16 @@ def test_one_port_is_not_two() -> None:
     with pytest.raises(ConfigError, match=r"listen\.admin_port must be another than listen\.port, got 9000 for both"):
         Settings.of({"listen.port": 9000, "listen.admin_port": 9000})
     assert Settings.of({"listen.port": 0, "listen.admin_port": 0}).listen.admin_port == 0
+
+
+def test_prices_are_those_of_a_cost_model_and_none_by_default() -> None:
+    assert RouterConfig(cost=Settings().prices.cost).usd_per_token is None
+    priced = Settings.of({"prices.gpu": "H200", "prices.usd_per_gpu_hour": 2}).prices.cost
+    assert priced == CostModel("H200", usd_per_gpu_hour=2.0)
+    with pytest.raises(ConfigError, match="gpu must be one of"):
+        Settings.of({"prices.gpu": "abacus"})
+    with pytest.raises(ConfigError, match=r"prices\.usd_per_gpu_hour"):
+        Settings.of({"prices.usd_per_gpu_hour": -1})
 
 
 def test_assignments_are_toml_or_text() -> None:

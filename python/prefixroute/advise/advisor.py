@@ -22,12 +22,12 @@ from prefixroute.advise.slo import promise_of
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
-from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Scenario
+from prefixroute.sim import ResultRow, Scenario
 from prefixroute.sim.grid import Source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import OUTCOME, assumed
+from prefixroute.sim.sweep import assumed
 from prefixroute.workload import measure
 
 SIZINGS = 14
@@ -125,7 +125,7 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     yield from findings.volatile(facts)
     yield from findings.measured(compared.row(chosen), study.chosen, most_preempted=how.asked.headroom.preemptions)
     yield from findings.behind(compared, chosen)
-    yield from findings.losses(compared, chosen, unknown=_unknown(facts, study, how))
+    yield from findings.losses(compared, chosen)
     yield from findings.rejected(compared, choice, how.asked.in_use)
     yield from findings.weighed(compared, choice)
     yield from findings.keys(facts.profile, policy, inferred=facts.inferred)
@@ -138,17 +138,6 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     yield from findings.elsewhere(compared, choice, study.own)
     if need is not None:
         yield Finding("fleet-size", "warning" if need.then.is_overloaded else "note", _sized(need))
-
-
-def _unknown(facts: Facts, study: Study, how: How) -> float:
-    """Return the share of prompt tokens that the advised policy recomputes less where the router sees every cache."""
-    scenario = study.chosen
-    if scenario.replicas == 1 or isinstance(scenario.observation, Perfect) or how.time_is_up():
-        return 0.0
-    grid = Grid(facts.source, seeds_of(how.asked.seeds), how.cost, how.jobs, how.work.part(how.asked.runs))
-    runs = grid.run({0: Cell(replace(scenario, observe=Perfect()), OUTCOME)}).runs[0]
-    own = study.comparison.row(study.choice.policy)
-    return max(0.0, own.recompute_ratio - ResultRow.over(runs).recompute_ratio)
 
 
 def _sized(need: FleetNeed) -> Evidence:
@@ -318,7 +307,8 @@ def _length(facts: Facts, asked: Question) -> float:
     policies = (4 + len(asked.further)) if several else 1
     clocked = facts.profile.span_s > 0
     return (
-        (2 * policies + 1) * asked.runs
+        2 * policies * asked.runs
+        + policies  # with a router that sees every cache
         + policies * asked.runs * asked.variants
         + SIZINGS * asked.runs * _share_sized(facts) * (clocked and several)
         + (1 + BACKTESTS) * bool(facts.profile.reported)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 from prefixroute.advise.bootstrap import Interval
@@ -14,7 +15,8 @@ from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.sample import DRAWN, LUCK, METRICS, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, Grid, ResultRow, Scenario
+from prefixroute.policies import as_policy
+from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Scenario
 from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
@@ -54,9 +56,11 @@ class ComparisonRow:
         }
 
 
-REASONS = ("first_sight", "volatile", "elsewhere", "evicted")
-"""Why prompt tokens are computed, as :class:`~prefixroute.workload.HitLosses` has it; each once. Routing saves the third, capacity
-the last."""
+_AS_IT_IS, _UNLIMITED, _SEEING = "as it is", "with unlimited caches", "with a router that sees every cache"
+"""Runs of a policy."""
+REASONS = ("first_sight", "volatile", "elsewhere", "unknown", "evicted")
+"""Why prompt tokens are computed, as :class:`~prefixroute.workload.HitLosses` has it; each once. Routing saves the third, an index
+that knows more the fourth, capacity the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +131,22 @@ class Comparison:
     def lost(self, policy: str) -> dict[str, dict[str, float]]:
         """Return share, tokens and dollars per million requests of each of :data:`REASONS`, empty where they are not known.
 
-        Shares are of all prompt tokens and add up to the recompute ratio. Dollars are in proportion to tokens.
+        Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add up to the
+        recomputed ones. Dollars are in proportion to tokens.
         """
         split, row = self.losses.get(policy), self.row(policy)
         if split is None:
             return {}
         money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
+        runs = split.prompt / row.prompt_tokens if row.prompt_tokens else 1.0
+        ends = [round(tokens / runs) for tokens in accumulate(getattr(split, name) for name in REASONS)]
         return {
             name: {
                 "share": split.share(name),
-                "tokens": round(split.share(name) * row.prompt_tokens),
+                "tokens": end - before,
                 "usd_per_million_requests": split.share(name) * money,
             }
-            for name in REASONS
+            for name, before, end in zip(REASONS, (0, *ends), ends, strict=False)
         }
 
     def gap(self, policy: str, other: str, metric: str) -> Interval:
@@ -206,7 +213,8 @@ def compare(
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
         metric: what decides, one of :data:`METRICS`; lower is better.
-        infinite: run each policy with unlimited caches too, and say where its hits went.
+        infinite: run each policy with unlimited caches too, and say where its hits went; for that, those that look at what
+            replicas hold run once more, with a router that sees every cache.
         cost: prices and seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
@@ -259,14 +267,21 @@ def compare_scenarios(
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
     base, measure = scenarios[0], Measure(grid.cost, load_parts, grid.source if infinite else None)
-    cells = {(name, False): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}
+    cells = {(name, _AS_IT_IS): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}
     if infinite:
-        unlimited = (Cell(one.unlimited(), OUTCOME, optional=True) for one in scenarios)
-        cells |= {(name, True): cell for name, cell in zip(names, unlimited, strict=True)}
+        cells |= {(one.policy_name, _UNLIMITED): Cell(one.unlimited(), OUTCOME, optional=True) for one in scenarios}
+        cells |= {
+            (one.policy_name, _SEEING): Cell(one, OUTCOME, optional=True, once=True) for one in informed(scenarios)
+        }
     results = grid.run(cells, floor=(base.cache, base.warmup))
-    groups: list[list[Sample]] = [list(results.runs[name, False]) for name in names]
+    groups: list[list[Sample]] = [list(results.runs[name, _AS_IT_IS]) for name in names]
+    seeing = {
+        name: results.runs[name, _SEEING][0].recomputed_tokens for name in names if (name, _SEEING) in results.runs
+    }
     rows = tuple(
-        ResultRow.over([sample.outcome for sample in group], results.floor, beyond(results.runs.get((name, True))))
+        ResultRow.over(
+            [sample.outcome for sample in group], results.floor, beyond(results.runs.get((name, _UNLIMITED)))
+        )
         for name, group in zip(names, groups, strict=True)
     )
     eligible = [at for at, name in enumerate(names) if not among or name in among]
@@ -286,7 +301,7 @@ def compare_scenarios(
         idle=_idle(workload, scenarios, groups),
         behind={name: min(sample.behind for sample in group) for name, group in zip(names, groups, strict=True)},
         spans_time=_spans_time(workload),
-        losses=_losses(names, groups),
+        losses=_losses(names, groups, seeing),
     )
 
 
@@ -297,14 +312,40 @@ def _spans_time(workload: Workload) -> bool:
     return first is not None and any(request.arrival_s > first.arrival_s for request in requests)
 
 
-def _losses(names: Sequence[str], groups: Sequence[Sequence[Sample]]) -> dict[str, HitLosses]:
-    """Return where the hits went over the runs of each policy, where every run knows."""
-    known = {name: [sample.losses for sample in group] for name, group in zip(names, groups, strict=True)}
-    return {
-        name: reduce(HitLosses.plus, (one for one in each if one is not None), HitLosses())
-        for name, each in known.items()
-        if None not in each
-    }
+def informed(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """Return the scenarios whose policy would do better with a router that sees every cache, each with such a router."""
+    return [
+        replace(one, observe=Perfect())
+        for one in scenarios
+        if one.replicas > 1
+        and one.cache == "blocks"
+        and not one.warmup
+        and not isinstance(one.observation, Perfect)
+        and as_policy(one.policy).reads_hits()
+    ]
+
+
+def _losses(
+    names: Sequence[str], groups: Sequence[Sequence[Sample]], seeing: Mapping[str, int]
+) -> dict[str, HitLosses]:
+    """Return where the hits went over the runs of each policy, where every run knows.
+
+    Args:
+        names: of the policies.
+        groups: of each, a sample for each seed.
+        seeing: tokens that a policy recomputes with the first seed where the router sees every cache, as far as that was run. What
+            is thus found unknown of what is elsewhere is taken to be the same share with every seed.
+    """
+    found = {}
+    for name, group in zip(names, groups, strict=True):
+        each = [sample.losses for sample in group if sample.losses is not None]
+        if len(each) < len(group):
+            continue
+        first = each[0]
+        saved = first.recomputed - seeing.get(name, first.recomputed)
+        share = min(1.0, max(0, saved) / first.elsewhere) if first.elsewhere else 0.0
+        found[name] = reduce(HitLosses.plus, each, HitLosses()).told_apart(share)
+    return found
 
 
 def _idle(workload: Workload, scenarios: Sequence[Scenario], groups: Sequence[Sequence[Sample]]) -> tuple[Idle, ...]:

@@ -139,30 +139,12 @@ def measured(
         yield Finding("skew", "warning", {"prefill_skew": uneven, "skew": row.skew})
 
 
-def losses(comparison: Comparison, chosen: str, *, unknown: float = 0.0) -> Iterator[Finding]:
-    """Yield where the hits of the advised policy went, in shares, tokens and dollars per million requests.
-
-    Args:
-        comparison: the policies that were run.
-        chosen: the one advised.
-        unknown: share of prompt tokens that it recomputes only because the router does not know what caches hold: a part of what
-            is held elsewhere.
-    """
-    split, row = comparison.lost(chosen), comparison.row(chosen)
-    if not split or not row.recompute_ratio:
-        return
-    elsewhere = split["elsewhere"]["share"]
-    shares = {name: figures["share"] for name, figures in split.items()} | {"unknown": min(unknown, elsewhere)}
-    shares["elsewhere"] = elsewhere - shares["unknown"]
-    usd = row.usd_per_million_requests / row.recompute_ratio
-    evidence: dict[str, float | int | str | bool | None] = {"policy": chosen}
-    for name, share in shares.items():
-        evidence |= {
-            f"{name}_share": share,
-            f"{name}_tokens": round(share * row.prompt_tokens),
-            f"{name}_usd_per_million_requests": share * usd,
-        }
-    yield Finding("losses", "note", evidence)
+def losses(comparison: Comparison, chosen: str) -> Iterator[Finding]:
+    """Yield where the hits of the advised policy went, in shares, tokens and dollars per million requests."""
+    split = comparison.lost(chosen)
+    if split and comparison.row(chosen).recompute_ratio:
+        figures = {f"{name}_{unit}": value for name, lost in split.items() for unit, value in lost.items()}
+        yield Finding("losses", "note", {"policy": chosen, **figures})
 
 
 def minimum_match(profile: Profile, comparison: Comparison, other: str, *, chosen: str) -> Iterator[Finding]:

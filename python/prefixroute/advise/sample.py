@@ -14,8 +14,8 @@ from prefixroute.advise.bootstrap import TAILS, Interval, Ratio, drawn_ratios, s
 from prefixroute.advise.percentiles import Observed, percentiles_of
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
-from prefixroute.sim.grid import Source, open_source
-from prefixroute.workload import HitLosses, Workload, losses_of
+from prefixroute.sim.grid import Source, is_fixed, open_source
+from prefixroute.workload import HitLosses, Sightings, losses_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -63,11 +63,13 @@ class Measure:
         cost: prices and seconds.
         load_parts: parts of the run for which the load of the fleet is kept; 0 keeps none.
         source: what is simulated, where the sample is to say where the hits went.
+        sightings: what was seen before of each request, by seed: looked at once for all policies.
     """
 
     cost: CostModel
     load_parts: int = 0
     source: Source | None = None
+    sightings: dict[int, Sightings] = field(default_factory=dict, repr=False, compare=False)
 
     def __call__(self, run: Run) -> Sample:
         """Make the sample."""
@@ -89,18 +91,21 @@ class Measure:
             usd=usd,
             usd_busiest=usd * uneven,
             behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
-            losses=None if self.source is None else _losses(open_source(self.source, run.scenario.seed), run),
+            losses=self._losses(run),
         )
 
-
-def _losses(workload: Workload, run: Run) -> HitLosses | None:
-    """Return where the hits of a run went; None of whole entries in place of blocks, and of runs that warm their caches first."""
-    if run.scenario.cache == "entries" or run.scenario.warmup:
-        return None
-    log = run.log
-    replicas, hits = (log.in_order(log.column(name)).tolist() for name in ("replica", "hit"))
-    volatile = workload.volatile is not None
-    return losses_of(workload.requests(), workload.block_size, replicas, hits, volatile=volatile)
+    def _losses(self, run: Run) -> HitLosses | None:
+        """Return where the hits of a run went; None of whole entries in place of blocks, and of runs that warm their caches first."""
+        if self.source is None or run.scenario.cache == "entries" or run.scenario.warmup:
+            return None
+        workload, log = open_source(self.source, run.scenario.seed), run.log
+        key = 0 if is_fixed(self.source) else run.scenario.seed
+        if key not in self.sightings:
+            self.sightings[key] = Sightings.of(
+                workload.requests(), workload.block_size, volatile=workload.volatile is not None
+            )
+        replicas, hits = (log.in_order(log.column(name)).tolist() for name in ("replica", "hit"))
+        return losses_of(workload.requests(), workload.block_size, replicas, hits, self.sightings[key])
 
 
 def _by_first_request(sessions: Integers) -> Integers:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefixroute.advise.choice import METRIC, Choice, candidates, choose
-from prefixroute.advise.compare import Comparison, compare_scenarios
+from prefixroute.advise.compare import Comparison, compare_scenarios, informed
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
@@ -85,7 +85,7 @@ def compare_on(
         infinite=pictures,
         cost=how.cost,
         jobs=how.jobs,
-        progress=how.work.part((1 + pictures) * len(scenarios) * how.asked.runs),
+        progress=how.work.part((1 + pictures) * len(scenarios) * how.asked.runs + pictures * len(informed(scenarios))),
         time_is_up=how.time_is_up,
         load_parts=LOAD_PARTS if pictures else 0,
     )

@@ -168,6 +168,15 @@ Model = Annotated[
     str | None,
     typer.Option(help="Model: a known name, or a config.json.", show_default="Qwen3-8B", rich_help_panel=MODEL),
 ]
+ServedModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Model that prices tokens: a known name, or a config.json.",
+        show_default="Qwen3-8B",
+        rich_help_panel=MODEL,
+    ),
+]
 TensorParallel = Annotated[
     int | None, typer.Option(min=1, help="GPUs of a replica.", show_default="1", rich_help_panel=MODEL)
 ]
@@ -488,6 +497,7 @@ def name_bad_lines(workload: Workload) -> None:
 _FIGURES = {
     "gpu": "gpu",
     "model": "model",
+    "served_model": "model",
     "tensor_parallel": "tensor_parallel",
     "utilization": "utilization",
     "overhead": "overhead_s",
@@ -503,7 +513,18 @@ _FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Priced:
+    """Options that price a replica, by the names of :data:`_FIGURES`, and ``speeds``."""
+
+    @property
+    def cost(self) -> CostModel:
+        """The cost model; what was not given is a default and marked so."""
+        given = {_FIGURES[one.name]: getattr(self, one.name) for one in fields(self) if one.name in _FIGURES}
+        return arguments.priced(getattr(self, "speeds", None), given)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine(Priced):
     """GPU and model of a replica, as far as the user says."""
 
     gpu: Gpu = None
@@ -513,11 +534,15 @@ class Machine:
     weight_format: WeightFormat = None
     speeds: Speeds = None
 
-    @property
-    def cost(self) -> CostModel:
-        """The cost model; what was not given is a default and marked so."""
-        given = {_FIGURES[one.name]: getattr(self, one.name) for one in fields(self) if one.name in _FIGURES}
-        return arguments.priced(self.speeds, given)
+
+@dataclass(frozen=True, slots=True)
+class LogMachine(Priced):
+    """The same, for commands whose ``--model`` picks requests of the log."""
+
+    gpu: Gpu = None
+    served_model: ServedModel = None
+    tensor_parallel: TensorParallel = None
+    price: Price = None
 
 
 @dataclass(frozen=True, slots=True)

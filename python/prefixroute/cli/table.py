@@ -16,6 +16,7 @@ UNTIMED_NOTE = (
     "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
 )
 DISPENSABLE = (
+    "volatile $", "unknown $", "first sight $", "elsewhere $", "evicted $",
     "p90 difference", "p50 difference", "mean difference", "p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms",
     "unlimited %", "busy %", "$ busiest", "p99 difference", "difference, $", "difference, points",
 )  # fmt: skip

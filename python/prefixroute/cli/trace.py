@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from prefixroute.cli import console, options
 from prefixroute.cli.output import Output
-from prefixroute.cli.table import show_assumed, show_notes
-from prefixroute.report.table import facts, remarks
+from prefixroute.cli.table import show, show_assumed, show_notes
+from prefixroute.costmodel import Assumption
+from prefixroute.report.table import Table as TextTable
+from prefixroute.report.table import facts, lost, remarks
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
 from prefixroute.workload.statistics import KEPT_S
 
 EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
-
-LOSSES = {
-    "first_sight": "first sight: nobody could have it",
-    "volatile": "volatile: behind a text that changes",
-    "elsewhere": "elsewhere: only other replicas had it",
-    "evicted": "evicted: the replica had it and lost it",
-    "undecided": "elsewhere or evicted: the log names no replica",
-}
-"""Reasons why tokens are recomputed, as the table says them."""
 
 CURVE_POINTS = 9
 """Sizes of cache that the table shows; the JSON has all."""
@@ -41,37 +34,46 @@ def command(  # noqa: PLR0917
     png: options.PngFile = None,
     quiet: options.Quiet = False,
     *,
+    machine: options.LogMachine,
     reading: options.LogReading,
 ) -> None:
-    """Describe a workload: lengths, floor, reuse by time kept and by size of cache, prefixes in common."""
-    output = Output(report, png)
+    """Describe a workload: lengths, floor, where the hits went, reuse by time kept and by size of cache, prefixes in common."""
+    output, cost = Output(report, png), machine.cost
     with console.progress(quiet=quiet) as told:
         opened = open_source(reading.source(workload, told, stream=True), seed)
         found = measure(opened)
         opened = opened.told()
+    price = cost.usd_per_token(max(1.0, found.prompt_lengths.mean))
+    rests_on = (*opened.assumptions, *cost.assumptions)
     if as_json:
-        rests_on = {"assumptions": assumptions_dict(opened.assumptions), "notes": list(opened.notes)}
-        changing = None if opened.volatile is None else opened.volatile.to_dict()
-        print(json.dumps({"schema": 1, **found.to_dict(), "volatile": changing, **rests_on}, indent=2))
+        told_of = {
+            "losses_usd_per_million_requests": found.losses_usd_per_million_requests(price),
+            "usd_per_token": price,
+            "volatile": None if opened.volatile is None else opened.volatile.to_dict(),
+            "assumptions": assumptions_dict(rests_on),
+            "notes": list(opened.notes),
+        }
+        print(json.dumps({"schema": 1, **found.to_dict(), **told_of}, indent=2))
     else:
-        _show(found, opened)
+        _show(found, opened, lost(found, price, rests_on), rests_on)
     if output:
         from prefixroute.report.traces import trace_charts, trace_page
 
-        title, below = f"{found.name}: what it shares", remarks(opened.assumptions, opened.notes)
-        output.write(lambda: trace_page(found, opened.notes), title, trace_charts(found), rests_on=below)
+        title, below = f"{found.name}: what it shares", remarks(rests_on, opened.notes)
+        where = lost(found, price, rests_on)
+        output.write(lambda: trace_page(found, opened.notes, where), title, trace_charts(found), rests_on=below)
 
 
-def _show(found: TraceStatistics, opened: Workload) -> None:
+def _show(found: TraceStatistics, opened: Workload, where: TextTable, rests_on: Sequence[Assumption]) -> None:
     out = console.stdout()
     out.print(_table(("", ""), facts(found)))
-    out.print(_table(("where the hits went", "of prompt tokens"), _losses(found)))
+    show(where, out)
     apart = _apart(found)
     if apart:
         console.say(f"  {apart}", out)
     out.print(_table(("blocks kept for", "hit ratio"), _kept(found)))
     out.print(_table(("one cache of", "recomputed"), _sizes(found)))
-    show_assumed(opened.assumptions, out)
+    show_assumed(rests_on, out)
     show_notes(opened.notes, out)
     if opened.volatile is not None and opened.volatile.example:
         console.note(f"it changes here: … {opened.volatile.example} …")
@@ -84,17 +86,6 @@ def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _losses(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
-    losses, reported = trace.losses, trace.reported_requests > 0
-    yield (
-        "hit, as reported" if reported else "hit, in one cache of unlimited size",
-        f"{100 * losses.share('hit'):.2f} %",
-    )
-    for name, said in LOSSES.items():
-        if getattr(losses, name) or name == "first_sight":
-            yield said, f"{100 * losses.share(name):.2f} %"
 
 
 def _apart(trace: TraceStatistics) -> str:

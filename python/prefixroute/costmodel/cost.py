@@ -352,6 +352,20 @@ class CostModel:
         usd: float | NDArray[np.float64] = seconds * (self.usd_per_gpu_hour * self.tensor_parallel / _SECONDS_PER_HOUR)
         return usd
 
+    def usd_per_token(self, prompt_tokens: float = CONTEXT_TOKENS) -> float:
+        """Return the dollars of computing one prompt token, as the mean of a prompt.
+
+        What a recomputed token costs where nothing is known of its prompt but a usual length. Later tokens of a prompt cost more.
+
+        Args:
+            prompt_tokens: length of the prompt, none of it cached; above 0.
+
+        Raises:
+            ConfigError: a length of 0 or less, or no finite number.
+        """
+        check_float("prompt_tokens", prompt_tokens, 0, MOST_TOKENS, above=True)
+        return self.usd(self.prefill_seconds(prompt_tokens)) / prompt_tokens
+
     def usd_per_month(self, replicas: float) -> float:
         """Return the dollars of ``replicas`` replicas for a month of 730 hours.
 

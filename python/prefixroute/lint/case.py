@@ -74,7 +74,7 @@ class Case:
         if self.model is not None and self.lifetime is not None:
             price = self.model.price(mean)
             return max(0.0, price.writing(self.lifetime.name) - price.read) / 1e6
-        return self.cost.usd(self.cost.prefill_seconds(mean)) / mean
+        return self.cost.usd_per_token(mean)
 
     def monthly(self, tokens: float) -> float | None:
         """Return US dollars a month of tokens lost in the span of the log; None if it has no span."""

@@ -47,12 +47,19 @@ class Policy:
     name: ClassVar[str] = "custom"
     signals: ClassVar[frozenset[str]] = SIGNALS
     """Optional signals that the view must carry. What is not needed is not gathered."""
+    matches: ClassVar[bool] = True
+    """Whether it looks at what replicas hold. One that does not gains nothing from a router that knows caches better."""
     head_tokens: int = 256
     """Length of the prompt's head that ``view.head`` stands for, rounded down to full blocks (at least one)."""
 
     def required_signals(self) -> frozenset[str]:
         """Signals of this object: its ``signals`` and those of policies inside of it."""
         return self.signals
+
+    def reads_hits(self) -> bool:
+        """Return whether decisions of this object, or of a fallback inside of it, look at what replicas hold."""
+        fallback = getattr(self, "fallback", None)
+        return self.matches or (isinstance(fallback, Policy) and fallback.reads_hits())
 
     def head_length(self, prompt_tokens: int) -> int:
         """Return the tokens that ``view.head`` stands for, given the prompt's length.

@@ -82,6 +82,7 @@ class Session(Policy):
     placement: str = "rendezvous"
     name: ClassVar[str] = "session"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the placement."""
@@ -116,6 +117,7 @@ class TwoChoices(Policy):
 
     name: ClassVar[str] = "two-choices"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def decide(self, view: View) -> Pick:
         """Return the less loaded of the two."""
@@ -150,6 +152,7 @@ class Rendezvous(Policy):
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "rendezvous"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the key."""
@@ -180,6 +183,7 @@ class Document(Policy):
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "document"
     signals: ClassVar[frozenset[str]] = frozenset({"head"})
+    matches: ClassVar[bool] = False
 
     def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""
@@ -216,6 +220,7 @@ class Bounded(Policy):
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "bounded"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the factor and the key."""
@@ -268,6 +273,7 @@ class PrefixHash(Policy):
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "prefix-hash"
     signals: ClassVar[frozenset[str]] = frozenset({"head"})
+    matches: ClassVar[bool] = False
 
     def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""

@@ -27,6 +27,7 @@ class RoundRobin(Policy):
 
     name: ClassVar[str] = "round-robin"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def decide(self, view: View) -> Pick:
         """Return the slot whose turn it is."""
@@ -39,6 +40,7 @@ class Random(Policy):
 
     name: ClassVar[str] = "random"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def decide(self, view: View) -> Pick:
         """Return a slot drawn at random."""
@@ -68,6 +70,7 @@ class LeastLoaded(Policy):
     by: str = "load"
     name: ClassVar[str] = "least-loaded"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the measure."""
@@ -133,6 +136,7 @@ class PowerOfTwo(Policy):
     by: str = "load"
     name: ClassVar[str] = "power-of-two"
     signals: ClassVar[frozenset[str]] = frozenset()
+    matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the measure."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefixroute.advise import Finding, Step
 from prefixroute.report.figures import percent, usd
+from prefixroute.report.table import ALWAYS_SHOWN
 from prefixroute.report.times import duration
 
 Evidence = Any
@@ -165,9 +166,10 @@ def _losses(found: Evidence) -> str:
         ("evicted", "held and evicted"),
     )
     said = ", ".join(
-        f"{percent(found[f'{name}_share'])} {words} (${usd(found[f'{name}_usd_per_million_requests'])})"
+        f"{percent(found[f'{name}_share'])} {words} ({found[f'{name}_tokens']:,} tokens, "
+        f"${usd(found[f'{name}_usd_per_million_requests'])})"
         for name, words in parts
-        if found[f"{name}_tokens"] or name in {"first_sight", "elsewhere", "evicted"}
+        if found[f"{name}_tokens"] or name in ALWAYS_SHOWN
     )
     return f"Prompt tokens that {found['policy']} computes, and dollars per million requests: {said}."
 

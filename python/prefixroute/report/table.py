@@ -229,8 +229,16 @@ def today(found: Comparison, in_use: str, advised: str) -> Table:
     return Table.of("", columns, rows)
 
 
-LOSSES = {"first_sight": "first sight %", "volatile": "volatile %", "elsewhere": "elsewhere %", "evicted": "evicted %"}
-"""Columns of why prompt tokens are computed."""
+LOSSES = {
+    "first_sight": ("first sight", "new to every replica"),
+    "volatile": ("volatile", "new only because a text in the head changes"),
+    "elsewhere": ("elsewhere", "only other replicas were sent it"),
+    "unknown": ("unknown", "elsewhere, and a router that saw every cache would have hit it"),
+    "evicted": ("evicted", "this replica was sent it and lost it"),
+}
+"""Why prompt tokens are computed: the head of a column, and what it means."""
+ALWAYS_SHOWN = ("first_sight", "elsewhere", "evicted")
+"""Those of which even a column of zeros says something."""
 
 
 def losses(found: Comparison) -> Table | None:
@@ -239,22 +247,55 @@ def losses(found: Comparison) -> Table | None:
     if not split:
         return None
 
-    def share(name: str) -> Callable[[str], str]:
-        return lambda policy: f"{100 * split[policy][name]['share']:.2f}"
+    def pair(name: str) -> tuple[Column[str], Column[str]]:
+        share: Column[str] = Column(
+            f"{LOSSES[name][0]} %",
+            lambda policy: f"{100 * split[policy][name]['share']:.2f}",
+            SHARES if name == "evicted" else RUN,
+        )
+        dollars: Column[str] = Column(
+            f"{LOSSES[name][0]} $", lambda policy: usd(split[policy][name]["usd_per_million_requests"]), MONEY
+        )
+        return share, dollars
 
-    def dollars(name: str) -> Callable[[str], str]:
-        return lambda policy: usd(split[policy][name]["usd_per_million_requests"])
-
-    seen = [name for name in LOSSES if name != "volatile" or any(lost[name]["tokens"] for lost in split.values())]
-    columns: list[Column[str]] = [
-        Column("policy", str, text=True),
-        *(Column(LOSSES[name], share(name), SHARES if name == "evicted" else RUN) for name in seen),
-        Column("routing $ / 1M", dollars("elsewhere"), MONEY),
-        Column("capacity $ / 1M", dollars("evicted"), MONEY),
-    ]
-    title = "where the recomputed prompt tokens come from"
-    footer = "first sight: new to every replica; elsewhere: only other replicas were sent it; evicted: this replica was sent it and lost it"
+    seen = [name for name in LOSSES if name in ALWAYS_SHOWN or any(lost[name]["tokens"] for lost in split.values())]
+    columns: list[Column[str]] = [Column("policy", str, text=True), *(column for name in seen for column in pair(name))]
+    title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests"
+    footer = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
     return Table.of(title, columns, list(split), found.assumptions, footer=footer)
+
+
+_IN_A_LOG = {
+    "first_sight": "first sight: nobody could have it",
+    "volatile": "volatile: behind a text that changes",
+    "elsewhere": "elsewhere: only other replicas had it",
+    "evicted": "evicted: the replica had it and lost it",
+    "undecided": "elsewhere or evicted: the log names no replica",
+}
+"""Why a log's prompt tokens were computed; only a simulation tells what the router did not know."""
+
+
+def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Assumption]) -> Table:
+    """Return the table of where the hits of a log went, in tokens and dollars.
+
+    Args:
+        trace: the log, measured.
+        usd_per_token: US dollars of a recomputed token.
+        assumptions: what these rest on.
+    """
+    losses, dollars = trace.losses, trace.losses_usd_per_million_requests(usd_per_token)
+    hit = "hit, as reported" if trace.reported_requests else "hit, in one cache of unlimited size"
+    rows = [("hit", hit), *(pair for pair in _IN_A_LOG.items() if pair[0] == "first_sight" or getattr(losses, pair[0]))]
+    columns: list[Column[tuple[str, str]]] = [
+        Column("where the hits went", lambda row: row[1], text=True),
+        Column("% of prompt tokens", lambda row: f"{100 * losses.share(row[0]):.2f}"),
+        Column("tokens", lambda row: f"{getattr(losses, row[0]):,}"),
+        Column("$ / 1M", lambda row: usd(dollars[row[0]]) if row[0] in dollars else "", MONEY),
+    ]
+    footer = (
+        f"per million requests, at ${1e6 * usd_per_token:.3g} a million tokens: the mean of a prompt of mean length"
+    )
+    return Table.of("", columns, rows, assumptions, footer=footer)
 
 
 def sizes(found: Sizing, most: int) -> Table:

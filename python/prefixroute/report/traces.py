@@ -8,7 +8,7 @@ import numpy as np
 from prefixroute.report import html
 from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, svg
 from prefixroute.report.palette import INK, colour
-from prefixroute.report.table import facts
+from prefixroute.report.table import Table, facts
 from prefixroute.workload import TraceStatistics
 
 AGES_S = np.geomspace(1, 86_400, 60)
@@ -38,8 +38,14 @@ def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str
     return drawn
 
 
-def trace_page(trace: TraceStatistics, notes: tuple[str, ...] = ()) -> str:
-    """Return the page of a workload. Equal statistics give equal bytes."""
+def trace_page(trace: TraceStatistics, notes: tuple[str, ...] = (), where: Table | None = None) -> str:
+    """Return the page of a workload. Equal statistics give equal bytes.
+
+    Args:
+        trace: the workload, measured.
+        notes: of the workload.
+        where: the table of where the hits went, see :func:`~prefixroute.report.table.lost`.
+    """
     drawings = {title: svg(chart) for title, chart in trace_charts(trace).items()}
     rows = (f"<tr>{html.cell(name, text_like=True)}{html.cell(value)}</tr>" for name, value in facts(trace))
     parts = [
@@ -48,6 +54,7 @@ def trace_page(trace: TraceStatistics, notes: tuple[str, ...] = ()) -> str:
             f"{100 * trace.floor:.1f} % of them: that is what one cache of unlimited size would."
         ),
         html.figures(drawings),
+        *([] if where is None else [html.heading("Where the hits went"), html.table(where)]),
         html.heading("In numbers"),
         html.grid("", rows, "in numbers"),
         *(html.paragraph(note, soft=True) for note in notes),

@@ -59,7 +59,8 @@ class RouterConfig:
         session_capacity: sessions remembered at most, at about 100 bytes each; the longest unused goes first.
         render: turns messages (or text) into the text that the engine tokenizes: a chat template.
         tokenizer: turns text into token ids; a function or a ``tokenizers.Tokenizer``.
-        cost: prices prefill for the window of prefill seconds and for regret.
+        cost: GPU, model and price of a replica. It prices prefill for the window of prefill seconds and for regret; where it is
+            given, lost hits are counted in dollars too, at :attr:`usd_per_token`.
 
     Raises:
         ConfigError: an option is outside of what is allowed, or two do not fit together.
@@ -121,6 +122,11 @@ class RouterConfig:
         if unknown:
             raise ConfigError(f"a router has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
         return cls(**options)
+
+    @property
+    def usd_per_token(self) -> float | None:
+        """US dollars of a recomputed prompt token by the ``cost`` that was given; ``None`` where none was: a default is no price."""
+        return None if self.cost is COST else self.cost.usd_per_token()
 
     @property
     def policy_name(self) -> str:

@@ -73,6 +73,7 @@ class Service:
             render=render,
             tokenizer=tokenizer,
             hash_key=routing.hash_key,
+            cost=settings.prices.cost,
             peers=siblings if routing.peers is None else RedisPeers(routing.peers),
         )
         self.metrics, self.draining = Metrics(), False

@@ -97,6 +97,16 @@ def seconds(low: float = 0, *, above: bool = True) -> Kind:
     return Kind(f"seconds, {'above' if above else 'at least'} {low:g}", check)
 
 
+def dollars() -> Kind:
+    """Return the kind of a price."""
+
+    def check(name: str, value: Any) -> Any:
+        check_float(name, value, 0)
+        return float(value)
+
+    return Kind("dollars, at least 0", check)
+
+
 def word(*choices: str) -> Kind:
     """Return the kind of one of a few words."""
     allowed = "one of " + ", ".join(choices)

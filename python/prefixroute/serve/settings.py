@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
+from prefixroute.costmodel import DEFAULT_GPU, DEFAULT_MODEL, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.policies import as_policy
+from prefixroute.routing import RouterConfig
 from prefixroute.serve.options import (
     Kind,
     Option,
     Section,
     count,
+    dollars,
     flag,
     many,
     maybe,
@@ -108,6 +111,28 @@ class Routing(Section):
         "Key of the hashes of prompts: a secret number, the same in all servers that are peers.",
         maybe(count(0, 2**64 - 1), "the Router chooses"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Prices(Section):
+    """What an engine costs. With any of these, `/metrics` counts lost hits in dollars too."""
+
+    NAME: ClassVar[str] = "prices"
+    gpu: str | None = option(None, "GPU of an engine.", maybe(text("a GPU"), DEFAULT_GPU))
+    model: str | None = option(
+        None, "Model: a known name, or the path of a `config.json`.", maybe(text("a model"), DEFAULT_MODEL)
+    )
+    tensor_parallel: int | None = option(None, "GPUs of an engine.", maybe(count(1), "1"))
+    usd_per_gpu_hour: float | None = option(None, "Dollars per GPU and hour.", maybe(dollars(), "the GPU's"))
+
+    @property
+    def cost(self) -> CostModel:
+        """The cost model of an engine; raises :class:`ConfigError` for an unknown GPU or model.
+
+        Where nothing was given it is the Router's own default, which counts no dollars.
+        """
+        given = {one.key: value for one in OPTIONS[self.NAME] if (value := getattr(self, one.key)) is not None}
+        return CostModel(**given) if given else RouterConfig().cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +261,7 @@ class Settings:
 
     listen: Listen = Listen()
     routing: Routing = Routing()
+    prices: Prices = Prices()
     upstream: Upstream = Upstream()
     health: Health = Health()
     limits: Limits = Limits()
@@ -247,6 +273,7 @@ class Settings:
         """Check what takes two options to be wrong."""
         if self.routing.peers is not None and self.routing.hash_key is None:
             raise ConfigError("routing.peers needs routing.hash_key, the same in all servers that are peers; got none")
+        _ = self.prices.cost  # raises where there is no such GPU or model
         listen = self.listen
         if listen.admin_port and listen.admin_port == listen.port and listen.admin_host == listen.host:
             raise ConfigError(f"listen.admin_port must be another than listen.port, got {listen.admin_port} for both")
@@ -277,7 +304,7 @@ class Settings:
 
 
 SECTIONS: dict[str, type[Section]] = {
-    cls.NAME: cls for cls in (Listen, Routing, Upstream, Health, Limits, Discovery, Sessions, Log)
+    cls.NAME: cls for cls in (Listen, Routing, Prices, Upstream, Health, Limits, Discovery, Sessions, Log)
 }
 OPTIONS: dict[str, list[Option]] = {name: options_of(name, cls) for name, cls in SECTIONS.items()}
 """Every option, by section."""

@@ -30,12 +30,14 @@ K = TypeVar("K", bound=Hashable)
 class Cell:
     """What is run under one key: a scenario, with each seed in turn, and what is kept of a run.
 
-    ``measure`` must be picklable where there are several jobs. An optional cell is left out where the time is up.
+    ``measure`` must be picklable where there are several jobs. An optional cell is left out where the time is up; one that is run
+    once is run with the first seed alone.
     """
 
     scenario: Scenario
     measure: Callable[[Run], Any]
     optional: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Grid:
             _Run(self.source, key, replace(cell.scenario, seed=seed), self.cost, cell.measure, cell.optional)
             for seed in self.seeds
             for key, cell in cells.items()
+            if seed == self.seeds[0] or not cell.once
         ]
         done: dict[tuple[Any, int], Any] = {}
         sums = [0, 0]
@@ -115,12 +118,15 @@ class Grid:
 
     def _joined(self, cells: Mapping[K, Cell], done: Mapping[tuple[Any, int], Any], floor: float | None) -> Results[K]:
         present = {key: cell for key, cell in cells.items() if (key, self.seeds[0]) in done}
-        seeds = tuple(seed for seed in self.seeds if all((key, seed) in done for key in present))
+        each = [key for key, cell in present.items() if not cell.once]
+        seeds = tuple(seed for seed in self.seeds if all((key, seed) in done for key in each))
         missing = [f"{cells[key].scenario.policy_name}" for key in cells if key not in present]
         left_out = [f"{', '.join(dict.fromkeys(missing))} (some runs)"] if missing else []
         if len(seeds) < len(self.seeds):
             left_out.append(f"{len(self.seeds) - len(seeds)} of {len(self.seeds)} seeds")
-        runs = {key: tuple(done[key, seed] for seed in seeds) for key in present}
+        runs = {
+            key: tuple(done[key, seed] for seed in (seeds[:1] if cell.once else seeds)) for key, cell in present.items()
+        }
         return Results(runs, floor, seeds, tuple(left_out))
 
 

@@ -29,6 +29,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
     live, hit_tokens, records = state.live.in_flight, ledger.hit_tokens, ledger.records
     known = [record for record in records if record is not None]
     prompt_tokens, best_hit_tokens = ledger.tokens
+    losses, price = hit_losses(ledger), state.config.usd_per_token
     return {
         "policy": state.config.policy_name,
         "in_flight": len(ledger),
@@ -40,7 +41,8 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "reported_hit_tokens": sum(record[1] for record in known) if known else None,
         "reported_requests": sum(record[2] for record in known),
         "unreported_requests": ledger.unreported,
-        "hit_losses": _losses(ledger),
+        "hit_losses": losses,
+        "hit_losses_usd": None if price is None else {reason: price * tokens for reason, tokens in losses.items()},
         "implausible_prompt_tokens": state.prompts.length.implausible,
         "tokens_per_estimate": state.prompts.scale,
         "sessions": ledger.sessions,
@@ -57,7 +59,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
     }
 
 
-def _losses(ledger: Ledger) -> dict[str, int]:
+def hit_losses(ledger: Ledger) -> dict[str, int]:
     """Return prompt tokens that were no hits, by why, and hits that nobody expected: what a router can know of it.
 
     ``first_sight``: no replica is believed to hold them. They are new, or what held them has been forgotten; tokens behind a text
@@ -151,13 +153,7 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     hits = [({"replica": name, "medium": medium}, n) for name, medium, n in sorted(by_medium) if n]
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
     text.family("best_hit_tokens_total", "counter", "The same of the best holder.", numbers["best_hit_tokens"])
-    losses = [({"reason": reason}, tokens) for reason, tokens in numbers["hit_losses"].items()]
-    text.family(
-        "hit_loss_tokens_total",
-        "counter",
-        "Prompt tokens that were no hits, by why; unknown = unexpected hits.",
-        losses,
-    )
+    _losses(state, shadows, text)
     text.family("inflight", "gauge", "Requests in flight.", by_replica("in_flight"))
     text.family("uncached_backlog_tokens", "gauge", "Uncached prompt tokens waiting.", by_replica("uncached_tokens"))
     text.family("load_skew", "gauge", "Requests in flight at the busiest replica over the mean.", numbers["load_skew"])
@@ -184,6 +180,25 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
         add_peers(text, watched.peers)
     _regret(shadows, text)
     return str(text)
+
+
+def _losses(state: RouterState, shadows: Shadows, text: Text) -> None:
+    """Add where the hits went, of the live policy and of each shadow: in tokens, and in dollars where a cost was given."""
+    live = [(state.policy_name, state.ledger)]
+    followed = [(name, shadow.state.ledger) for name, shadow in shadows.all.items()]
+    price = state.config.usd_per_token
+    for family, ledgers in (("hit_loss", live), ("shadow_hit_loss", followed)):
+        lost = [
+            ({"policy": policy, "reason": reason}, tokens)
+            for policy, ledger in ledgers
+            for reason, tokens in hit_losses(ledger).items()
+        ]
+        if lost:
+            about = "rompt tokens that were no hits, by why; unknown = unexpected hits."
+            text.family(f"{family}_tokens_total", "counter", f"P{about}", lost)
+            if price is not None:
+                dollars = [(labels, price * tokens) for labels, tokens in lost]
+                text.family(f"{family}_dollars_total", "counter", f"US dollars of p{about}", dollars)
 
 
 def _index(state: RouterState, text: Text, numbers: dict[str, int]) -> None:

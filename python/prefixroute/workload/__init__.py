@@ -10,7 +10,7 @@ from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.kept import KeptParts, KeptRequests, keep
-from prefixroute.workload.losses import HitLosses, LossMeter, losses_of
+from prefixroute.workload.losses import HitLosses, LossMeter, Sightings, losses_of
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.source import LogFile, log_files
@@ -45,6 +45,7 @@ __all__ = [
     "Poisson",
     "Recorded",
     "Request",
+    "Sightings",
     "Spec",
     "TenantsShape",
     "TraceStatistics",

@@ -4,7 +4,9 @@ Each recomputed token has one reason, the first that applies:
 
 - *first sight*: no earlier request had this prefix, so no cache could have it;
 - *volatile*: it would have been seen before, but for a text in the prompt's head that changes with every request;
-- *elsewhere*: only other replicas were ever sent this prefix: routing, or a router that did not know;
+- *elsewhere*: only other replicas were ever sent this prefix: routing;
+- *unknown*: the same, but a router that saw every cache would have hit them: its index or its events, and not its policy.
+  Only a simulation can tell it, by a second run; in a log these tokens are *elsewhere*;
 - *evicted*: the replica that served the request was sent this prefix before, and has lost it: capacity;
 - *undecided*: one of the last two, where nobody says which replica served the request.
 
@@ -14,10 +16,15 @@ of its own requests.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from operator import add
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.request import Request
 from prefixroute.workload.tree import PrefixTree
 
@@ -31,6 +38,7 @@ class HitLosses(NamedTuple):
         first_sight: no cache could have had them.
         volatile: seen before, but for a changing text before them.
         elsewhere: only other replicas had been sent them.
+        unknown: likewise, and a router that saw every cache would have hit them.
         evicted: their replica had been sent them and lost them.
         undecided: elsewhere or evicted; the replica is not known.
     """
@@ -40,6 +48,7 @@ class HitLosses(NamedTuple):
     first_sight: int = 0
     volatile: int = 0
     elsewhere: int = 0
+    unknown: int = 0
     evicted: int = 0
     undecided: int = 0
 
@@ -51,6 +60,15 @@ class HitLosses(NamedTuple):
     def share(self, reason: str) -> float:
         """Return one of the figures as a share of all prompt tokens; 0 where there are none."""
         return float(getattr(self, reason)) / self.prompt if self.prompt else 0.0
+
+    def told_apart(self, unknown_share: float) -> HitLosses:
+        """Return the figures with what the router did not know told apart from what it decided.
+
+        Args:
+            unknown_share: of what is elsewhere, the share that a router that saw every cache would have hit, 0 to 1.
+        """
+        unknown = round(self.elsewhere * unknown_share)
+        return self._replace(elsewhere=self.elsewhere - unknown, unknown=self.unknown + unknown)
 
     def to_dict(self) -> dict[str, int]:
         """Return every figure under its name."""
@@ -74,7 +92,9 @@ class LossMeter:
         self._replicas: dict[Hashable, PrefixTree] = {}
         self._number = 0
 
-    def add(self, request: Request, seen: int, hit: int, replica: Hashable | None = None) -> HitLosses:
+    def add(
+        self, request: Request, seen: int, hit: int, replica: Hashable | None = None, *, unmasked: int | None = None
+    ) -> HitLosses:
         """Return what became of a request's prompt tokens, and remember the request.
 
         Args:
@@ -83,11 +103,12 @@ class LossMeter:
             hit: tokens that were found in the cache of the replica that served it. More than were seen is possible in
                 a log that begins while caches are full.
             replica: which one that was; None is not known.
+            unmasked: leading tokens that some request before had, but for what is volatile, where that is known already.
         """
         self._number += 1
         hit = min(hit, request.prompt_tokens)
         seen = min(max(seen, hit), request.prompt_tokens)
-        unmasked = max(seen, self._seen_masked(request))
+        unmasked = max(seen, self.seen_unmasked(request) if unmasked is None else unmasked)
         held = None if replica is None else max(hit, min(seen, self._seen_by(replica, request)))
         return HitLosses(
             prompt=request.prompt_tokens,
@@ -99,27 +120,49 @@ class LossMeter:
             undecided=seen - hit if held is None else 0,
         )
 
-    def _seen_masked(self, request: Request) -> int:
+    def seen_unmasked(self, request: Request) -> int:
         """Return leading tokens that some request before had, but for what is volatile; a request without it has its own."""
         if self._masked is None:
             return 0
-        prompt, context = request.masked or (request.prompt, request.context)
-        known = self._masked.touch(self._number, prompt.array, context.array)
-        return min(min(known[-1].last, len(prompt)) * self._block_size, request.prompt_tokens) if known else 0
+        blocks = _leading(self._masked, self._number, *(request.masked or (request.prompt, request.context)))
+        return min(blocks * self._block_size, request.prompt_tokens)
 
     def _seen_by(self, replica: Hashable, request: Request) -> int:
         tree = self._replicas.setdefault(replica, PrefixTree())
-        known = tree.touch(self._number, request.prompt.array, request.context.array)
-        return min(min(known[-1].last, len(request.prompt)) * self._block_size, request.prompt_tokens) if known else 0
+        blocks = _leading(tree, self._number, request.prompt, request.context)
+        return min(blocks * self._block_size, request.prompt_tokens)
+
+
+def _leading(tree: PrefixTree, number: int, prompt: BlockHashes, context: BlockHashes) -> int:
+    """Return how many leading blocks of a prompt are in a tree, and add its context."""
+    known = tree.touch(number, prompt.array, context.array)
+    return min(known[-1].last, len(prompt)) if known else 0
+
+
+class Sightings(NamedTuple):
+    """What was seen before of each request, whoever serves it: the same in every run of a workload.
+
+    Attributes:
+        seen: leading tokens of its prompt that some request before had, shape ``[requests]``.
+        unmasked: the same, but for what is volatile.
+    """
+
+    seen: NDArray[np.int64]
+    unmasked: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, requests: Iterable[Request], block_size: int, *, volatile: bool = False) -> Sightings:
+        """Look at requests in order of arrival; ``volatile`` as for :class:`LossMeter`."""
+        meter, tree = LossMeter(block_size, volatile=volatile), PrefixTree()
+        seen, unmasked = array("q"), array("q")
+        for number, request in enumerate(requests):
+            seen.append(_leading(tree, number, request.prompt, request.context) * block_size)
+            unmasked.append(meter.seen_unmasked(request))
+        return cls(np.array(seen, np.int64), np.array(unmasked, np.int64))
 
 
 def losses_of(
-    requests: Iterable[Request],
-    block_size: int,
-    replicas: Sequence[int],
-    hits: Sequence[int],
-    *,
-    volatile: bool = False,
+    requests: Iterable[Request], block_size: int, replicas: Sequence[int], hits: Sequence[int], sightings: Sightings
 ) -> HitLosses:
     """Return where the hits of a whole run went.
 
@@ -128,12 +171,10 @@ def losses_of(
         block_size: tokens of a block.
         replicas: which replica served each request.
         hits: tokens that each found in the cache there.
-        volatile: requests may have masked blocks, see :attr:`~prefixroute.workload.Request.masked`.
+        sightings: of the same requests.
     """
-    meter, tree = LossMeter(block_size, volatile=volatile), PrefixTree()
-    total = HitLosses()
-    for number, (request, replica, hit) in enumerate(zip(requests, replicas, hits, strict=True)):
-        known = tree.touch(number, request.prompt.array, request.context.array)
-        seen = min(known[-1].last, len(request.prompt)) * block_size if known else 0
-        total = total.plus(meter.add(request, seen, hit, replica))
+    meter, total = LossMeter(block_size), HitLosses()
+    each = zip(requests, replicas, hits, sightings.seen.tolist(), sightings.unmasked.tolist(), strict=True)
+    for request, replica, hit, seen, unmasked in each:
+        total = total.plus(meter.add(request, seen, hit, replica, unmasked=unmasked))
     return total

@@ -241,6 +241,16 @@ class TraceStatistics:
         """
         return self._reported if self.reported_requests else self._unlimited
 
+    def losses_usd_per_million_requests(self, usd_per_token: float) -> dict[str, float]:
+        """Return the dollars of each reason why tokens were computed, per million of the requests that :attr:`losses` are of.
+
+        Args:
+            usd_per_token: US dollars of a recomputed token, such as ``CostModel().usd_per_token(1_000)``.
+        """
+        requests = self.reported_requests or self.requests
+        price = usd_per_token * 1e6 / max(1, requests)
+        return {name: price * tokens for name, tokens in self.losses.to_dict().items() if name not in {"prompt", "hit"}}
+
     @property
     def sessions(self) -> int:
         """How many sessions there are."""
