@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.advise import Headroom, Slo, size_apart
-from prefixroute.advise.apart import Apart
+from prefixroute.advise import Headroom, Slo, size
 from prefixroute.advise.size import NO_HEADROOM
 from prefixroute.advise.slo import Told
+from prefixroute.advise.trials import Fleet, Trials
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
@@ -20,31 +20,31 @@ from prefixroute.workload import Spec
 SLO = Slo(95, 1.0)
 
 
-def tries(needs: list[tuple[int, int]], most: int = 40) -> Apart:
-    """Splits that keep the promise where they have what one of ``needs`` asks for."""
+def tries(needs: list[Fleet], most: int = 40) -> Trials:
+    """Fleets that keep the promise where they have what one of ``needs`` asks for."""
 
-    def run(prefill: int, decode: int, peak: bool) -> Told:
+    def run(fleet: Fleet, peak: bool, _: object) -> Told:
         del peak
-        enough = any(prefill >= x and decode >= y for x, y in needs)
+        enough = any(all(count >= least for count, least in zip(fleet, need, strict=True)) for need in needs)
         return Told((0.5 if enough else 2.0,), 0.1, 0.5, 0.0, is_overloaded=False)
 
-    return Apart(run, (SLO,), NO_HEADROOM, most)
+    return Trials("session", run, (SLO,), None, most, kinds=len(needs[0]))
 
 
-@given(st.tuples(st.integers(1, 12), st.integers(1, 12)))
-def test_the_smallest_split_is_found(need: tuple[int, int]) -> None:
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=2).map(tuple))
+def test_the_smallest_fleet_of_either_kind_is_found(need: Fleet) -> None:
     assert tries([need]).smallest() == need
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=4))
-def test_what_is_found_keeps_the_promise_and_one_less_of_either_does_not(needs: list[tuple[int, int]]) -> None:
+def test_what_is_found_keeps_the_promise_and_one_less_of_either_does_not(needs: list[Fleet]) -> None:
     apart = tries(needs)
     found = apart.smallest()
     assert found is not None
     prefill, decode = found
-    assert apart.keeps(prefill, decode)
-    assert decode == 1 or not apart.keeps(prefill, decode - 1)
-    best = min(sum(pair) for pair in product(range(1, 13), repeat=2) if apart.keeps(*pair))
+    assert apart.keeps(found)
+    assert decode == 1 or not apart.keeps((prefill, decode - 1))
+    best = min(sum(pair) for pair in product(range(1, 13), repeat=2) if apart.keeps(pair))
     assert sum(found) <= 2 * best
 
 
@@ -60,7 +60,7 @@ def source() -> Spec:
 def test_both_kinds_of_fleets_are_sized_for_the_same_promises(source: Spec) -> None:
     slos = Slo.parse_all("ttft_p95=300ms,tpot_p95=15ms")
     scenario = Scenario(engine=EngineModel(CostModel()))
-    found = size_apart(source, slos, ["session"], scenario=scenario, link="rdma", headroom=Headroom(0.8, 1))
+    found = size(source, slos, ["session"], scenario=scenario, link="rdma", headroom=Headroom(0.8, 1))
     mixed, apart = found.fleets
     assert (mixed.policy, mixed.prefill) == ("session", None)
     assert apart.policy == f"session, {apart.prefill}+{apart.decode}"
@@ -83,8 +83,8 @@ def test_both_kinds_of_fleets_are_sized_for_the_same_promises(source: Spec) -> N
 
 def test_a_slow_link_asks_for_more_or_breaks_the_promise(source: Spec) -> None:
     slos = Slo.parse_all("ttft_p95=300ms")
-    slow = size_apart(source, slos, ["session"], link="0.5:200ms", headroom=NO_HEADROOM, most=8).fleets[1]
-    fast = size_apart(source, slos, ["session"], link="50", headroom=NO_HEADROOM, most=8).fleets[1]
+    slow = size(source, slos, ["session"], link="0.5:200ms", headroom=NO_HEADROOM, most=8).fleets[1]
+    fast = size(source, slos, ["session"], link="50", headroom=NO_HEADROOM, most=8).fleets[1]
     assert fast.replicas is not None
     assert slow.replicas is None or slow.replicas > fast.replicas
     assert slow.seconds[0] > fast.seconds[0]
@@ -92,4 +92,4 @@ def test_a_slow_link_asks_for_more_or_breaks_the_promise(source: Spec) -> None:
 
 def test_an_unknown_link_is_refused_before_anything_is_run(source: Spec) -> None:
     with pytest.raises(ConfigError, match="a link is"):
-        size_apart(source, (), ["session"], link="string")
+        size(source, (), ["session"], link="string")

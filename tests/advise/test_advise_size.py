@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prefixroute.advise import FleetSize, Headroom, Sizing, Slo, size
 from prefixroute.advise.behind import replicas_behind
-from prefixroute.advise.size import NO_HEADROOM, FleetSize, Headroom, Sizing, size
-from prefixroute.advise.slo import Slo, promise_of
+from prefixroute.advise.size import NO_HEADROOM
+from prefixroute.advise.slo import promise_of
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Promise, Scenario, simulate

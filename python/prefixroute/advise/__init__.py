@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
 from prefixroute.advise.advisor import advise
-from prefixroute.advise.apart import size_apart
 from prefixroute.advise.backtest import Backtest, Nearest, backtest
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.choice import IN_USE, OBJECTIVES, Choice
@@ -55,5 +54,4 @@ __all__ = [
     "compare_scenarios",
     "profile",
     "size",
-    "size_apart",
 ]

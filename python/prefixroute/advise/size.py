@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from prefixroute.advise.behind import MOST_PREEMPTIONS
-from prefixroute.advise.slo import Reading, Slo, Told, promise_of, worst
-from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.advise.slo import Slo, promise_of, worst
+from prefixroute.advise.trials import MIXED, Fleet, Runs, Trials
+from prefixroute.costmodel import Assumption, CostModel, Link, find_link
 from prefixroute.errors import ConfigError
-from prefixroute.sim import Cell, EngineModel, Grid, Scenario
+from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
+from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out, link_assumed
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Workload
 
@@ -25,6 +26,8 @@ PEAK_UTILIZATION = 0.8
 """Share of what a fleet can carry that its busiest hour may take."""
 SPARE_REPLICAS = 1
 """Replicas that may fail without breaking a promise."""
+MOST_EQUAL = 7
+"""Ways to share out the replicas of a mixed fleet that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,7 @@ class EqualFleet:
 class Sizing:
     """Fleets by policy for the promises.
 
-    ``equal`` has splits of as many GPUs as each mixed fleet, where these were asked for, see
-    :func:`~prefixroute.advise.size_apart`.
+    ``equal`` has splits of as many GPUs as each mixed fleet, where :func:`size` was given a link.
     """
 
     workload: str
@@ -164,6 +166,7 @@ def size(
     slos: Slo | Sequence[Slo],
     policies: Sequence[AnyPolicy],
     *,
+    link: str | Link | None = None,
     scenario: Scenario | None = None,
     headroom: Headroom | None = None,
     seeds: int | Sequence[int] = 1,
@@ -181,6 +184,8 @@ def size(
         source: a workload whose arrivals are those to plan for, or a function from a seed to one.
         slos: the promises; none = to keep up.
         policies: names or objects.
+        link: size fleets that prefill and decode apart too, and what keys and values move over; None = do not. These stand behind
+            the mixed ones. Of either kind as many replicas may fail as the headroom says.
         scenario: everything else; without an engine it gets the cost model's.
         headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         seeds: how many, counted from 1, or the seeds themselves.
@@ -188,40 +193,44 @@ def size(
         cost: prices and seconds.
         jobs: processes over seeds, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told about what share of the search is done.
-        time_is_up: asked before each policy but the first; then the policies that are left are left out, which a note says.
+        time_is_up: asked before each search but the first; then those that are left are left out, which a note says.
 
     Raises:
-        ConfigError: no policy, or a limit below one.
+        ConfigError: no policy, a limit below one, or an unknown link.
     """
-    cost, chosen, source = cost or CostModel(), seeds_of(seeds), kept(source, jobs=jobs)
+    cost, chosen, source = cost or CostModel(), tuple(seeds_of(seeds)), kept(source, jobs=jobs)
     promises = (slos,) if isinstance(slos, Slo) else tuple(slos)
     base, room = scenario or Scenario(), headroom or Headroom()
     base = replace(base, engine=base.engine or EngineModel(cost), promise=promise_of(promises))
     if not policies or most < 1:
         raise ConfigError(f"size needs a policy and at least 1 replica, got {len(policies)} and {most}")
-    fast = faster(source, room)
-    work = Work(progress, 2 * len(policies))
+    links = [None] if link is None else [None, find_link(link)]
+    sought = [(replace(base, policy=policy, label=""), over) for over in links for policy in policies]
+    traffic, work = (source, faster(source, room)), Work(progress, 2 * len(sought))
+    tried: list[Trials] = []
     fleets: list[FleetSize] = []
-    for policy in policies:
-        if fleets and time_is_up():
+    for one, over in sought:
+        if tried and time_is_up():
             break
-        one = replace(base, policy=policy, label="")
-
-        def tries(traffic: Source, kept_there: tuple[Slo, ...], one: Scenario = one) -> _Tries:
-            def run(count: int, told: Progress | None) -> Told:
-                grid = Grid(traffic, chosen, cost, jobs, told)
-                return worst(grid.run({count: Cell(replace(one, replicas=count), Reading(kept_there))}).runs[count])
-
-            return _Tries(one.policy_name, run, kept_there, room, most=most, progress=work.part(1.0))
-
-        own = tries(source, promises)
-        peak = own if room.utilization == 1 else tries(fast, ())
-        fleets.append(_fleet(own, peak, room, cost))
-    workload = open_source(source, chosen[0])
-    assumptions = (*workload.assumptions, *cost.assumptions, *assumed(base))
-    missing = [replace(base, policy=policy, label="").policy_name for policy in policies[len(fleets) :]]
-    notes = (*workload.notes, *left_out(missing))
-    return Sizing(workload.name, promises, room, tuple(fleets), assumptions, notes)
+        runs = Runs(one, over, traffic, promises, chosen, cost, jobs)
+        tried.append(Trials.of(runs, room.preemptions, most, (work.part(1.0), work.part(1.0))))
+        fleets.append(_fleet(tried[-1], room, cost))
+    workload, count = open_source(source, chosen[0]), len(policies)
+    missing = [f"{one.policy_name}{', apart' * (over is not None)}" for one, over in sought[len(tried) :]]
+    return Sizing(
+        workload=workload.name,
+        slos=promises,
+        headroom=room,
+        fleets=tuple(fleets),
+        assumptions=(
+            *workload.assumptions,
+            *cost.assumptions,
+            *assumed(base),
+            *(link_assumed(cost, over) for over in links if over is not None),
+        ),
+        notes=(*workload.notes, *left_out(missing)),
+        equal=tuple(row for mixed, apart in zip(fleets, tried[count:], strict=False) for row in _equal(mixed, apart)),
+    )
 
 
 def faster(source: Source, room: Headroom) -> Source:
@@ -240,78 +249,64 @@ class _Faster:
         return open_source(self.source, seed).scaled(self.speed)
 
 
-class _Tries:
-    """Fleets of one policy that were tried on one traffic, each once, and how far the search for the smallest is."""
-
-    def __init__(
-        self,
-        policy: str,
-        run: Callable[[int, Progress | None], Told],
-        slos: tuple[Slo, ...],
-        room: Headroom,
-        *,
-        most: int,
-        progress: Progress | None,
-    ) -> None:
-        self.policy, self.most = policy, most
-        self._run, self._slos, self._progress = run, slos, progress
-        self._most_preempted = room.preemptions
-        self._told: dict[int, Told] = {}
-
-    def at(self, count: int, *, left: int = 0) -> Told:
-        """Return what a fleet of ``count`` tells. ``left``: runs that will follow if it keeps the promises."""
-        if count not in self._told:
-            self._told[count] = self._run(count, self._reporting(count, 1 + left))
-        return self._told[count]
-
-    def _keeps(self, count: int, left: int) -> bool:
-        return self.at(count, left=left).keeps(self._slos, self._most_preempted)
-
-    def smallest(self, least: int = 1) -> int | None:
-        """Return the smallest fleet that keeps the promises, from ``least`` on; waiting falls with replicas: bisection finds it."""
-        good = least
-        while not self._keeps(good, left=max(0, good.bit_length() - 2)):
-            if good == self.most:
-                return None
-            good = min(2 * good, self.most)
-        bad = max(good // 2, least - 1)
-        while good - bad > 1:
-            middle = (good + bad) // 2
-            if self._keeps(middle, left=(good - bad).bit_length() - 2):
-                good = middle
-            else:
-                bad = middle
-        return good
-
-    def _reporting(self, count: int, left: int) -> Progress | None:
-        progress, done = self._progress, len(self._told)
-        if progress is None:
-            return None
-        what = f"{self.policy}: trying {count} replica{'s' * (count > 1)}"
-        return lambda share, _: progress((done + share) / (done + left), what)
-
-
-def _fleet(own: _Tries, peak: _Tries, room: Headroom, cost: CostModel) -> FleetSize:
-    """Return the smallest fleet with headroom: enough at the peak, and with so many replicas lost."""
-    least = own.smallest()
-    at_peak = None if least is None else peak.smallest(least)
-    wanted = None if least is None or at_peak is None else max(at_peak, least + room.spare)
-    replicas = wanted if wanted is not None and wanted <= own.most else None
-    told = own.at(replicas or own.most)
-    failure = least is not None and at_peak is not None and room.spare > 0 and least + room.spare >= at_peak
+def _fleet(trials: Trials, room: Headroom, cost: CostModel) -> FleetSize:
+    """Return the smallest fleet with headroom: enough at the peak, and with so many replicas of any kind lost."""
+    least = trials.smallest()
+    at_peak = least if least is None or room.utilization == 1 else trials.smallest(least, peak=True)
+    wanted, failure = None, False
+    if least is not None and at_peak is not None:
+        spared = tuple(count + room.spare for count in least)
+        fleet = tuple(map(max, at_peak, spared))
+        wanted = fleet if sum(fleet) <= trials.most else None
+        failure = room.spare > 0 and sum(spared) >= sum(at_peak)
+    told = trials.at(wanted or _limit(trials))
+    lost = [trials.at(fewer) for fewer in _one_less(wanted or ()) if min(fewer) > 0]
     return FleetSize(
-        policy=own.policy,
-        replicas=replicas,
-        gpus=None if replicas is None else replicas * cost.tensor_parallel,
-        usd_per_month=None if replicas is None else cost.usd_per_month(replicas),
-        least=least,
-        at_peak=at_peak,
+        policy=trials.policy if trials.kinds == MIXED else f"{trials.policy}, {_shared_out(wanted)}",
+        replicas=None if wanted is None else sum(wanted),
+        gpus=None if wanted is None else sum(wanted) * cost.tensor_parallel,
+        usd_per_month=None if wanted is None else cost.usd_per_month(sum(wanted)),
+        least=None if least is None else sum(least),
+        at_peak=None if at_peak is None else sum(at_peak),
         decided_by="failure" if failure else "peak" if room.utilization < 1 else "traffic",
         seconds=told.seconds,
-        seconds_one_less=None if replicas in {None, 1} else own.at(replicas - 1).seconds,
+        seconds_one_less=worst(lost).seconds if lost else None,
         recompute_ratio=told.recompute_ratio,
         busy=told.busy,
         preempted=told.preempted,
         overloaded=told.is_overloaded,
         goodput_per_s=told.goodput_per_s,
+        prefill=None if wanted is None or trials.kinds == MIXED else wanted[0],
+        decode=None if wanted is None or trials.kinds == MIXED else wanted[1],
     )
+
+
+def _limit(trials: Trials) -> Fleet:
+    """Return the largest fleet that may be tried, with kinds alike."""
+    return (trials.most,) if trials.kinds == MIXED else (trials.most // 2, trials.most - trials.most // 2)
+
+
+def _one_less(fleet: Fleet) -> list[Fleet]:
+    """Return what is left of a fleet where one replica fails, of each kind."""
+    return [tuple(count - (at == kind) for at, count in enumerate(fleet)) for kind in range(len(fleet))]
+
+
+def _shared_out(fleet: Fleet | None) -> str:
+    return "apart" if fleet is None else "+".join(map(str, fleet))
+
+
+def _equal(mixed: FleetSize, apart: Trials) -> list[EqualFleet]:
+    """Return what splits of as many replicas as a mixed fleet do to the promises, and that fleet first."""
+    count = mixed.replicas
+    if count is None or count < 2:  # noqa: PLR2004
+        return []
+    tried = range(1, count)
+    if len(tried) > MOST_EQUAL:
+        tried_few = [1 + round(at * (count - 2) / (MOST_EQUAL - 1)) for at in range(MOST_EQUAL)]
+    else:
+        tried_few = list(tried)
+    rows = [EqualFleet(apart.policy, count, None, None, mixed.seconds, keeps=True)]
+    for prefill in tried_few:
+        fleet = prefill, count - prefill
+        rows.append(EqualFleet(apart.policy, count, *fleet, apart.at(fleet).seconds, apart.keeps(fleet)))
+    return rows

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size, size_apart
+from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.size import MOST_REPLICAS, PEAK_UTILIZATION, SPARE_REPLICAS
 from prefixroute.cli import arguments, console, options
@@ -203,13 +202,13 @@ def size_command(  # noqa: PLR0917
     scenario = options.scenario(hardware, options.Simulated(timed=True), tiers=tiers or None)
     if link is not None and not apart:
         raise ConfigError("--link joins replicas that prefill and decode apart: give --apart too")
-    sized = partial(size_apart, link=link or DEFAULT_LINK) if apart else size
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
-        found = sized(
+        found = size(
             reading.source(workload, read),
             promises,
             chosen,
+            link=(link or DEFAULT_LINK) if apart else None,
             scenario=scenario,
             headroom=Headroom(peak_utilization, spare, preemptions),
             seeds=range(seed, seed + seeds),
