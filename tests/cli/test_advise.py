@@ -16,7 +16,7 @@ from prefixroute.advise import compare
 from prefixroute.cli.compare import show_comparison
 from prefixroute.report.figures import usd
 from prefixroute.report.verdicts import QUEUES
-from prefixroute.workload import read_trace
+from prefixroute.workload import Poisson, TenantsShape, convert, read_trace, tenants
 
 Prefixroute = Callable[..., Any]
 
@@ -131,26 +131,26 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert document["advice"]["deploy"]["python"].partition("policy=")[0] in text
 
 
-def test_timed_and_untimed_agree_or_say_why(prefixroute: Prefixroute) -> None:
+@pytest.mark.parametrize(("rate", "seed"), [(5.0, 1), (15.0, 2), (15.0, 3)])
+def test_timed_and_untimed_agree_or_say_why(prefixroute: Prefixroute, tmp_path: Path, rate: float, seed: int) -> None:
     """Half of the traffic is one tenant's: balancing the last decisions is not balancing what runs."""
-    options = [
-        "advise",
-        "tenants,requests=2000,arrivals=poisson:30",
-        "--replicas",
-        4,
-        "--seeds",
-        1,
-        "--policies",
-        "random",
-        "-q",
-    ]
-    timed = json.loads(prefixroute(*options, "--json").out)
-    untimed = json.loads(prefixroute(*options, "--untimed", "--json").out)
+    shape = TenantsShape(shares=(9.0, *(1.0,) * 9), slots=80)
+    log = tmp_path / "half.jsonl"
+    convert(tenants(seed, requests=1_200, arrivals=Poisson(rate), shape=shape), log, bytes(16))
+    options = ["advise", log, "--replicas", 4, "--seeds", 1, "--policies", "random", "-q", "--json"]
+    timed = json.loads(prefixroute(*options).out)
+    untimed = json.loads(prefixroute(*options, "--untimed").out)
+    hottest = next(one["evidence"] for one in timed["findings"] if one["kind"] == "hottest")
+    assert hottest["requests"] == pytest.approx(0.5, abs=0.05)
     assert timed["advice"]["deploy"]["load"] == "requests"
     assert untimed["advice"]["deploy"]["load"] == "recent"
-    told = [finding for finding in untimed["findings"] if finding["kind"] == "clock"]
-    same = timed["advice"]["policy"] == untimed["advice"]["policy"]
-    assert same or [finding["evidence"]["timed"] for finding in told] == [timed["advice"]["policy"]]
+    told = {one["evidence"]["timed"]: one for one in untimed["findings"] if one["kind"] == "clock"}
+    advised = timed["advice"]["policy"]
+    assert told.keys() == ({advised} - {untimed["advice"]["policy"]})
+    for finding in told.values():
+        rows = {row["policy"]: row for row in timed["comparison"]["rows"]}
+        assert finding["evidence"]["skew_instead"] == rows[advised]["skew"]
+        assert f"Timed runs advise {advised} instead of {untimed['advice']['policy']}" in finding["text"]
 
 
 def test_behind_an_api_nothing_is_routed(prefixroute: Prefixroute, trace: Path) -> None:

@@ -10,6 +10,7 @@ from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Savin
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
 from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN, other_match
+from prefixroute.advise.clocks import other_clock, with_clock
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.facts import Facts, look
@@ -18,7 +19,6 @@ from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
 from prefixroute.advise.own_or_api import cheapest_api
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
-from prefixroute.advise.slo import promise_of
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
@@ -73,7 +73,7 @@ def advise(
     tested = _tested(facts, how) if facts.profile.reported else None
     flips = _flips(facts, study, fleet, how)
     found = [*_findings(facts, study, need, how), *findings.agreement(tested), *_fronts(facts, study, how)]
-    found += _other_clock(facts, study, fleet, how)
+    found += other_clock(facts, study, fleet, how)
     found.sort(key=lambda finding: URGENCY[finding.severity])
     remedy = _remedy(facts, study, found, how)
     return _advice(facts, study, found, how, need=need, tested=tested, remedy=remedy, flips=flips)
@@ -81,10 +81,8 @@ def advise(
 
 def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
     """Return the fleet with a clock, unless the workload spans no time or nobody wants one."""
-    with_clock = facts.profile.span_s > 0 if asked.timed is None else asked.timed
-    if not with_clock:
-        return replace(asked.scenario, engine=None)
-    return replace(timed(asked.scenario, cost), promise=promise_of(asked.slos))
+    clocked = facts.profile.span_s > 0 if asked.timed is None else asked.timed
+    return with_clock(asked, cost) if clocked else replace(asked.scenario, engine=None)
 
 
 def _needed(facts: Facts, study: Study, how: How) -> FleetNeed | None:
@@ -161,37 +159,6 @@ def _fronts(facts: Facts, study: Study, how: How) -> Iterator[Finding]:
             facts.source, fronts, seeds=how.asked.seeds, cost=how.cost, jobs=how.jobs, progress=progress
         )
         yield findings.fronts(compared, scenario.routers)
-
-
-def _other_clock(facts: Facts, study: Study, fleet: Scenario, how: How) -> list[Finding]:
-    """Choose again with a clock where the study had none, though the workload spans time."""
-    if fleet.engine is not None or fleet.replicas == 1 or facts.profile.span_s <= 0:
-        return []
-    part = busiest(facts.workload, SIZED_REQUESTS)
-    clocked = replace(timed(fleet, how.cost), warmup=part.warmup)
-    again = compare_on(facts, clocked, _not_others(how.asked), how, traffic=(part.workload, facts.profile))
-    chosen, other = study.choice.policy, again.choice.policy
-    if chosen == other or chosen not in again.own:
-        return []
-    untimed = study.comparison.row(chosen)
-    row, instead = again.comparison.row(chosen), again.comparison.row(other)
-    evidence: Evidence = {
-        "policy": chosen,
-        "timed": other,
-        "load": study.chosen.load_signal,
-        "load_timed": again.chosen.load_signal,
-        "skew": untimed.skew,
-        "skew_timed": row.skew,
-        "skew_instead": instead.skew,
-        "recompute_ratio": untimed.recompute_ratio,
-        "recompute_ratio_timed": row.recompute_ratio,
-        "recompute_ratio_instead": instead.recompute_ratio,
-        "ttft_mean_s_timed": row.ttft_mean_s,
-        "ttft_mean_s_instead": instead.ttft_mean_s,
-        "requests": part.requests,
-        "whole": part.whole,
-    }
-    return [Finding("clock", "warning", evidence)]
 
 
 def _remedy(facts: Facts, study: Study, found: Sequence[Finding], how: How) -> Remedy | None:

@@ -319,16 +319,36 @@ def _several_routers(found: Evidence) -> str:
     )
 
 
+CLOCKED = {
+    "overloaded": "a replica cannot keep up under it",
+    "preempts": "it preempts more requests than are borne",
+    "coincidence": "it is good only by the order of the requests",
+    "beaten": "it is worse in something, better in nothing",
+    "worse": "it costs more or answers later, beyond the noise",
+    "noise": "the two are within the noise of each other, and the simpler or cheaper one is taken",
+}
+"""Why timed runs do not advise what untimed runs do, in words."""
+
+
 def _clock(found: Evidence) -> str:
-    part = "all" if found["whole"] else "the busiest"
-    return (
-        f"Timed runs on {part} {found['requests']:,} requests advise {found['timed']} instead. Untimed, {found['policy']} balances "
-        f"`{found['load']}` (skew {found['skew']:.2f}, {percent(found['recompute_ratio'])} recomputed). Timed, it balances "
-        f"`{found['load_timed']}`, as a Router does, and has skew {found['skew_timed']:.2f} with "
-        f"{percent(found['recompute_ratio_timed'])} recomputed and a mean TTFT of {duration(found['ttft_mean_s_timed'])}; "
-        f"{found['timed']} has {found['skew_instead']:.2f}, {percent(found['recompute_ratio_instead'])} and "
-        f"{duration(found['ttft_mean_s_instead'])}. Trust the timed runs."
+    there = (
+        ""
+        if found["usd_untimed_value"] is None
+        else f", and costs {_dollars(found, 'untimed')} beside {found['timed']}"
     )
+    return (
+        f"Timed runs advise {found['timed']} instead of {found['policy']}: {CLOCKED[found['why']]}. Untimed, {found['policy']} "
+        f"balances `{found['load']}`, has skew {found['skew']:.2f}, recomputes {percent(found['recompute_ratio'])}{there}. "
+        f"Timed, with queues and `{found['load_timed']}`, {found['policy']} has skew {found['skew_timed']:.2f} "
+        f"({found['timed']}: {found['skew_instead']:.2f}), recomputes {percent(found['recompute_ratio_timed'])} "
+        f"({percent(found['recompute_ratio_instead'])}), answers after {duration(found['ttft_mean_s_timed'])} in the mean "
+        f"({duration(found['ttft_mean_s_instead'])}), and costs {_dollars(found, 'timed')} beside it. Trust the timed runs."
+    )
+
+
+def _dollars(found: Evidence, clock: str) -> str:
+    value, low, high = (found[f"usd_{clock}_{end}"] for end in ("value", "low", "high"))
+    return f"${usd(abs(value))} {'less' if value < 0 else 'more'} [{usd(low)}, {usd(high)}]"
 
 
 def _fleet_size(found: Evidence) -> str:
