@@ -28,7 +28,9 @@ from typing import Any, Final
 from prefixroute.errors import TokensError
 from prefixroute.limits import BYTES_PER_TOKEN
 
-_FRAME, _PART = "\x1e", "\x1f"
+FRAME: Final = "\x1e"
+"""The character in front of every segment of a canonical text; it stands nowhere else in one."""
+_PART = "\x1f"
 MEDIA_MARK: Final = "\x1c"
 """The character in front of the kind and digest of media; it stands nowhere else in a canonical text."""
 MEDIA_TOKENS: Final = 256
@@ -135,7 +137,7 @@ class CanonicalForm:
             raise TokensError(f"{where} must be a mapping with a role, got {reprlib.repr(message)}")
         content = message.get("content")
         if len(message) == 2 and type(content) is str and role != "tool" and role not in _ITEMS:  # noqa: PLR2004
-            return f"{_FRAME}{_escaped(role)}{_PART}{_escaped(content)}"
+            return f"{FRAME}{_escaped(role)}{_PART}{_escaped(content)}"
         try:
             return "".join(self._segments(message, role))
         except RecursionError:
@@ -150,7 +152,7 @@ class CanonicalForm:
     def _tools(self, tools: Any) -> str:
         listed = tools if isinstance(tools, list | tuple) else [tools]
         try:
-            return f"{_FRAME}tools{_PART}{_json([self._tool(tool) for tool in listed])}"
+            return f"{FRAME}tools{_PART}{_json([self._tool(tool) for tool in listed])}"
         except RecursionError:
             raise TokensError("tools are nested too deep, or hold themselves") from None
         except (TypeError, ValueError) as error:
@@ -299,7 +301,7 @@ def _is_item(part: Any) -> bool:
 
 
 def _framed(head: str, text: str, rest: str = "") -> str:
-    return f"{_FRAME}{head}{_PART}{text}{_PART}{rest}" if rest else f"{_FRAME}{head}{_PART}{text}"
+    return f"{FRAME}{head}{_PART}{text}{_PART}{rest}" if rest else f"{FRAME}{head}{_PART}{text}"
 
 
 def _arguments(given: Any) -> str:
@@ -333,8 +335,8 @@ def _json(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    if _FRAME not in text and _PART not in text and "\x1b" not in text and MEDIA_MARK not in text:
+    if FRAME not in text and _PART not in text and "\x1b" not in text and MEDIA_MARK not in text:
         return text
-    for plain, escaped in (("\x1b", "\x1b\x1b"), (_FRAME, "\x1br"), (_PART, "\x1bu"), (MEDIA_MARK, "\x1bm")):
+    for plain, escaped in (("\x1b", "\x1b\x1b"), (FRAME, "\x1br"), (_PART, "\x1bu"), (MEDIA_MARK, "\x1bm")):
         text = text.replace(plain, escaped)
     return text

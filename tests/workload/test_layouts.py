@@ -292,6 +292,16 @@ def test_every_layout_says_what_the_plain_log_says(tmp_path: Path, layout: str, 
     assert not workload.skipped
 
 
+def test_observations_of_an_export_without_ids_are_told_apart(tmp_path: Path) -> None:
+    """A table of Langfuse need not have the column of trace ids: the kinds of its rows still say what is no generation."""
+    said = [{"role": "user", "content": "hello " * 30}]
+    kinds = ("GENERATION", "SPAN", "GENERATION", "TOOL")
+    rows = [{"type": kind, "start_time": f"2026-08-06 14:30:0{at}", "input": said} for at, kind in enumerate(kinds)]
+    workload = read_trace(write(tmp_path / "log.jsonl", rows))
+    assert measure(workload).requests == 2
+    assert "left out: 2 spans of other kinds" in workload.told().notes
+
+
 def test_spans_of_one_export_are_requests_of_their_own(tmp_path: Path, expected: dict[str, object]) -> None:
     spans = [typed(span(turn)) for turn in TURNS]
     tool = {**spans[0], "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}}]}

@@ -16,8 +16,11 @@ from logs import write
 
 from prefixroute.advise import advise, profile
 from prefixroute.advise.affected import affected
+from prefixroute.lint import lint, read_entries
+from prefixroute.plan import place_breakpoints
+from prefixroute.providers import find_model
 from prefixroute.workload import Workload, convert, floor, read_trace
-from prefixroute.workload.readers.volatile import HEAD_CHARACTERS, LONGEST, Changes, Mask
+from prefixroute.workload.volatile import HEAD_CHARACTERS, LONGEST, Changes, Mask
 
 RULES = "You are the assistant of a railway. Answer politely and briefly. " * 60
 WORDS = " ".join(f"w{number * number * 7_919 % 3_001:04d}" for number in range(700))
@@ -257,3 +260,49 @@ def test_the_rest_of_a_long_prompt_is_left_alone() -> None:
     mask = Mask([("now ", " then", False)])
     text = "x" * (HEAD_CHARACTERS + LONGEST)
     assert mask(f"now 17 then {text} now 17 then") == f"now  then {text} now 17 then"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_readers_lint_and_plan_have_one_finder(tmp_path: Path, kind: str) -> None:
+    """A log, and the request bodies in it: the same text, of the same kind and length, at the same place."""
+    trace = trace_of(tmp_path, HEADS[kind], WORDS)
+    bodies = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    change = place_breakpoints(bodies, find_model("claude-sonnet-5-5")).changes[0]
+    report = lint(trace, entries=read_entries(tmp_path / "log.jsonl"))
+    found = next(one.evidence for one in report.findings if one.rule.name == "volatile-head")
+    assert trace.volatile is not None
+    assert found["kind"] == change.kind
+    assert (found["where"], change.where) == ("messages[0].content[0]",) * 2
+    assert found["lost_tokens"] == change.lost_tokens
+    if kind != "twice":  # where the more frequent of two texts is not the more expensive one
+        assert change.lost_tokens == pytest.approx(trace.volatile.gain, abs=3)
+        assert change.kind == trace.volatile.kind
+        assert change.tokens == pytest.approx(trace.volatile.tokens, abs=3)
+
+
+def test_kinds_say_what_a_text_looks_like(tmp_path: Path) -> None:
+    for kind, said in (("timestamp", "date"), ("counter", "number"), ("nonce", "id"), ("words", "text")):
+        found = trace_of(tmp_path, HEADS[kind]).volatile
+        assert found is not None
+        assert found.kind == said
+
+
+def test_behind_long_tools_it_is_found_too(tmp_path: Path) -> None:
+    """Coding agents send 40 kB of tools in front of the system prompt."""
+    tools = [{"name": f"tool_{n}", "description": f"Part {n} of what it does. " * 40} for n in range(40)]
+    rows = [
+        {
+            "timestamp": number,
+            "tools": tools,
+            "system": f"Today is 2026-11-29 10:{number:02}. {RULES}",
+            "messages": [{"role": "user", "content": f"ticket of {number}?"}],
+        }
+        for number in range(40)
+    ]
+    trace = read_trace(write(tmp_path / "log.jsonl", rows))
+    assert trace.volatile is not None
+    assert trace.volatile.tokens > 10_000
+    assert trace.masked is not None
+    assert floor(trace.masked) < 0.1 < floor(trace)
+    (change,) = place_breakpoints(rows, find_model("claude-sonnet-5-5")).changes
+    assert (change.where, change.character) == ("system[0]", len("Today is 2026-11-29 "))

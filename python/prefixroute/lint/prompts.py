@@ -10,14 +10,11 @@ from prefixroute.lint.log import Entry
 from prefixroute.lint.rules import Finding, found
 from prefixroute.plan.breakpoints import find_changes
 
-MOST_COMPARED = 2_000
-"""Prompts whose text is compared with earlier ones."""
-
 
 def volatile_head(case: Case) -> Iterator[Finding]:
     """Yield each short text that changes from prompt to prompt with equal text behind it."""
     requests = case.statistics.requests
-    for change in find_changes([entry.prompt for entry in case.entries[:MOST_COMPARED]]):
+    for change in find_changes([entry.prompt for entry in case.entries]):
         if change.where.startswith(("messages", "input")) and not change.where.startswith(("messages[0]", "input[0]")):
             continue  # what later messages say is no head
         yield found(
@@ -34,7 +31,7 @@ def volatile_head(case: Case) -> Iterator[Finding]:
         )
     volatile = case.workload.volatile
     if not case.entries and volatile is not None:
-        after = max(0, round(case.statistics.prompt_lengths.p50) - volatile.tokens)
+        after = volatile.gain
         yield found(
             "volatile-head",
             usd_per_month=case.monthly(after * volatile.share * requests),

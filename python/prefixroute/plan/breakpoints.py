@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import UUID
 
 from prefixroute.errors import ConfigError
 from prefixroute.limits import BYTES_PER_TOKEN
-from prefixroute.plan.prompts import Block, Prompt
+from prefixroute.plan.prompts import Prompt
 from prefixroute.providers.catalog import Mode, Model
+from prefixroute.workload.volatile import MOST_PROMPTS as MOST_COMPARED
+from prefixroute.workload.volatile import Changes, Span
 
 ROLLING = "end of the prompt"
 MOST_PROMPTS = 10_000
-NEAREST = 8
-"""Earlier prompts among which the nearest is looked for."""
-LONGEST_CHANGE = 64
-"""Characters that a date, an id or a counter hardly exceeds."""
-LEAST_AFTER_TOKENS = 64
-"""Tokens behind a change that prompts share again; with fewer, the change stands at the end and spoils nothing."""
-LEAST_SHARE = 0.1
-"""Share of prompts from which on a change in one place is named."""
-_WORD = re.compile(r"[^\s\"'<>()\[\]{},;]")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,2}:\d\d")
-_HEX = re.compile(r"[0-9a-fA-F]{6,}")
+KEPT_CHARACTERS = 1 << 22
+"""Characters of a prompt up to which what is lost behind a changing text is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +44,9 @@ class Change:
     Attributes:
         where: the block that it stands in.
         kind: ``date``, ``id``, ``number`` or ``text``.
-        character: its place in the block's text, in the median prompt.
-        tokens: prompt tokens before it, in the median prompt.
-        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, on average: not reused because
+        character: its place in the block's text, in the first prompt that has it.
+        tokens: prompt tokens before it there.
+        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, in the median: not reused because
             of it.
         share: prompts that have it.
         examples: what stands there, up to three.
@@ -223,103 +214,21 @@ class _Search:
 
 def find_changes(prompts: Sequence[Prompt]) -> tuple[Change, ...]:
     """Return short texts that differ between a prompt and the nearest earlier one, with equal text behind them."""
-    seen: dict[tuple[str, str], list[tuple[int, float, float, str]]] = {}
-    for number, prompt in enumerate(prompts):
-        earlier = prompts[max(0, number - NEAREST) : number]
-        if not earlier:
-            continue
-        near = max(earlier, key=lambda other: _common(prompt.chain, other.chain))
-        found = _change(prompt, near)
-        if found is not None:
-            where, kind, *_ = found
-            seen.setdefault((where, kind), []).append(found[2:])
-    changes = []
-    for (where, kind), places in seen.items():
-        if len(places) < max(1, LEAST_SHARE * (len(prompts) - 1)):
-            continue
-        characters, before, lost, examples = (list(column) for column in zip(*places, strict=True))
-        changes.append(
-            Change(
-                where,
-                kind,
-                sorted(characters)[len(places) // 2],
-                round(sorted(before)[len(places) // 2]),
-                round(sum(lost) / len(lost)),
-                len(places) / max(1, len(prompts) - 1),
-                tuple(dict.fromkeys(examples))[:3],
-            )
-        )
+    found = Changes(kept=KEPT_CHARACTERS)
+    for prompt in prompts[:MOST_COMPARED]:
+        found.add(prompt.text)
+    changes = [_change(span, prompts[span.prompt]) for span in found.spans()]
     return tuple(sorted(changes, key=lambda change: -change.lost_tokens * change.share))
 
 
-def _common(one: Sequence[str] | str, other: Sequence[str] | str) -> int:
-    """Return how many leading items are equal, by bisection: slices compare much faster than items one by one."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _common_end(one: str, other: str) -> int:
-    """Return how many trailing characters are equal."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[len(one) - middle :] == other[len(other) - middle :]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _change(prompt: Prompt, near: Prompt) -> tuple[str, str, int, float, float, str] | None:
-    """Return place, kind, character, tokens before, tokens lost behind and text of the first change, if short."""
-    at = _common(prompt.chain, near.chain)
-    if at >= len(prompt.blocks) or at >= len(near.blocks):
-        return None
-    text, other = prompt.blocks[at].text, near.blocks[at].text
-    start = _common(text, other)
-    end = _common_end(text[start:], other[start:])
-    first, last, last_other = start, len(text) - end, len(other) - end
-    while first > 0 and _WORD.match(text[first - 1]):
-        first -= 1
-    while last < len(text) and _WORD.match(text[last]):
-        last, last_other = last + 1, last_other + 1
-    changed = text[first:last]
-    if max(last, last_other) - first > LONGEST_CHANGE or not changed.strip():
-        return None
-    behind = _tokens(text[last:]) + _equal_after(prompt.blocks[at + 1 :], near.blocks[at + 1 :])
-    if behind < LEAST_AFTER_TOKENS:
-        return None
-    before = (prompt.ends[at - 1] if at else 0.0) + _tokens(text[:first])
-    return prompt.blocks[at].where, _kind(changed), first, before, behind, changed.strip().rstrip(".,;:")
-
-
-def _equal_after(blocks: Sequence[Block], others: Sequence[Block]) -> float:
-    """Return the tokens of the leading blocks that are equal."""
-    equal = _common([block.text for block in blocks], [block.text for block in others])
-    return sum(block.tokens for block in blocks[:equal])
+def _change(span: Span, prompt: Prompt) -> Change:
+    """Return a volatile text with its place in the first prompt that has it."""
+    at, character = prompt.place(span.start)
+    block = prompt.blocks[at]
+    before = (prompt.ends[at - 1] if at else 0.0) + _tokens(block.text[:character])
+    lost = round(span.gain / BYTES_PER_TOKEN)
+    return Change(block.where, span.kind, character, round(before), lost, span.share, span.values)
 
 
 def _tokens(text: str) -> float:
     return len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN
-
-
-def _kind(text: str) -> str:
-    """Return what a changing text looks like."""
-    bare = text.strip().strip(".:;,")
-    if _DATE.search(bare):
-        return "date"
-    try:
-        UUID(bare)
-    except ValueError:
-        pass
-    else:
-        return "id"
-    if bare.replace(".", "").replace("-", "").isdecimal():
-        return "number"
-    return "id" if _HEX.search(bare) and any(letter.isdecimal() for letter in bare) else "text"

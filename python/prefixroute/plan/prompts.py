@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.messages import FRAME
 from prefixroute.providers.keys import MARKS
 
 
@@ -80,6 +83,18 @@ class Prompt:
         return found
 
     @cached_property
+    def text(self) -> str:
+        """All blocks as one text, framed as canonical messages are: what the finder of volatile text compares."""
+        return "".join(map(_framed, self.blocks))
+
+    def place(self, character: int) -> tuple[int, int]:
+        """Return which block a character of :attr:`text` is in, and its place in the block's own text."""
+        begins = list(accumulate((len(_framed(block)) for block in self.blocks), initial=0))
+        at = min(bisect_right(begins, character), len(self.blocks)) - 1
+        block = self.blocks[at]
+        return at, max(0, character - begins[at] - len(_framed(block)) + len(block.text))
+
+    @cached_property
     def ends(self) -> list[float]:
         """For each block, the tokens up to its end."""
         total, found = 0.0, []
@@ -87,6 +102,18 @@ class Prompt:
             total += block.tokens
             found.append(total)
         return found
+
+
+def _framed(block: Block) -> str:
+    """Return a block behind a frame, and behind the word for its part where its text does not begin with its role."""
+    part = (
+        "tools: "
+        if block.where.startswith("tools")
+        else "system: "
+        if block.where.startswith(("system", "instructions"))
+        else ""
+    )
+    return f"{FRAME}{part}{block.text.replace(FRAME, ' ')}"
 
 
 def _message(where: str, message: Any) -> list[Block]:

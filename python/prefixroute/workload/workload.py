@@ -24,7 +24,7 @@ class Volatile:
     Found by comparing each of the first prompts with the nearest earlier one. Figures are those of the median prompt.
 
     Attributes:
-        kind: what it is made of: ``number``, ``id`` (one word) or ``text``.
+        kind: what it looks like: ``date``, ``number``, ``id`` (one word with a digit in it) or ``text``.
         tokens: tokens before it.
         length: its own tokens.
         gain: tokens behind it that the nearest earlier prompt has too.

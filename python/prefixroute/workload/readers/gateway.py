@@ -101,7 +101,7 @@ def _spoilt(found: Survey, rate: float) -> tuple[str, ...]:
     span = found.span
     if span is None:
         return ()
-    what = {"id": "an id", "number": "a number", "text": "a text"}[span.kind]
+    what = f"{'an' if span.kind == 'id' else 'a'} {span.kind}"
     note = (
         f"{100 * span.share:.0f} % of the prompts differ from the nearest earlier one by {what} of about {span.length} characters, "
         f"about {span.characters / rate:,.0f} tokens from their start: nothing behind it is shared, though about "

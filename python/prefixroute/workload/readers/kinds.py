@@ -17,6 +17,8 @@ _CALLS: Final = {
     "speech": "speech syntheses",
     "moderation": "moderations",
 }
+_OBSERVATIONS: Final = {"SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
+"""Langfuse's observations that are no generation."""
 _SPAN_CALLS = {"execute_tool", "invoke_agent", "create_agent", "tool", "agent", "chain", "retriever"}
 _FAILURES = frozenset({"failure", "failed", "error", "status_code_error"})
 _FIRST_FAILURE = 400
@@ -57,10 +59,11 @@ def _call(row: Mapping[str, Any]) -> str | None:
 
 def _is_span(row: Mapping[str, Any]) -> bool:
     kind = row.get("type")
-    if (
-        isinstance(kind, str) and "input" in row and ("trace_id" in row or "traceId" in row)
-    ):  # an observation of Langfuse
-        return kind.upper() != "GENERATION"
+    if isinstance(kind, str) and "input" in row:
+        if "trace_id" in row or "traceId" in row:
+            return kind.upper() != "GENERATION"
+        if kind in _OBSERVATIONS:  # an export without the ids
+            return True
     return row.get("gen_ai.operation.name") in _SPAN_CALLS
 
 

@@ -35,8 +35,8 @@ from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.readers.volatile import Span
 from prefixroute.workload.request import REPLICA, USER, Masked, Request, cached_tokens
+from prefixroute.workload.volatile import Span
 
 NAME = "private"
 VERSION = 1
@@ -74,7 +74,7 @@ def _span(header: Row) -> Span | None:
     if not 0 <= share <= 1:
         raise header.error(f"share of a volatile head must be 0 to 1, got {share}")
     tokens, length, gain = (row.integer(name) for name in ("tokens", "length", "gain"))
-    return Span(row.text("kind") or "text", tokens, length, gain, share, "")
+    return Span(row.text("kind") or "text", tokens, length, gain, share)
 
 
 def _settings(header: Row, block_size: int | None) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.readers.volatile import Span
 from prefixroute.workload.request import Request
+from prefixroute.workload.volatile import Span
 
 
 class TraceRecord(NamedTuple):

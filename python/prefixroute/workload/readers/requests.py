@@ -25,8 +25,8 @@ from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.readers.volatile import Mask
 from prefixroute.workload.request import REPLICA, USER, Masked, Request
+from prefixroute.workload.volatile import Mask
 
 LEAST_RATE: Final = 1.5
 MOST_RATE: Final = 8.0

@@ -16,7 +16,7 @@ from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.requests import APART, LEAST_RATE, MOST_RATE, Asked, RequestReader, Settled
 from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.readers.volatile import Changes, Mask, Span
+from prefixroute.workload.volatile import Changes, Mask, Span
 
 FIRST_ROWS: Final = 500
 """Requests that are looked at."""

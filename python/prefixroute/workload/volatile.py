@@ -3,6 +3,9 @@
 Nothing is looked for by what it looks like. Each of the first prompts is compared with the nearest earlier one, that
 with which it shares most pieces of text: where the two part and go on alike a little later, what stands between is
 volatile. Media are content, and stand in prompts as digests: they end a comparison. So does a message of its own.
+
+This is the one finder of such text: the readers of logs feed it what they read, ``lint`` and ``plan`` request bodies.
+Prompts are in the frames of :mod:`prefixroute.messages`.
 """
 
 from __future__ import annotations
@@ -14,16 +17,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from prefixroute.messages import MEDIA_MARK
+from prefixroute.messages import FRAME, MEDIA_MARK
 
-HEAD_CHARACTERS: Final = 16_384
+HEAD_CHARACTERS: Final = 65_536
 """Characters of a prompt that are compared. What changes later leaves this much in common."""
 LONGEST: Final = 256
 """Characters of the longest text that is taken to be volatile: longer ones are content."""
 AGREEING: Final = 256
 """Characters that must be the same behind it."""
 MOST_PROMPTS: Final = 500
-_LEAST_SHARE = 0.1
+LEAST_SHARE: Final = 0.1
 """Share of prompts from which on it is worth a word."""
 _MOST_RULES = 8
 _WINDOW = 32
@@ -34,7 +37,7 @@ _JOINED = 16
 """Volatile texts that are no further apart are one: a date and a time."""
 _MEDIA_CHARACTERS = 48
 """Characters of a medium's kind and digest."""
-_FRAME, _INSTRUCTIONS = "\x1e", ("system", "developer", "tools")
+_INSTRUCTIONS = ("system", "developer", "tools")
 _WORD = re.compile(r"""[^\s\x00-\x1f"'<>()\[\]{},;]*""")
 _PIECE = 8
 _ONE_IN = 32
@@ -43,18 +46,23 @@ _LATEST = 8
 """Prompts that are remembered for each anchor."""
 _ABOUT, _CANDIDATES = 2, 32
 """How many pieces less a prompt may share to be as near, and how many such prompts are looked at."""
+_EXAMPLES = 3
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,2}:\d\d")
 
 
 class Span(NamedTuple):
-    """The volatile text that most prompts have.
+    """A volatile text that several prompts have at about the same place.
 
     Attributes:
-        kind: what it is made of: ``number``, ``id`` (one word) or ``text``.
+        kind: what it looks like: ``date``, ``number``, ``id`` (one word with a digit in it) or ``text``.
         characters: what comes before it, in the median prompt.
         length: its own characters, in the median prompt.
         gain: characters behind it that the nearest earlier prompt has too, in the median prompt.
         share: prompts that have it, of those compared.
-        example: where it stands in the first of them, for the eyes of who has the log.
+        example: where it stands in the first of them, for the eyes of who has the log. So are the next three.
+        values: what stands there, up to three.
+        prompt: which prompt is the first that has it, counted from 0.
+        start: where it begins there.
     """
 
     kind: str
@@ -62,7 +70,10 @@ class Span(NamedTuple):
     length: int
     gain: int
     share: float
-    example: str
+    example: str = ""
+    values: tuple[str, ...] = ()
+    prompt: int = 0
+    start: int = 0
 
 
 class Mask:
@@ -101,8 +112,9 @@ class _Change(NamedTuple):
 class Changes:
     """Collects the first prompts, and compares each with the nearest earlier one."""
 
-    def __init__(self) -> None:
-        """Start with no prompt."""
+    def __init__(self, kept: int = HEAD_CHARACTERS + LONGEST) -> None:
+        """Start with no prompt. ``kept`` characters of each are held: a gain is counted as far as these reach."""
+        self._kept = kept
         self._heads: list[str] = []
         self._anchors: dict[int, list[int]] = {}
         self._changes: list[list[_Change]] = []
@@ -111,8 +123,8 @@ class Changes:
         """Look at the head of one more prompt."""
         if len(self._heads) == MOST_PROMPTS:
             return
-        head = text[: HEAD_CHARACTERS + LONGEST]
-        anchors = _anchors(head)
+        head = text[: self._kept]
+        anchors = _anchors(head[:HEAD_CHARACTERS])
         nearest = self._nearest(head, anchors)
         self._changes.append([] if nearest is None else list(_changes(head, self._heads[nearest])))
         for anchor in anchors:
@@ -131,14 +143,24 @@ class Changes:
         return max(near, key=lambda prompt: (_common(head, 0, self._heads[prompt], 0), prompt))
 
     def result(self) -> tuple[Span | None, Mask]:
-        """Return the volatile text that most prompts have, if a tenth of them or more have one, and what takes all out."""
+        """Return the volatile text that most prompts have, if a tenth of them or more have one, and what takes all out.
+
+        Its share counts prompts that have any.
+        """
         groups = self._groups()
-        compared = max(1, len(self._heads) - 1)
         rules = [self._rule(group) for group in groups if len({prompt for prompt, _ in group}) > 1][:_MOST_RULES]
-        changed = sum(bool(changes) for changes in self._changes)
-        if not rules or changed < _LEAST_SHARE * compared:
+        share = self._share(sum(bool(changes) for changes in self._changes))
+        if not rules or share < LEAST_SHARE:
             return None, Mask()
-        return self._span(groups[0], changed / compared), Mask(rules)
+        return self._span(groups[0])._replace(share=share), Mask(rules)
+
+    def spans(self) -> list[Span]:
+        """Return every volatile text that a tenth of the prompts have at about one place, the most frequent first."""
+        found = [self._span(group) for group in self._groups()]
+        return [span for span in found if span.share >= LEAST_SHARE]
+
+    def _share(self, prompts: int) -> float:
+        return prompts / max(1, len(self._heads) - 1)
 
     def _groups(self) -> list[list[tuple[int, _Change]]]:
         """Return the changes, as pairs with their prompts, by what stands behind them and about where; the most common first."""
@@ -165,7 +187,7 @@ class Changes:
         before = head[0 if first else change.start - _CONTEXT : change.start]
         return before, head[change.end : change.end + _CONTEXT], first
 
-    def _span(self, group: list[tuple[int, _Change]], share: float) -> Span:
+    def _span(self, group: list[tuple[int, _Change]]) -> Span:
         changes = [change for _, change in group]
         values = [self._heads[prompt][change.start : change.end] for prompt, change in group]
         prompt, first = group[0]
@@ -175,8 +197,11 @@ class Changes:
             _median([change.start for change in changes]),
             _median([change.end - change.start for change in changes]),
             _median([change.agreeing for change in changes]),
-            share,
+            self._share(len({prompt for prompt, _ in group})),
             " ".join(re.sub(r"[\x00-\x1f]", " ", example).split()),
+            tuple(dict.fromkeys(value.strip().rstrip(".,;:") for value in values))[:_EXAMPLES],
+            prompt,
+            first.start,
         )
 
 
@@ -185,10 +210,14 @@ def _median(values: list[int]) -> int:
 
 
 def _kind(values: list[str]) -> str:
+    """Return what texts look like. It names what was found and finds nothing."""
     texts = [value for value in values if value]
+    if all(map(_DATE.search, texts)):
+        return "date"
     if all(re.fullmatch(r"[\d.,:/ -]+", text) for text in texts):
         return "number"
-    return "id" if all(len(text.split()) == 1 for text in texts) else "text"
+    words = all(len(text.split()) == 1 for text in texts)
+    return "id" if words and any(letter.isdecimal() for text in texts for letter in text) else "text"
 
 
 def _anchors(head: str) -> list[int]:
@@ -215,7 +244,7 @@ def _changes(text: str, earlier: str) -> Iterator[_Change]:
         same = _common(text, at, earlier, other)
         at, other = at + same, other + same
         ends = _resumed(text, at, earlier, other)
-        if ends is None or MEDIA_MARK in text[max(0, at - _MEDIA_CHARACTERS) : ends[0]] or _FRAME in text[at : ends[0]]:
+        if ends is None or MEDIA_MARK in text[max(0, at - _MEDIA_CHARACTERS) : ends[0]] or FRAME in text[at : ends[0]]:
             break
         agreeing = _agreeing(text, ends[0], earlier, ends[1])
         start, end = _words(text, at, ends[0])
@@ -234,10 +263,10 @@ def _agreeing(text: str, at: int, earlier: str, other: int) -> int:
     What a user writes at the end of a message may be followed by the same answer twice; that makes it no fault.
     """
     same = _common(text, at, earlier, other)
-    frame = text.rfind(_FRAME, 0, at)
+    frame = text.rfind(FRAME, 0, at)
     if frame < 0 or text.startswith(_INSTRUCTIONS, frame + 1):
         return same
-    end = text.find(_FRAME, at, at + same)
+    end = text.find(FRAME, at, at + same)
     return same if end < 0 else end - at
 
 
