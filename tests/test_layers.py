@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "prefixroute"
 ALLOWED = {
-    "__init__", "hashing", "index", "limits", "sim.replica", "sim.engine", "routing.ledger", "columns", "draws",
+    "__init__", "hashing", "index", "limits", "peers.wire", "sim.replica", "sim.engine", "routing.ledger", "columns", "draws",
     "costmodel.cost", "costmodel.links", "costmodel.speeds", "costmodel.steptimes",
 }  # fmt: skip
 

@@ -36,9 +36,12 @@ __all__ = [
     "duplicated_tokens",
     "ReplicaStore",
     "PeerChains",
+    "PeerFrame",
+    "PeerInbox",
+    "PeerOutbox",
     "PeerRing",
     "PeerRings",
-    "PeerTable",
+    "PeerSeal",
     "StepPrices",
     "TransferPrices",
     "Applied",
@@ -59,6 +62,9 @@ __all__ = [
     "FIXED_HASH_KEY",
     "DURATIONS_S",
     "ZERO_STREAK",
+    "PEER_VERSION",
+    "MAX_PEER_FRAME_BYTES",
+    "MAX_PEER_VERSION",
 ]
 
 __version__: str
@@ -73,6 +79,9 @@ PROVISIONAL_S: float
 FIXED_HASH_KEY: int
 DURATIONS_S: list[float]
 ZERO_STREAK: int
+PEER_VERSION: int
+MAX_PEER_FRAME_BYTES: int
+MAX_PEER_VERSION: int
 
 # Anything with the buffer protocol (collections.abc.Buffer from Python 3.12 on).
 class _Buffer(Protocol):
@@ -1895,13 +1904,6 @@ class PeerChains:
     """
 
     def __new__(cls, block_size: int, capacity: int) -> PeerChains: ...
-    def carry(self, blocks: BlockHashes) -> tuple[int, int, bytes]:
-        """Store a prompt's chain.
-
-        Returns:
-            (blocks that need not be sent, hash of the last of them or 0, the hashes of the others as little-endian
-            bytes).
-        """
     def extend(self, start: int, parent: int, rest: bytes) -> BlockHashes | None:
         """The chain that goes on behind a known one, stored; None if that one is not known.
 
@@ -1915,43 +1917,59 @@ class PeerChains:
         """
     def chain(self, last: int, blocks: int) -> BlockHashes | None:
         """The chain of so many blocks that ends with this hash; None if it is not known."""
-    def newest(self, most: int) -> list[BlockHashes]:
-        """The chains used last, newest first."""
+    def newest(self, most: int, most_blocks: int) -> list[BlockHashes]:
+        """The chains used last, newest first: at most so many, of so many blocks in all."""
     def __len__(self) -> int: ...
 
 @final
-class PeerTable:
-    """What other routers have in flight, counted as load on a router's ledger. Each call is one step that no signal
-    divides.
+class PeerSeal:
+    """What routers of a fleet have in common. Frames of others are refused.
+
+    Args:
+        fingerprint: tells strangers, in 32 bits.
+        key: of the frames' tags, 16 bytes.
+    """
+
+    def __new__(cls, fingerprint: int, key: bytes, /) -> PeerSeal: ...
+    @property
+    def fingerprint(self) -> int: ...
+
+@final
+class PeerFrame:
+    """A frame of a peer whose messages wait to be applied. `len()` is the number of messages that came."""
+
+    @property
+    def peer(self) -> int: ...
+    @property
+    def newest(self) -> int:
+        """Sequence of the last message."""
+    def __len__(self) -> int: ...
+
+@final
+class PeerInbox:
+    """Peers' attempts in flight, counted as load on a router's ledger. Each call is one step that no signal divides.
 
     Args:
         ledger: the router's.
+        chains: the chains that the feed has carried.
+        seal: what the router and its peers have in common.
         counts: whether load is counted; else the transport knows it better.
     """
 
-    def __new__(cls, ledger: Ledger, *, counts: bool = True) -> PeerTable: ...
-    def book(
-        self, peer: int, sequence: int, slot: int, generation: int, uncached: int, context: int, /
-    ) -> Literal[0, 1, 2]:
-        """Take in a booking; a generation of -1 is that of a process that is not known here.
+    def __new__(cls, ledger: Ledger, chains: PeerChains, seal: PeerSeal, *, counts: bool = True) -> PeerInbox: ...
+    def see(self, processes: list[tuple[int, int, int]], /) -> None:
+        """Know these processes, and no others: (mark, slot, generation) of each."""
+    def read(self, data: bytes, own: int, /) -> PeerFrame | None:
+        """Read a frame; nothing is applied. None: it is of the router `own`.
 
-        Returns:
-            0 = it is new and open now, 1 = it was open before, 2 = it has ended or is out of date.
+        Raises:
+            PeerError: it is no frame, or none of a peer.
         """
-    def start(self, peer: int, sequence: int, number: int, /) -> None:
-        """Take in the first token of an attempt."""
-    def end(self, peer: int, sequence: int, number: int, retracted: bool, /) -> tuple[int, int] | None:
-        """Take in the end of an attempt. `retracted`: it never reached the engine.
+    def apply(self, frame: PeerFrame, now: float, /) -> tuple[Any, ...] | None:
+        """Apply messages of a frame up to the first that leaves something to do.
 
         Returns:
-            Its slot and generation; None if it was not open.
-        """
-    def beat(self, peer: int, sequence: int, rows: list[tuple[int, int, int, int, int, bool]], /) -> bool:
-        """Take in all open attempts of a peer: (number, slot, generation, uncached tokens, prompt tokens, started) of
-        each.
-
-        Returns:
-            Whether it is news.
+            What that is, its kind first; None: all are applied.
         """
     def give_up(self, peer: int, newest: int, /) -> int:
         """Forget what a peer has in flight, and what it said up to the sequence `newest`.
@@ -1963,6 +1981,83 @@ class PeerTable:
         """Forget a peer altogether."""
     def open(self, peer: int, /) -> int:
         """How many attempts a peer has in flight."""
+    def is_open(self, peer: int, attempt: int, /) -> bool:
+        """Whether an attempt of a peer is in flight."""
+    @property
+    def strangers(self) -> int:
+        """Messages about a process that is not known here."""
+
+@final
+class PeerOutbox:
+    """What a router tells its peers, as frames that wait to be taken, or are sent at once. Called with the router's lock
+    held.
+
+    Args:
+        ledger: the router's.
+        chains: the chains that the feed has carried.
+        seal: what the router and its peers have in common.
+        describe: returns the mark of a member's process, and whether its engine sends events.
+        ident: number of the router.
+        first_sequence: number of the first message.
+        send: takes each frame at once; None: frames wait for `take`.
+        failed: hears of the first exception that `send` raises.
+    """
+
+    def __new__(
+        cls,
+        ledger: Ledger,
+        chains: PeerChains,
+        seal: PeerSeal,
+        describe: Callable[[Any], tuple[int, bool]],
+        *,
+        ident: int,
+        first_sequence: int,
+        send: Callable[[bytes], object] | None,
+        failed: Callable[[Exception], object],
+    ) -> PeerOutbox: ...
+    def booked(
+        self, attempt: Attempt, session: str | None, now: float, earlier: Attempt | None = None, hedge: bool = False, /
+    ) -> None:
+        """Tell of an attempt that is booked. `earlier`: an attempt of the same request; `hedge`: that one goes on."""
+    def started(self, attempt: Attempt, now: float, /) -> None:
+        """Tell of a first token, which may have decided a hedge."""
+    def finished(self, attempt: Attempt, held: Any, now: float, /) -> None:
+        """Tell of an answer that is complete, and of the blocks that the replica then holds; None: nothing is known of
+        them."""
+    def given_up(self, attempt: Attempt, /) -> None:
+        """Tell of an end without an answer."""
+    def beat(self) -> None:
+        """Tell of all that is in flight, that which an exception has kept from being told included."""
+    def bound(self, bindings: list[tuple[bytes, int, float]], /) -> None:
+        """Tell of bindings: (the session's name in bytes, zeros = all; mark of its process, 0 = no longer any; seconds
+        since it was used) of each."""
+    def held(self, mark: int, blocks: BlockHashes, /) -> None:
+        """Tell that a process is believed to hold a chain."""
+    def chain(self, blocks: BlockHashes, carried: PeerChains | None = None, /) -> None:
+        """Send a chain, without what `carried` has, which then has it; None: as a whole."""
+    def missing(self, peer: int, known: int, parent: int, /) -> None:
+        """Ask a peer for the chain of so many blocks that ends with a hash."""
+    def cleared(self, replica: int, /) -> None:
+        """Tell that the cache of a replica, by the mark of its name, was cleared; 0: the weights have changed
+        everywhere."""
+    def register(
+        self, replica: int, version: int, author: int, state: int, left: float, incarnation: bytes, /
+    ) -> None:
+        """Tell a register of the fleet."""
+    def hello(self) -> None:
+        """Begin."""
+    def welcome(self) -> None:
+        """Begin a snapshot."""
+    def left(self) -> None:
+        """Leave."""
+    def take(self) -> list[bytes]:
+        """Take the frames that wait."""
+    def show_in(self, ring: PeerRing, /) -> None:
+        """Show loads in a ring, too."""
+    def forget_places(self) -> None:
+        """Ask anew what members are: the fleet has changed."""
+    def counts(self) -> dict[str, int]:
+        """Messages by kind, and frames that could not be sent."""
 
 @final
 class PeerRing:
@@ -1980,7 +2075,7 @@ class PeerRing:
     def size(capacity: int) -> int:
         """Bytes of memory for a ring that holds so many bytes of messages."""
     def publish(self, frame: bytes, /) -> bool:
-        """Write a frame, and show the load that follows from it. False: it is too long for the ring."""
+        """Write a frame. False: it is too long for the ring."""
 
 @final
 class PeerRings:
@@ -1995,8 +2090,8 @@ class PeerRings:
         """Read the ring in this memory from its oldest message on. False: it is no ring of this layout."""
     def detach(self, ident: int, /) -> None:
         """Let a ring go, and take back its loads."""
-    def see(self, replicas: list[tuple[int, int, int, int]], /) -> None:
-        """Know these replicas: (mark, incarnation's mark, slot, generation) of each. Loads are counted anew."""
+    def see(self, processes: list[tuple[int, int, int]], /) -> None:
+        """Know these processes: (mark, slot, generation) of each. Loads are counted anew."""
     def refresh(self) -> None:
         """Take in the loads that have changed: under a microsecond if none has."""
     def take(self, most: int, /) -> tuple[list[bytes], int]:

@@ -8,6 +8,6 @@ every machine (``tests/golden/hash_v1.json`` pins them). An index has a key of i
 
 from __future__ import annotations
 
-from prefixroute._core import BlockHashes, PeerChains, PeerRing, PeerRings, hash_blocks
+from prefixroute._core import BlockHashes, hash_blocks
 
-__all__ = ["BlockHashes", "PeerChains", "PeerRing", "PeerRings", "hash_blocks"]
+__all__ = ["BlockHashes", "hash_blocks"]

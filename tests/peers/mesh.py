@@ -27,13 +27,13 @@ class Mesh:
         self.tick(10.0)  # the snapshots of the beginning are over
         self.deliver()
 
-    def join(self, **options: Any) -> Router:
+    def join(self, *, secret: str | None = None, **options: Any) -> Router:
         """Let one more router in."""
         number = len(self.routers)
         router, sent = Router(NAMES, seed=number, **{**self.options, **options}), list[bytes]()
         self.routers.append(router)
         self.sent.append(sent)
-        self.links.append(router.peer_feed(sent.append, ident=number + 1, first_sequence=1))
+        self.links.append(router.peer_feed(sent.append, ident=number + 1, first_sequence=1, secret=secret))
         return router
 
     def take(self) -> list[tuple[int, bytes]]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames import HEADER, kinds, read
 from mesh import KEY, NAMES, Mesh, load_of, prompt
 
 from prefixroute.errors import ConfigError, PeerError
-from prefixroute.peers import wire
+from prefixroute.peers.seal import seal_of
 from prefixroute.peers.transports import ZmqPeers
 from prefixroute.policies import View
 from prefixroute.router import Router
@@ -96,12 +97,9 @@ def test_a_turn_is_small() -> None:
     ticket = a.route(history[:9_200], session="s")
     ticket.first_token()
     ticket.finish(output=history[9_200:9_401])
-    sizes = [len(data) for _, data in peers.take()]
+    bodies = [len(data) - HEADER.size for _, data in peers.take()]
     new_blocks = 25
-    assert sum(sizes) == 8 * new_blocks + sum(
-        wire.HEADER.size + body.size for body in (wire.BOOKED, wire.STARTED, wire.ENDED)
-    )
-    assert sum(sizes) < 360
+    assert sum(bodies) - 8 * new_blocks == 57
 
 
 def test_sessions_are_forgotten_and_aliased_everywhere() -> None:
@@ -140,9 +138,9 @@ def test_event_fed_replicas_share_load_and_bindings_alone() -> None:
         router.sync(dict.fromkeys(NAMES, Replica(events=True)))
     peers.take()
     ticket = a.route(prompt(1), session="s")
-    assert [len(data) for _, data in peers.take() if data[5] == wire.Kind.BOOKED] == [
-        wire.HEADER.size + wire.BOOKED.size
-    ]
+    (booking,) = [message for _, data in peers.take() for message in read(data)]
+    assert booking.fields["context"] == 4_000
+    assert (booking.fields["known"], booking.fields["rest"]) == (0, [])
     ticket.finish()
     assert b.choose(prompt(1)).best_hit_tokens == 0
 
@@ -222,7 +220,7 @@ def test_bookings_of_another_process_of_a_replica_are_not_believed() -> None:
     a, b = peers.routers
     a.sync({name: Replica(incarnation="2") for name in NAMES})
     booking = a.route(prompt(1))
-    bookings = [data for _, data in peers.take() if data[5] == wire.Kind.BOOKED]
+    bookings = [data for _, data in peers.take() if kinds(data) == ["booked"]]
     b.apply_peer(bookings[0])
     assert b.choose(prompt(1)).best_hit_tokens == 0
     assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
@@ -286,7 +284,7 @@ def test_one_peer_alone_sends_the_snapshot() -> None:
     message, _ = peers.take()
     for router in peers.routers[:3]:
         router.apply_peer(message[1])
-    held = [sender for sender, data in peers.take() if data[5] == wire.Kind.HELD]
+    held = [sender for sender, data in peers.take() if kinds(data) == ["held"]]
     assert held
     assert set(held) == {0}
     assert len(hello.replicas) == len(NAMES)
@@ -387,7 +385,7 @@ def test_the_load_signal_counts_peers() -> None:
 # -- strangers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"block_size": 32}, {"hash_key": KEY + 1}])
+@pytest.mark.parametrize("options", [{"block_size": 32}, {"hash_key": KEY + 1}, {"secret": "another secret!!"}])
 def test_strangers_are_refused(options: dict[str, Any]) -> None:
     peers = Mesh(1)
     stranger = peers.join(**options)
@@ -399,8 +397,9 @@ def test_strangers_are_refused(options: dict[str, Any]) -> None:
     assert load_of(peers.routers[0]) == dict.fromkeys(NAMES, (0, 0, 0))
 
 
-def test_the_fingerprint_covers_version_block_size_and_key() -> None:
-    assert len({wire.fingerprint(16, 1), wire.fingerprint(32, 1), wire.fingerprint(16, 2)}) == 3
+def test_the_fingerprint_covers_block_size_key_and_secret() -> None:
+    seals = [seal_of(16, 1), seal_of(32, 1), seal_of(16, 2), seal_of(16, 1, b"x" * 16), seal_of(16, 1, b"y" * 16)]
+    assert len({seal.fingerprint for seal in seals}) == 5
 
 
 def test_broken_messages_are_refused() -> None:

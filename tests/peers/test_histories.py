@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from zlib import crc32
 
 import numpy as np
 import pytest
+from frames import HEADER, KINDS, framed, kinds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mesh import KEY, NAMES, Mesh, load_of, prompt
@@ -15,7 +15,7 @@ from peer_twin import TwinPeers
 
 from prefixroute.errors import NoReplicaError, PeerError
 from prefixroute.hashing import hash_blocks
-from prefixroute.peers import wire
+from prefixroute.peers.names import process_mark
 from prefixroute.router import Ticket
 
 SEEDS = st.integers(0, 2**32)
@@ -64,7 +64,7 @@ def test_load_is_a_function_of_the_messages_that_came(seed: int, loss: float, re
     mesh = Mesh(4)
     mesh.take()
     listener = mesh.routers[-1]
-    twin = TwinPeers(wire.fingerprint(16, KEY))
+    twin = TwinPeers()
     traffic = Traffic(mesh, seed)
     rng, waiting = traffic.rng, list[tuple[float, bytes]]()
     for number in range(150):
@@ -108,18 +108,13 @@ def test_routers_that_hear_everything_believe_the_same(seed: int) -> None:
         assert load_of(router) == dict.fromkeys(NAMES, (0, 0, 0))
 
 
-def sealed(data: bytes) -> bytes:
-    """Return a frame with the checksum that fits it."""
-    return crc32(data[4:]).to_bytes(4, "little") + data[4:]
-
-
 @pytest.fixture(scope="module")
 def frames() -> list[bytes]:
     """Return a frame of every kind."""
     mesh = Mesh(2)
     a = mesh.routers[0]
-    publisher, blocks = mesh.links[0]._feed._publisher, hash_blocks(prompt(5), hash_key=KEY)
-    found = dict[int, bytes]()
+    outbox, blocks = mesh.links[0]._feed._outbox, hash_blocks(prompt(5), hash_key=KEY)
+    found = dict[str, bytes]()
     for act in (
         lambda: a.route(prompt(1), session="s").finish(output=list(range(99))),
         lambda: a.route(prompt(2), key="k"),
@@ -128,9 +123,9 @@ def frames() -> list[bytes]:
         lambda: a.clear("r1"),
         lambda: a.forget("s"),
         lambda: mesh.links[0].tick(now=50.0),
-        lambda: publisher.missing(2, 3, 4),
-        lambda: publisher.chain(blocks),
-        lambda: publisher.held(a._state.fleet["r1"], blocks),
+        lambda: outbox.missing(2, 3, 4),
+        lambda: outbox.chain(blocks),
+        lambda: outbox.held(process_mark(a._state.fleet["r1"]), blocks),
         mesh.links[0].close,
         mesh.join,
         lambda: (
@@ -142,8 +137,8 @@ def frames() -> list[bytes]:
     ):
         act()
         for sent in mesh.sent:
-            found |= {data[5]: data for data in sent}
-    assert set(found) == set(wire.Kind)
+            found |= {kinds(data)[-1]: data for data in sent}
+    assert set(found) == set(KINDS)
     return list(found.values())
 
 
@@ -156,12 +151,16 @@ def test_hostile_bytes_raise_typed_errors_and_leave_a_sound_router(frames: list[
     for _ in range(data.draw(st.integers(1, 8))):
         raw = bytearray(data.draw(st.one_of(st.sampled_from(frames), st.binary(max_size=200))))
         for _ in range(data.draw(st.integers(0, 4))):
-            if len(raw) > 10:
-                raw[data.draw(st.integers(4, len(raw) - 1))] = data.draw(st.integers(0, 255))
+            if len(raw) > HEADER.size:
+                raw[data.draw(st.integers(HEADER.size, len(raw) - 1))] = data.draw(st.integers(0, 255))
         cut = data.draw(st.integers(0, len(raw)))
         hostile = bytes(raw[:cut] if data.draw(st.booleans()) else raw)
+        body, sequence = hostile[HEADER.size :], data.draw(st.integers(0, 2**63))
+        sealed = framed(body, peer=data.draw(st.integers(2, 3)), sequence=sequence, block_size=16, hash_key=KEY)
         with suppress(PeerError):
-            router.apply_peer(sealed(hostile) if len(hostile) > 4 else hostile)
+            router.apply_peer(sealed)
+        with suppress(PeerError):
+            router.apply_peer(hostile)
     for numbers in load_of(router).values():
         assert min(numbers) >= 0
     for name in NAMES:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import threading
-from typing import Any
 
 import pytest
+from frames import framed
 from mesh import KEY, NAMES, Mesh, load_of, prompt
 
 from prefixroute.errors import ConfigError, PeerError
-from prefixroute.peers import wire
-from prefixroute.peers.wire import Kind
 from prefixroute.router import Router
 
 NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
@@ -112,21 +111,42 @@ def test_the_first_sequence_is_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("messages", "why"),
     [
-        (Kind.CLEARED, b""),
-        (Kind.CLEARED, b"\0"),
-        (Kind.CLEARED, bytes(9)),
-        (Kind.HELLO, b"x"),
-        (Kind.WELCOME, b"x"),
-        (Kind.LEFT, b"x"),
+        (b"", "1 to 1024 messages"),
+        (bytes([11]) * 1_025, "1 to 1024 messages"),
+        (b"\x06" + bytes(7), "kind 6 is cut off"),
+        (b"\x06" + bytes(9), "of a kind from 1 to 13, got 0"),
+        (b"\x0e", "of a kind from 1 to 13, got 14"),
+        (b"\x02" + b"\xff" * 11, "kind 2 is cut off"),
+        (b"\x04\x81\x80\x02", "open attempts of a peer's message of kind 4 must be at most 32768, got 32769"),
+        (b"\x07\x81\x20", "bindings of a peer's message of kind 7 must be at most 4096, got 4097"),
+        (b"\x0a\x00\x81\x80\x02", "block hashes of a peer's message of kind 10 must be at most 32768, got 32769"),
+        (
+            b"\x01\x00" + bytes(8) + b"\x02\x01\x00",
+            "uncached tokens of a peer's message of kind 1 must be at most 1, got 2",
+        ),
+        (b"\x01\x02" + bytes(8) + b"\x01\x01\x00", "flags of a peer's message of kind 1"),
+        (b"\x03\x03\x01\x00", "the end of a peer's message of kind 3"),
+        (b"\x07\x01" + bytes(24) + struct.pack("<f", -1.0), "the age of a peer's message of kind 7"),
+        (b"\x07\x01" + bytes(24) + struct.pack("<f", float("nan")), "the age of a peer's message of kind 7"),
+        (b"\x05" + bytes(17) + b"\x03" + bytes(9), "the state of a peer's message of kind 5 must be at most 2, got 3"),
+        (b"\x05" + bytes(18) + struct.pack("<d", float("inf")) + b"\0", "the seconds left"),
+        (b"\x05" + bytes(26) + b"\x01\xff", "an incarnation must be UTF-8"),
+        (b"\x06" + bytes(8) + b"\x0f", "of a kind from 1 to 13, got 15"),
     ],
 )
-def test_bodies_of_another_length_are_refused(kind: Kind, body: bytes) -> None:
+def test_messages_outside_of_their_limits_are_refused_and_nothing_of_their_frame_is_applied(
+    messages: bytes, why: str
+) -> None:
     peers = Mesh(1)
     (router,) = peers.routers
     router.route(prompt(1)).finish()
-    data: Any = wire.frame(kind, wire.fingerprint(16, KEY), 9, 1, body)
-    with pytest.raises(PeerError, match="bytes behind its header"):
-        router.apply_peer(data)
+    for before in (b"", b"\x06" + bytes(8)):  # the weights have changed
+        data = framed(before + messages, peer=9, sequence=1, block_size=16, hash_key=KEY)
+        if before and not messages:
+            continue
+        with pytest.raises(PeerError, match=why):
+            router.apply_peer(data)
     assert router.choose(prompt(1)).hit_tokens == 3_984, "the belief was not cleared"
+    assert "peers" in router.stats()

@@ -6,10 +6,11 @@ import pytest
 from mesh import KEY, NAMES, Mesh
 
 from prefixroute.errors import PeerError
-from prefixroute.peers import registers, wire
-from prefixroute.peers.names import mark_of
-from prefixroute.peers.registers import ABSENT_S, MAX_ABSENT, MAX_VERSION
-from prefixroute.peers.wire import Kind
+from prefixroute.peers import registers
+from prefixroute.peers.names import described, mark_of
+from prefixroute.peers.registers import ABSENT_S, MAX_ABSENT
+from prefixroute.peers.seal import seal_of
+from prefixroute.peers.wire import MAX_PEER_VERSION, PeerChains, PeerOutbox
 from prefixroute.router import Router
 from prefixroute.types import Replica
 
@@ -19,8 +20,11 @@ def state_of(router: Router, name: str) -> str:
 
 
 def forged(name: str, version: int, state: int = 1, author: int = 99) -> bytes:
-    body = wire.FLEET.pack(mark_of(name), version, author, state, -1.0)
-    return wire.frame(Kind.FLEET, wire.fingerprint(16, KEY), 99, 1, body)
+    ledger, chains, seal = Router(NAMES)._state.ledger, PeerChains(16, 10), seal_of(16, KEY)
+    outbox = PeerOutbox(ledger, chains, seal, described, ident=99, first_sequence=1, send=None, failed=print)
+    outbox.register(mark_of(name), version, author, state, -1.0, b"")
+    (frame,) = outbox.take()
+    return frame
 
 
 def kept(mesh: Mesh, number: int) -> int:
@@ -115,11 +119,11 @@ def test_registers_of_unknown_replicas_are_bounded() -> None:
 def test_a_forged_version_is_refused_and_the_highest_stops_no_change() -> None:
     mesh = Mesh(1)
     (router,) = mesh.routers
-    for version in (2**64 - 1, MAX_VERSION + 1):
+    for version in (2**64 - 1, MAX_PEER_VERSION + 1):
         with pytest.raises(PeerError, match="version"):
             router.apply_peer(forged("r1", version))
     assert state_of(router, "r1") == "active"
-    router.apply_peer(forged("r1", MAX_VERSION))
+    router.apply_peer(forged("r1", MAX_PEER_VERSION))
     mesh.take()
     for name in NAMES:
         router.suspend(name)

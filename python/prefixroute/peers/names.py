@@ -1,4 +1,4 @@
-"""Marks: what replicas and their incarnations are called between routers, in bytes that give no name away."""
+"""Marks: what replicas and their processes are called between routers, in 64 bits that give no name away."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def mark_of(name: str) -> int:
     return text_hash(name) or 1
 
 
-def incarnation_mark(incarnation: str) -> int:
-    """Return the mark of an incarnation in 32 bits; 0 = none is known."""
-    return (text_hash(incarnation) & 0xFFFF_FFFF or 1) if incarnation else 0
-
-
-def replica_mark(member: Member) -> tuple[int, int]:
-    """Return the marks of a member's name and of the process behind it."""
+def process_mark(member: Member) -> int:
+    """Return the mark of a member and of the process behind it, by its incarnation."""
     incarnation = member.replica.incarnation
-    return text_hash(member.name) or 1, incarnation_mark(incarnation) if incarnation else 0
+    return mark_of(f"{member.name}\0{incarnation}" if incarnation else member.name)
+
+
+def described(member: Member) -> tuple[int, bool]:
+    """Return the mark of a member's process, and whether its engine's own events tell every router what it holds."""
+    return process_mark(member), member.replica.events

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from prefixroute.errors import PeerError
-from prefixroute.peers import wire
 from prefixroute.peers.names import mark_of
-from prefixroute.peers.wire import Kind
+from prefixroute.peers.wire import MAX_PEER_VERSION
 from prefixroute.routing import membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
-    from prefixroute.peers.publisher import Publisher
+    from prefixroute.peers.wire import PeerOutbox
     from prefixroute.routing import RouterState
     from prefixroute.routing.fleet import Member
     from prefixroute.types import Replica
@@ -28,10 +26,13 @@ if TYPE_CHECKING:
 STATES = (ACTIVE, DRAINING, SUSPENDED)
 MAX_ABSENT, ABSENT_S = 1_024, 60.0
 """Registers kept of replicas that have left or are not known here yet, and seconds for which they are kept."""
-MAX_VERSION = 2**63
-"""The highest version; of two changes beyond it the higher router number counts."""
 ENDLESS = -1.0
 """Seconds left of a suspension that only a call ends."""
+
+
+Heard = tuple[int, int, int, int, float, str]
+"""A register as a peer tells it: mark of the replica's name, version, author, place of the state in :data:`STATES`, seconds that a
+suspension has left (below zero: no end), and the incarnation."""
 
 
 class Told(NamedTuple):
@@ -60,6 +61,8 @@ class Registers:
         state: RouterState,
         change: Callable[[Callable[[RouterState], object]], object],
         named: Callable[[int], Member | None],
+        outbox: PeerOutbox,
+        ident: int,
     ) -> None:
         """Take the fleet as it is.
 
@@ -67,8 +70,11 @@ class Registers:
             state: the router's.
             change: makes a change of the fleet, in shadows too.
             named: returns the member with a mark.
+            outbox: tells registers.
+            ident: number of the router.
         """
         self._state, self._change, self._named = state, change, named
+        self._outbox, self._ident = outbox, ident
         self._told: dict[int, Told] = {}
         self._absent: dict[int, float] = {}
         self._seen: dict[str, tuple[str, float | None, str]] = {}
@@ -76,7 +82,7 @@ class Registers:
         self._version = self._looked = 0
         self._applies = False
 
-    def look(self, publisher: Publisher, now: float) -> None:
+    def look(self, now: float) -> None:
         """Tell of what the host has changed since the last look."""
         fleet = self._state.fleet
         if fleet.now.version == self._looked or self._applies:
@@ -92,9 +98,9 @@ class Registers:
                 if told is not None:
                     self._apply(member, told, now)
             elif seen != is_now and not self._ended_by_itself(seen, is_now, now):
-                self._version = min(self._version + 1, MAX_VERSION)
-                self._told[mark_of(name)] = told = Told(self._version, publisher.ident, *is_now)
-                self._tell(publisher, mark_of(name), told, now)
+                self._version = min(self._version + 1, MAX_PEER_VERSION)
+                self._told[mark_of(name)] = told = Told(self._version, self._ident, *is_now)
+                self._tell(mark_of(name), told, now)
         for name in [name for name in self._seen if name not in fleet.members]:
             self._seen.pop(name, None)
             self._given.pop(name, None)
@@ -137,50 +143,27 @@ class Registers:
         state, until, incarnation = before
         return state == SUSPENDED and until is not None and until <= now and after == (ACTIVE, None, incarnation)
 
-    @staticmethod
-    def _tell(publisher: Publisher, replica: int, told: Told, now: float) -> None:
+    def _tell(self, replica: int, told: Told, now: float) -> None:
         left = ENDLESS if told.until is None else max(0.0, told.until - now)
-        body = wire.FLEET.pack(replica, told.version, told.peer, STATES.index(told.state), left)
-        publisher.tell(Kind.FLEET, body + told.incarnation.encode("utf-8", "surrogatepass"))
+        text = told.incarnation.encode("utf-8", "surrogatepass")
+        self._outbox.register(replica, told.version, told.peer, STATES.index(told.state), left, text)
 
-    def repeat(self, publisher: Publisher, now: float, others: Container[int] | None = None) -> None:
+    def repeat(self, now: float, others: Container[int] | None = None) -> None:
         """Tell registers of replicas that are here again: a message may have been lost, a peer may be new.
 
         Args:
-            publisher: tells them.
             now: time on the router's clock, in seconds.
             others: routers that tell of their own changes themselves; ``None`` = all but this one.
         """
         self._sweep(now)
         for replica, told in list(self._told.items()):
-            is_ours = told.peer == publisher.ident or (others is not None and told.peer not in others)
+            is_ours = told.peer == self._ident or (others is not None and told.peer not in others)
             if is_ours and replica not in self._absent:  # else routers would remind each other of it for ever
-                self._tell(publisher, replica, told, now)
+                self._tell(replica, told, now)
 
-    def hear(self, body: bytes, now: float) -> None:
-        """Take in a register.
-
-        Args:
-            body: of the frame.
-            now: time on the router's clock, in seconds.
-
-        Raises:
-            PeerError: it is none.
-        """
-        if len(body) < wire.FLEET.size:
-            raise PeerError(f"a register must have at least {wire.FLEET.size} bytes, got {len(body)}")
-        replica, version, peer, state, left = wire.FLEET.unpack_from(body)
-        text = body[wire.FLEET.size :]
-        if state >= len(STATES) or not left < wire.MAX_SECONDS or len(text) > wire.MAX_TEXT_BYTES:
-            raise PeerError(
-                f"a register must have a state up to {len(STATES) - 1} and a finite time, got {state}, {left}"
-            )
-        if version > MAX_VERSION:
-            raise PeerError(f"a register must have a version up to {MAX_VERSION}, got {version}")
-        try:
-            incarnation = text.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise PeerError(f"an incarnation must be UTF-8: {error}") from error
+    def hear(self, register: Heard, now: float) -> None:
+        """Take in a register that a peer tells, at a time on the router's clock."""
+        replica, version, peer, state, left, incarnation = register
         known = self._told.get(replica)
         if known is not None and (known.version, known.peer) > (version, peer):
             return

@@ -1,19 +1,18 @@
-"""Who the peers are, and when each was heard of. What they have in flight is the compiled :class:`PeerTable`'s."""
+"""Who the peers are, and when each was heard of. What they have in flight is in the compiled :class:`PeerInbox`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prefixroute.routing.ledger import PeerTable
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from prefixroute.belief import Booked
     from prefixroute.hashing import BlockHashes
-    from prefixroute.routing import RouterState
+    from prefixroute.peers.wire import PeerInbox
 
-Believed = tuple["BlockHashes", "Booked"]
-"""The blocks of a peer's attempt, and what this router's belief said when it was told of them."""
+    Believed = tuple[BlockHashes, Booked]
+    """The blocks of a peer's attempt, and what this router's belief said when it was told of them."""
 
 
 class Peer:
@@ -38,38 +37,41 @@ class Peer:
 
 
 class Peers:
-    """All peers by number; those that fell silent are remembered as empty, so that they expire once."""
+    """All peers by number; those that fell silent are remembered as empty, so that they expire once.
 
-    def __init__(self, state: RouterState, most: int, *, counts_load: bool) -> None:
-        """Know nobody.
+    Args:
+        inbox: what they have in flight.
+        most: peers remembered; of more, the one heard of longest ago is forgotten.
+    """
 
-        Args:
-            state: the router's, on whose load book peers' attempts are counted.
-            most: peers remembered; of more, the one heard of longest ago is forgotten.
-            counts_load: whether they are counted.
-        """
-        self._most = most
-        self.table = PeerTable(state.ledger, counts=counts_load)
+    def __init__(self, inbox: PeerInbox, most: int) -> None:
+        """Know nobody."""
+        self._inbox, self._most = inbox, most
         self.all: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
         """Return the peers."""
         return iter(list(self.all.values()))
 
-    def add(self, ident: int, now: float) -> Peer:
-        """Know one more peer."""
-        if len(self.all) >= self._most:
-            oldest = min(self.all.values(), key=lambda peer: peer.heard)
-            self.table.forget(oldest.ident)
-            self.all.pop(oldest.ident, None)
-        peer = self.all[ident] = Peer(ident, now)
+    def heard(self, ident: int, newest: int, messages: int, now: float) -> Peer:
+        """Return the peer of this number, of which so many messages up to the sequence ``newest`` have come."""
+        peer = self.all.get(ident)
+        if peer is None:
+            if len(self.all) >= self._most:
+                oldest = min(self.all.values(), key=lambda peer: peer.heard)
+                self._inbox.forget(oldest.ident)
+                self.all.pop(oldest.ident, None)
+            peer = self.all[ident] = Peer(ident, now)
+        peer.heard = now
+        peer.messages += messages
+        peer.newest = max(peer.newest, newest)
         return peer
 
     def give_up(self, peer: Peer) -> int:
         """Forget what a peer has in flight; return how many attempts that were. It may come back with a later beat."""
         peer.believed.clear()
-        return self.table.give_up(peer.ident, peer.newest)
+        return self._inbox.give_up(peer.ident, peer.newest)
 
     def open(self, peer: Peer) -> int:
         """Return how many attempts a peer has in flight."""
-        return self.table.open(peer.ident)
+        return self._inbox.open(peer.ident)

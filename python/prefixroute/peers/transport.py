@@ -9,6 +9,12 @@ Receive = Callable[[bytes], object]
 """Takes a frame that has come; raises :class:`~prefixroute.errors.PeerError` for one that is none."""
 Tick = Callable[[], object]
 """Called about once a second, so that a router without requests beats, and gives up peers that are silent."""
+Flush = Callable[[], object]
+"""Called every few milliseconds: gives the messages that have gathered since to :meth:`Transport.publish`, as frames."""
+
+
+def nothing() -> None:
+    """Flush nothing: each message was published when it was said."""
 
 
 @runtime_checkable
@@ -18,22 +24,31 @@ class Transport(Protocol):
     A frame that comes back to the router that sent it does no harm.
     """
 
-    def open(self, receive: Receive, tick: Tick) -> None:
-        """Begin. Both functions may be called from any thread, until :meth:`close` has returned.
+    def open(self, receive: Receive, tick: Tick, flush: Flush = nothing) -> None:
+        """Begin. The functions may be called from any thread, until :meth:`close` has returned.
 
         Args:
             receive: takes each frame of another router.
             tick: lets time pass.
+            flush: publishes what has gathered.
 
         Raises:
             ConfigError: it was opened before.
         """
 
     def publish(self, frame: bytes) -> None:
-        """Send a frame, later and elsewhere: this is called inside of a decision, with the router's lock held."""
+        """Send a frame, later and elsewhere: called by ``flush``, and by :meth:`Router.peer_feed` with the router's lock held."""
 
     def status(self) -> dict[str, Any]:
         """Return ``kind`` (text), ``connected`` (bool), ``lost`` and ``refused`` (frames), and what else is worth knowing."""
 
     def close(self) -> None:
         """Send what waits, if that goes at once, and end. May be called twice."""
+
+
+@runtime_checkable
+class Forkable(Protocol):
+    """A transport that can be opened anew in a child process after a fork."""
+
+    def forked(self) -> None:
+        """Let go, in a child, of what is the parent's; :meth:`Transport.open` is called next."""

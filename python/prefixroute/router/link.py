@@ -12,14 +12,14 @@ from weakref import ref
 
 from prefixroute.errors import PeerError
 from prefixroute.peers.feed import PeerFeed
+from prefixroute.peers.transport import Forkable, Transport
 from prefixroute.peers.transports import RingPeers
 from prefixroute.routing import steps
-from prefixroute.validation import check_instance
+from prefixroute.validation import check_callable, check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from prefixroute.peers.transport import Transport
     from prefixroute.router.tickets import Guarded
     from prefixroute.routing import RouterState
     from prefixroute.types import Replica
@@ -70,15 +70,29 @@ class PeerLink:
     def __init__(
         self,
         guarded: Guarded,
-        send: Callable[[bytes], object],
+        carry: Transport | Callable[[bytes], object],
         change: Callable[[Callable[[RouterState], object]], object],
         *,
         ident: int | None = None,
-        transport: Transport | None = None,
         first_sequence: int | None = None,
+        secret: str | bytes | None = None,
     ) -> None:
-        """Begin to tell. ``change``: makes a change of the fleet, in shadows too."""
-        self._guarded, self._send, self._change, self._transport = guarded, send, change, transport
+        """Begin to tell.
+
+        Args:
+            guarded: the router's state.
+            carry: takes the frames that have gathered, or a function that takes each message at once.
+            change: makes a change of the fleet, in shadows too.
+            ident: number of the router.
+            first_sequence: number of its first message.
+            secret: what frames are sealed with.
+        """
+        self._guarded, self._change, self._secret = guarded, change, secret
+        self._transport = transport = carry if isinstance(carry, Transport) else None
+        self._send: Callable[[bytes], object] | None = None
+        if not isinstance(carry, Transport):
+            check_callable("send", carry)
+            self._send = carry
         self._begin(ident, first_sequence)
         if transport is not None:
             _LINKS.add(self)
@@ -88,23 +102,31 @@ class PeerLink:
         guarded, transport = self._guarded, self._transport
         loads = transport.loads(guarded.state) if isinstance(transport, RingPeers) else None
         self._feed = PeerFeed(
-            guarded.state, self._send, self._change, ident=ident, first_sequence=first_sequence, loads=loads
+            guarded.state,
+            self._send,
+            self._change,
+            ident=ident,
+            first_sequence=first_sequence,
+            secret=self._secret,
+            loads=loads,
         )
         self.ident, self.is_open = self._feed.ident, True
         if transport is not None:
-            transport.open(_weakly(self, "apply"), _weakly(self, "tick"))
+            transport.open(_weakly(self, "apply"), _weakly(self, "tick"), _weakly(self, "flush"))
+        if isinstance(transport, RingPeers):
+            self._feed.show_in(transport.ring)
         with guarded.lock:
             self._feed.open(guarded.time(None))
 
     def go_on_forked(self) -> None:
         """In a child: begin anew as a router of its own. What was in flight is the parent's, and is not counted here.
 
-        Over rings alone: a connection cannot be shared with the parent. There the child routes without peers.
+        Not every transport can: without ``forked()`` the child routes without peers.
         """
         transport, state = self._transport, self._guarded.state
         if transport is None or not self.is_open:
             return
-        if not isinstance(transport, RingPeers):
+        if not isinstance(transport, Forkable):
             state.listener, self.is_open = None, False
             _LOG.warning(
                 "this process was forked from one whose router has peers, and has none: make its router after the fork"
@@ -155,6 +177,17 @@ class PeerLink:
                 state.repair()
             state.sweep(now)
 
+    def flush(self) -> None:
+        """Hand the messages that have gathered to the transport: it calls this every few milliseconds."""
+        transport, feed = self._transport, self._feed
+        if transport is None or not self.is_open:
+            return
+        if feed.goes_on:
+            with self._guarded.lock:
+                feed.go_on()
+        for frame in feed.take():
+            transport.publish(frame)
+
     def close(self) -> None:
         """End: peers give back at once what this router has in flight, and this one what they have."""
         with self._guarded.lock:
@@ -165,6 +198,8 @@ class PeerLink:
             self._feed.close()
             self._guarded.state.end(step)
         if self._transport is not None:  # without the lock: its thread may wait for that
+            for frame in self._feed.take():
+                self._transport.publish(frame)
             self._transport.close()
 
     def stats(self, *, now: float | None = None) -> dict[str, Any]:

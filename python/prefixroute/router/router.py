@@ -60,6 +60,8 @@ class Router(FleetCalls):
             a host whose hooks miss an end learns of it here. Called from the call that notices it, so it must not block.
         peers: other routers of the fleet, which then route as one: a name that the processes of this host have in common, or a
             :class:`~prefixroute.peers.transport.Transport`. ``None`` = this router knows only its own requests.
+        peer_secret: 16 to 64 bytes that only the routers of the fleet know: what was sealed without them is refused. ``None`` =
+            whoever can write where they talk, and knows or finds out ``hash_key``, can mislead them.
         options: the fields of :class:`~prefixroute.router.RouterConfig`, which has their defaults: ``policy``,
             ``block_size``, ``capacity_tokens``, ``prompt_kind``, ``seed``, ``load``, ``caps``, ``timing`` and others.
 
@@ -76,6 +78,7 @@ class Router(FleetCalls):
         timer: Callable[[], float] | None = time.perf_counter,
         on_expired: Callable[[Ticket | PairTicket], object] | None = None,
         peers: str | Transport | None = None,
+        peer_secret: str | bytes | None = None,
         **options: Unpack[RouterOptions],
     ) -> None:
         if timer is not None:
@@ -87,27 +90,24 @@ class Router(FleetCalls):
             options["hash_key"] = transport.shared_key()
         try:
             self._open(RouterState(RouterConfig.of(options), index), record, timer)
+            if on_expired is not None:
+                check_callable("on_expired", on_expired)
+                guarded = self._guarded
+                self._state.on_expired = lambda attempt: on_expired(guarded.ticket(attempt))
+            for name, replica in membership.named(replicas).items():
+                membership.add(self._state, name, replica, None)
+            if transport is not None:
+                self._peers = PeerLink(self._guarded, transport, self._change, secret=peer_secret)
         except ConfigError:
             if transport is not None:
                 transport.close()
             raise
-        if on_expired is not None:
-            check_callable("on_expired", on_expired)
-            guarded = self._guarded
-            self._state.on_expired = lambda attempt: on_expired(guarded.ticket(attempt))
-        for name, replica in membership.named(replicas).items():
-            membership.add(self._state, name, replica, None)
-        if transport is not None:
-            self._join(transport)
-        elif self._state.config.clock is time.monotonic:
+        if transport is None and self._state.config.clock is time.monotonic:
             warn_if_alone(self._state.config.policy_name, self.replicas)
 
     def _open(self, state: RouterState, record: Sink | None, timer: Callable[[], float] | None) -> None:
         self._guard(state)
         self._record, self._timer = record, timer
-
-    def _join(self, transport: Transport) -> None:
-        self._peers = PeerLink(self._guarded, transport.publish, self._change, transport=transport)
 
     @classmethod
     def of(cls, state: RouterState) -> Router:
@@ -432,7 +432,12 @@ class Router(FleetCalls):
     # -- other routers -------------------------------------------------------------------------------------------
 
     def peer_feed(
-        self, send: Callable[[bytes], object], *, ident: int | None = None, first_sequence: int | None = None
+        self,
+        send: Callable[[bytes], object],
+        *,
+        ident: int | None = None,
+        first_sequence: int | None = None,
+        secret: str | bytes | None = None,
     ) -> PeerLink:
         """Tell other routers of every step of this one's requests, so that all of them route as one.
 
@@ -440,11 +445,12 @@ class Router(FleetCalls):
         the fleet. Give what other routers send to :meth:`apply_peer`. Messages may be lost, doubled and reordered.
 
         Args:
-            send: takes each message, of some 50 to 300 bytes. It is called within a decision and with the lock held: it
-                must only put the message somewhere. What it raises is counted.
+            send: takes each message as a frame, of some 30 to 300 bytes. It is called within a decision and with the lock held:
+                it must only put the frame somewhere. What it raises is counted.
             ident: number of this router, that no other one has; ``None`` = random.
             first_sequence: number of the first message, above all that a router of this ``ident`` has sent before; ``None`` =
                 microseconds since 1970, so that a router that starts again is heard.
+            secret: as ``peer_secret`` of :class:`Router`.
 
         Returns:
             What ends it, and what must be told that time has passed while no request comes.
@@ -455,7 +461,9 @@ class Router(FleetCalls):
         with self._lock:
             if self._peers is not None and self._peers.is_open:
                 raise ConfigError("the router has peers already: close() what peer_feed() returned")
-            link = PeerLink(self._guarded, send, self._change, ident=ident, first_sequence=first_sequence)
+            link = PeerLink(
+                self._guarded, send, self._change, ident=ident, first_sequence=first_sequence, secret=secret
+            )
             self._peers = link
             return link
 
@@ -475,7 +483,8 @@ class Router(FleetCalls):
             Whether it is of another router; a message of this one changes nothing.
 
         Raises:
-            PeerError: it is no message, a broken one, or of a router with another block size, hash key or version.
+            PeerError: it is no message, a broken one, or of a router with another block size, hash key,
+                secret or version; then nothing has changed.
             ConfigError: :meth:`peer_feed` was not called before.
         """
         if self._peers is None:

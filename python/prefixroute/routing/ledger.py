@@ -7,9 +7,10 @@ behind it, never within. What a step asks of the belief and of shadows is return
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from prefixroute._core import DURATIONS_S, ZERO_STREAK, Attempt, Lease, Ledger, LoadCounts, PeerTable
+from prefixroute._core import DURATIONS_S, ZERO_STREAK, Attempt, Lease, Ledger, LoadCounts
 
 if TYPE_CHECKING:
     from prefixroute.routing.fleet import Process
@@ -38,24 +39,14 @@ class Follower(Protocol):
 class Listener(Protocol):
     """What hears of each step of requests, with the router's lock held, such as a commit feed."""
 
-    def booked(self, attempt: Attempt, *, bound: bool, earlier: Attempt | None, hedge: bool) -> None:
-        """An attempt is booked.
-
-        Args:
-            attempt: it.
-            bound: its session is now bound to its replica.
-            earlier: an earlier attempt of its request.
-            hedge: that one goes on.
-        """
-
-    def started(self, attempt: Attempt, now: float) -> None:
-        """An attempt has had its first token."""
-
-    def finished(self, attempt: Attempt, held: Any, now: float) -> None:
-        """An attempt is complete; its replica then holds the blocks ``held``, ``None`` = nothing is known of that."""
-
-    def given_up(self, attempt: Attempt) -> None:
-        """An attempt has ended without an answer."""
+    booked: Callable[[Attempt, str | None, float, Attempt | None, bool], None]
+    """An attempt is booked: it, its session, the time, an earlier attempt of its request, and whether that one goes on."""
+    started: Callable[[Attempt, float], None]
+    """An attempt has had its first token, at a time."""
+    finished: Callable[[Attempt, Any, float], None]
+    """An attempt is complete; its replica then holds these blocks, ``None`` = nothing is known of that; at a time."""
+    given_up: Callable[[Attempt], None]
+    """An attempt has ended without an answer."""
 
     def bound(self, session: str, slot: int) -> None:
         """The host has bound a session."""
@@ -100,5 +91,4 @@ class Head(NamedTuple):
 __all__ = [
     "DURATIONS_S", "HERD_SHARE", "LEAST_BEGINNINGS", "NONE_TRIED", "ZERO_STREAK",
     "Attempt", "Effects", "Follower", "Head", "Lease", "Ledger", "Listener", "LoadCounts",
-    "PeerTable",
 ]  # fmt: skip

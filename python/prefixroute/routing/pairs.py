@@ -210,7 +210,6 @@ def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None 
         state.end(step)
     steps.carry_out(state, effects)
     if state.listener is not None and booked:
-        bound = None if session is None else state.ledger.bound(session, now)
         for half in new:
-            state.listener.booked(half, bound=bound == half.slot, earlier=None, hedge=False)
+            state.listener.booked(half, session, now, None, False)  # noqa: FBT003  # it has no names
     return booked

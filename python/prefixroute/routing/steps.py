@@ -122,8 +122,7 @@ def book(
     if effects is not None:
         carry_out(state, effects)
     if state.listener is not None:
-        bound = session is not None and state.ledger.bound(session, now) == attempt.slot
-        state.listener.booked(attempt, bound=bound, earlier=earlier, hedge=hedge)
+        state.listener.booked(attempt, session, now, earlier, hedge)
 
 
 def carry_out(state: RouterState, effects: Effects) -> None:

@@ -27,6 +27,8 @@ raisers! {
     unknown_replica => "UnknownReplicaError",
     /// An event that cannot be applied.
     event => "EventError",
+    /// Bytes that are no frame of a peer.
+    peer => "PeerError",
 }
 
 /// What a call into Python gave, or nothing if it raised an `Exception`. An interrupt or an exit goes on.

@@ -16,7 +16,6 @@ mod namespace;
 mod out;
 mod outcomes;
 mod peers;
-mod ring;
 mod routing;
 mod sim;
 mod sizes;
@@ -41,15 +40,14 @@ mod _core {
     #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
-    use super::peers::{PeerChains, PeerTable};
-    #[pymodule_export]
-    use super::ring::{PeerRing, PeerRings};
+    use super::peers::{PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRing, PeerRings, PeerSeal};
     #[pymodule_export]
     use super::routing::{Attempt, Lease, Ledger, LoadCounts};
     #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, TransferPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::{CONTENT_SEED, TEXT_BYTES_PER_TOKEN};
+    use prefixroute_core::peers::wire;
     use prefixroute_core::routing::{DURATIONS_S, ZERO_STREAK};
     use prefixroute_core::{
         MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
@@ -70,6 +68,9 @@ mod _core {
         module.add("FIXED_HASH_KEY", CONTENT_SEED)?;
         module.add("DURATIONS_S", DURATIONS_S)?;
         module.add("ZERO_STREAK", ZERO_STREAK)?;
+        module.add("PEER_VERSION", wire::VERSION)?;
+        module.add("MAX_PEER_FRAME_BYTES", wire::MAX_FRAME_BYTES)?;
+        module.add("MAX_PEER_VERSION", wire::MAX_NUMBER)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError
@@ -58,11 +59,17 @@ class RedisPeers(Threads):
         never = extra_module("redis.retry", "redis").Retry(extra_module("redis.backoff", "redis").NoBackoff(), 0)
         options = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "retry": never, **client_options}
         options |= {"protocol": 2, "decode_responses": False}  # the shapes that are read below
+        self._connect = partial(redis.Redis.from_url, url, **options)
         try:
-            self._sender, self._reader = (redis.Redis.from_url(url, **options) for _ in range(2))
+            self._sender, self._reader = self._connect(), self._connect()
         except (ValueError, TypeError) as error:
             raise ConfigError(f"url {url!r}: {error}") from error
         self._last = b"0-0"
+
+    def forked(self) -> None:
+        """Let go of the parent's connections; a child has its own."""
+        self._begin()
+        self._sender, self._reader, self._last = self._connect(), self._connect(), b"0-0"
 
     def _send(self, frames: list[bytes]) -> None:
         pipeline = self._sender.pipeline(transaction=False)

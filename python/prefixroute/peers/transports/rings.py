@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError, PeerError
-from prefixroute.hashing import PeerRing, PeerRings
+from prefixroute.peers.transport import nothing
+from prefixroute.peers.wire import PeerRing, PeerRings
 from prefixroute.validation import check_int
 
 try:
@@ -28,13 +29,13 @@ except ImportError:  # not a Unix
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prefixroute.peers.transport import Receive, Tick
+    from prefixroute.peers.transport import Flush, Receive, Tick
     from prefixroute.routing import RouterState
 
 _LOG = logging.getLogger("prefixroute")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # it is the shared memory itself
-CAPACITY_BYTES = 4 << 20
-"""Bytes of messages that a ring holds: some ten thousand requests."""
+CAPACITY_BYTES, MIN_CAPACITY_BYTES = 4 << 20, 1 << 20
+"""Bytes of messages that a ring holds, some ten thousand requests; and at least, so that most frames fit a half of it."""
 PERIOD_S = 0.01
 """Seconds between two looks for messages: far less than what a delay begins to cost."""
 SCAN_S = 0.5
@@ -63,7 +64,7 @@ class RingPeers:
     def __init__(self, name: str, *, folder: str = SHARED_MEMORY, capacity_bytes: int = CAPACITY_BYTES) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"peers must be a name of 1 to 64 letters, digits, '.', '_' and '-', got {name!r}")
-        check_int("capacity_bytes", capacity_bytes, 1 << 12, 1 << 30)
+        check_int("capacity_bytes", capacity_bytes, MIN_CAPACITY_BYTES, 1 << 30)
         if fcntl is None or not Path(folder).is_dir() or not os.access(folder, os.W_OK):
             raise ConfigError(f"peers={name!r} needs shared memory that can be written in {folder}: {_ELSEWHERE}")
         self._folder = Path(folder) / f"prefixroute-{os.getuid()}-{name}"
@@ -121,7 +122,18 @@ class RingPeers:
         self._rings = PeerRings(state.ledger)
         return self._rings
 
-    def open(self, receive: Receive, tick: Tick) -> None:
+    @property
+    def ring(self) -> PeerRing:
+        """The ring of this process, once it is open.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        if self._ring is None:
+            raise ConfigError("the ring of this process is not open")
+        return self._ring
+
+    def open(self, receive: Receive, tick: Tick, flush: Flush = nothing) -> None:
         """Make a ring, and read those of the others in a thread."""
         if self._ring is not None or self._closed:
             raise ConfigError("a transport carries the frames of one router, once: make another RingPeers")
@@ -129,7 +141,7 @@ class RingPeers:
             self._make(secrets.randbits(64))
         self._scan()
         self._stop = threading.Event()
-        arguments = (self._stop, receive, tick)
+        arguments = (self._stop, receive, tick, flush)
         self._thread = threading.Thread(target=self._read, args=arguments, name="prefixroute-peers", daemon=True)
         self._thread.start()
 
@@ -153,11 +165,11 @@ class RingPeers:
         self._file, self._path = file, path
 
     def publish(self, frame: bytes) -> None:
-        """Write a frame to the ring: about a microsecond."""
+        """Write a frame to the ring."""
         if self._ring is not None and not self._ring.publish(frame):
             self._counts["lost"] += 1
 
-    def _read(self, stop: threading.Event, receive: Receive, tick: Tick) -> None:
+    def _read(self, stop: threading.Event, receive: Receive, tick: Tick, flush: Flush) -> None:
         rounds, per_scan, per_tick = 0, round(SCAN_S / PERIOD_S), round(1.0 / PERIOD_S)
         while not stop.wait(PERIOD_S):
             rounds += 1
@@ -165,6 +177,7 @@ class RingPeers:
                 self._scan()
             if rounds % per_tick == 0:
                 tick()
+            flush()
             self._deliver(receive, stop)
 
     def _deliver(self, receive: Receive, stop: threading.Event) -> None:

@@ -6,23 +6,27 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError, PeerError
+from prefixroute.peers.transport import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from prefixroute.peers.transport import Receive, Tick
+    from prefixroute.peers.transport import Flush, Receive, Tick
 
 _LOG = logging.getLogger("prefixroute")
 MAX_WAITING = 65_536
-"""Frames that may wait to be sent, some 20 MB: a minute of 300 requests a second. Later ones are lost, and counted."""
+"""Frames that may wait to be sent: each of 10 ms, so ten minutes. Later ones are lost, and counted."""
 BATCH = 512
 """Frames that are sent at once at most."""
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 2.0
 """Seconds before a failed server is tried again: doubled from the first to the last."""
+GATHER_S = 0.01
+"""Seconds for which messages gather before they are sent: far less than what a delay begins to cost."""
 READ_WAIT_S = 0.5
 """Seconds that the reader waits for a frame at most, so that time passes."""
 TICK_S = 1.0
@@ -43,9 +47,13 @@ class Threads(ABC):
     def __init__(self, kind: str) -> None:
         """Start nothing."""
         self.kind = kind
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no threads, and nothing to send."""
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._closed = threading.Event()
+        self._ending, self._closed = threading.Event(), threading.Event()
         self._gone: dict[str, bool] = {"send": False, "read": False}
         self._sent = self._lost = self._refused = 0
         self._ticked = float("-inf")
@@ -66,12 +74,12 @@ class Threads(ABC):
     def _release(self) -> None:  # noqa: B027  # not every transport holds something
         """Let go of connections; both threads have ended, or are stuck in a call."""
 
-    def open(self, receive: Receive, tick: Tick) -> None:
+    def open(self, receive: Receive, tick: Tick, flush: Flush = nothing) -> None:
         """Start both threads, see :meth:`Transport.open <prefixroute.peers.transport.Transport.open>`."""
         if self._threads or self._closed.is_set():
             raise ConfigError(f"a transport carries the frames of one router, once: make another {type(self).__name__}")
         work = [
-            lambda: self._keep("send", self._send_waiting),
+            lambda: self._keep("send", lambda: self._send_waiting(flush)),
             lambda: self._keep("read", self._take_in(receive, tick)),
         ]
         for target, name in zip(work, ("send", "read"), strict=True):
@@ -106,6 +114,7 @@ class Threads(ABC):
         if self._closed.is_set():
             return
         self._waiting.put(None)
+        self._ending.set()
         if self._threads and not any(self._gone.values()):
             self._threads[0].join(CLOSE_S)
         self._closed.set()
@@ -140,28 +149,31 @@ class Threads(ABC):
         else:
             _LOG.warning("peers by %s: can %s again", self.kind, side)
 
-    def _send_waiting(self) -> bool:
+    def _send_waiting(self, flush: Flush) -> bool:
         """Send a batch, first the one that failed before; return whether that was all and the transport is closed."""
-        last = False
         if not self._positioned.wait(READ_WAIT_S):
             return False
+        last = False
         if not self._unsent:
-            frame = self._waiting.get()
-            batch: list[bytes] = []
-            while frame is not None:
-                batch.append(frame)
-                if len(batch) == BATCH:
-                    break
-                try:
-                    frame = self._waiting.get_nowait()
-                except Empty:
-                    break
-            last, self._unsent = frame is None, batch
+            self._ending.wait(GATHER_S)
+            flush()
+            last, self._unsent = self._batch()
         if self._unsent:
             self._send(self._unsent)
             self._sent += len(self._unsent)
             self._unsent = []
         return last
+
+    def _batch(self) -> tuple[bool, list[bytes]]:
+        """Return what waits, up to a batch, and whether nothing comes after it."""
+        batch: list[bytes] = []
+        with suppress(Empty):
+            while len(batch) < BATCH:
+                frame = self._waiting.get_nowait()
+                if frame is None:
+                    return True, batch
+                batch.append(frame)
+        return False, batch
 
     def _take_in(self, receive: Receive, tick: Tick) -> Callable[[], bool]:
         def once() -> bool:

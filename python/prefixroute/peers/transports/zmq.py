@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.peers.transports.threads import Threads
-from prefixroute.peers.wire import MAX_FRAME_BYTES
+from prefixroute.peers.wire import MAX_PEER_FRAME_BYTES
 from prefixroute.validation import check_instance
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ZmqPeers(Threads):
         self._pub, self._sub = self._context.socket(self._zmq.PUB), self._context.socket(self._zmq.SUB)
         self._changes: SimpleQueue[tuple[str, bool]] = SimpleQueue()
         self._pub.setsockopt(self._zmq.SNDHWM, HIGH_WATER)
-        for option, value in ((self._zmq.RCVHWM, HIGH_WATER), (self._zmq.MAXMSGSIZE, MAX_FRAME_BYTES)):
+        for option, value in ((self._zmq.RCVHWM, HIGH_WATER), (self._zmq.MAXMSGSIZE, MAX_PEER_FRAME_BYTES)):
             self._sub.setsockopt(option, value)
         self._sub.subscribe(b"")
         self.endpoint = self._use(bind, self._bind)

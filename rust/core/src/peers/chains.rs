@@ -141,12 +141,14 @@ impl Chains {
         Some(chain)
     }
 
-    /// The chains of the leaves, newest first, at most so many.
-    pub fn newest(&self, most: usize) -> Vec<Vec<BlockHash>> {
+    /// The chains of the leaves, newest first, at most so many, of so many blocks in all.
+    pub fn newest(&self, most: usize, mut most_blocks: usize) -> Vec<Vec<BlockHash>> {
         let mut found = Vec::new();
         let mut at = self.newest;
         while let Some(segment) = self.get(at).filter(|_| found.len() < most) {
             let blocks = segment.start + segment.hashes.len() as u32;
+            let Some(left) = most_blocks.checked_sub(blocks as usize) else { break };
+            most_blocks = left;
             found.push(self.resolved(Anchor { segment: at, blocks }, 0));
             at = segment.older;
         }
@@ -377,7 +379,7 @@ mod tests {
                 longest = longest.max(whole.len());
                 prop_assert!(chains.len() <= capacity.max(longest * (DEEPEST as usize + 1)));
                 prop_assert_eq!(chains.chain(whole[whole.len() - 1], whole.len()), Some(whole));
-                prop_assert_eq!(chains.newest(1).len(), 1);
+                prop_assert_eq!(chains.newest(1, usize::MAX).len(), 1);
                 chains.validate();
             }
         }

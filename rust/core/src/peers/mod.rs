@@ -1,9 +1,14 @@
-//! What several routers share: the chains of blocks that their commit feed has carried, and the ring that carries it.
+//! What several routers share: the commit feed, from a router's steps to its peers' ledgers, and the ring that carries it.
 
 mod chains;
+mod inbox;
+mod outbox;
 mod ring;
 mod table;
+pub mod wire;
 
 pub use chains::{ANCHOR_EVERY, Chains};
+pub use inbox::{Holds, Inbox, Work};
+pub use outbox::Outbox;
 pub use ring::{CELLS, Cell, Found, Ring, Word, ring_bytes};
 pub use table::{Booked, Load, MAX_OPEN, Peers, Told};

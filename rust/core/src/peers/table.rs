@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use crate::routing::Process;
 
 /// Attempts of one peer at most: what a hostile one may say is bounded.
-pub const MAX_OPEN: usize = 1 << 17;
+pub const MAX_OPEN: usize = 1 << 15;
 /// Ends and first tokens that a peer's table remembers between two beats, so that a late booking opens nothing that has ended.
 const MAX_REMEMBERED: usize = 1 << 16;
 
@@ -159,6 +159,11 @@ impl Peers {
     pub fn forget(&mut self, load: &mut impl Load, peer: u64) {
         self.give_up(load, peer, 0);
         self.peers.remove(&peer);
+    }
+
+    /// Whether an attempt of a peer is in flight.
+    pub fn is_open(&self, peer: u64, attempt: u64) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.open.contains_key(&attempt))
     }
 
     /// How many attempts a peer has in flight.

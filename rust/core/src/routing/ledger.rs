@@ -268,8 +268,10 @@ impl<T: Clone> Ledger<T> {
         Some(if stays { process.slot as i64 } else { -1 })
     }
 
+    /// Whether a process still has its slot. A free slot has none.
     fn alive(&self, process: Process) -> bool {
-        self.states.get(process.slot).is_some_and(|state| state.generation == process.generation)
+        process.generation >= 0
+            && self.states.get(process.slot).is_some_and(|state| state.generation == process.generation)
     }
 
     /// Count a request of another router among those booked since the replica's report; with -1, one that never reached it.

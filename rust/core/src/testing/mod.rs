@@ -3,6 +3,7 @@
 pub mod history;
 mod lru;
 pub mod payloads;
+pub mod peers;
 mod residency;
 mod twin;
 

@@ -93,6 +93,11 @@ impl Attempt {
         drop(before);
     }
 
+    /// Whether another half computes its prompt.
+    pub fn decodes_behind(&self) -> bool {
+        self.prefill.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn state(&self) -> core::Outcome {
         core::Outcome::ALL[usize::from(self.outcome.load(Ordering::Relaxed))].0
     }

@@ -71,8 +71,13 @@ impl Ledger {
         Ok(Name::of(bytes.extract::<&[u8]>()?, self.hash_key))
     }
 
-    pub(super) fn optional_name(&self, text: Option<&Bound<'_, PyString>>) -> PyResult<Option<Name>> {
+    pub(crate) fn optional_name(&self, text: Option<&Bound<'_, PyString>>) -> PyResult<Option<Name>> {
         text.map(|text| self.name(text)).transpose()
+    }
+
+    /// The attempts in flight, in no order.
+    pub(crate) fn open_attempts(&self, py: Python<'_>) -> Vec<Py<Attempt>> {
+        self.lock().open_items().map(|item| item.0.clone_ref(py)).collect()
     }
 
     pub(super) fn column<'py, T: IntoPyObject<'py> + Clone>(
@@ -362,7 +367,7 @@ impl Ledger {
     /// The attempts in flight, in no order.
     #[getter]
     fn attempts(&self, py: Python<'_>) -> Vec<Py<Attempt>> {
-        self.lock().open_items().map(|item| item.0.clone_ref(py)).collect()
+        self.open_attempts(py)
     }
 
     /// Count what has happened; `what` is a word of `counts`.

@@ -7,6 +7,5 @@ mod sessions;
 mod sight;
 
 pub use attempt::{Attempt, Lease};
-pub(crate) use ledger::Item;
 pub use ledger::Ledger;
 pub use sight::LoadCounts;

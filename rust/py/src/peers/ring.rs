@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use prefixroute_core::peers::wire::{Message, Open};
 use prefixroute_core::peers::{CELLS, Cell, Found, Load, Peers, Ring, Told, ring_bytes};
 use prefixroute_core::routing::Process;
 use pyo3::buffer::PyBuffer;
@@ -12,16 +13,6 @@ use pyo3::types::PyBytes;
 
 use crate::errors;
 use crate::routing::Ledger;
-
-// Where a frame has what: `prefixroute.peers.wire` lays it out.
-const KIND: usize = 5;
-const SEQUENCE: usize = 18;
-const BODY: usize = 26;
-const BOOKED: u8 = 1;
-const STARTED: u8 = 2;
-const ENDED: u8 = 3;
-const BEAT: u8 = 4;
-const BEAT_ROW: usize = 29;
 
 /// Memory that other processes may change, as atomic words.
 struct Shared(PyBuffer<u8>);
@@ -44,23 +35,6 @@ impl Shared {
             std::slice::from_raw_parts(self.0.buf_ptr() as *const AtomicU64, self.0.len_bytes() / size_of::<u64>())
         }
     }
-}
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    number(bytes, at).map(u64::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    number(bytes, at).map(u32::from_le_bytes)
-}
-
-/// What a process of a replica is called in the cells.
-fn mark(replica: u64, incarnation: u32) -> u64 {
-    (replica ^ u64::from(incarnation).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
 
 /// The loads of one process, as they stand in its ring.
@@ -146,47 +120,46 @@ impl PeerRing {
         ring_bytes(capacity.next_multiple_of(size_of::<u64>()))
     }
 
-    /// Write a frame, and show the load that follows from it. False: it is too long for the ring.
+    /// Write a frame. False: it is too long for the ring.
     #[pyo3(signature = (frame, /))]
     fn publish(&self, frame: &[u8]) -> bool {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(ring) = Ring::open(self.memory.words()) else { return false };
-        let written = ring.push(frame);
-        let Writer { cells, open } = &mut *writer;
-        show(cells, open, ring, frame);
-        written
+        let _writer = self.lock();
+        Ring::open(self.memory.words()).is_some_and(|ring| ring.push(frame))
     }
 }
 
-/// Shows what a frame changes of this process's loads; one that says nothing of them changes nothing.
-fn show(cells: &mut Cells, open: &mut Peers, ring: Ring<'_, AtomicU64>, frame: &[u8]) -> Option<()> {
-    let (sequence, body) = (u64_at(frame, SEQUENCE)?, frame.get(BODY..)?);
-    let told = |cells: &mut Cells, replica: u64, incarnation: u32, uncached: u32, context: u32, started: bool| {
-        let place = cells.place(mark(replica, incarnation));
-        let process = Process { slot: place.unwrap_or(0), generation: if place.is_some() { 0 } else { -1 } };
-        Told { process, uncached: uncached.into(), context: context.into(), started }
-    };
-    match *frame.get(KIND)? {
-        BOOKED => {
-            let told = told(cells, u64_at(body, 0)?, u32_at(body, 8)?, u32_at(body, 28)?, u32_at(body, 32)?, false);
-            open.book(&mut Showing { cells, ring }, 0, sequence, told);
-        }
-        STARTED => open.start(&mut Showing { cells, ring }, 0, sequence, u64_at(body, 0)?),
-        ENDED => {
-            open.end(&mut Showing { cells, ring }, 0, sequence, u64_at(body, 0)?);
-        }
-        BEAT => {
-            let mut listed = Vec::with_capacity(body.len() / BEAT_ROW);
-            for row in body.chunks_exact(BEAT_ROW) {
-                let told =
-                    told(cells, u64_at(row, 8)?, u32_at(row, 16)?, u32_at(row, 20)?, u32_at(row, 24)?, row[28] != 0);
-                listed.push((u64_at(row, 0)?, told));
-            }
-            open.beat(&mut Showing { cells, ring }, 0, sequence, &listed);
-        }
-        _ => {}
+impl PeerRing {
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Some(())
+
+    /// Shows what a message of this process changes of its loads; one that says nothing of them changes nothing.
+    pub fn show(&self, sequence: u64, message: &Message<'_>) {
+        let mut writer = self.lock();
+        let Some(ring) = Ring::open(self.memory.words()) else { return };
+        let Writer { cells, open } = &mut *writer;
+        let told = |cells: &mut Cells, mark: u64, uncached: u32, context: u32, started: bool| {
+            let place = cells.place(mark);
+            let process = Process { slot: place.unwrap_or(0), generation: if place.is_some() { 0 } else { -1 } };
+            Told { process, uncached: uncached.into(), context: context.into(), started }
+        };
+        match message {
+            Message::Booked { process, uncached, context, .. } => {
+                let told = told(cells, *process, *uncached, *context, false);
+                open.book(&mut Showing { cells, ring }, 0, sequence, told);
+            }
+            Message::Started(attempt) => open.start(&mut Showing { cells, ring }, 0, sequence, *attempt),
+            Message::Ended { attempt, .. } => {
+                open.end(&mut Showing { cells, ring }, 0, sequence, *attempt);
+            }
+            Message::Beat(rows) => {
+                let row = |row: &Open| (row.attempt, told(cells, row.process, row.uncached, row.context, row.started));
+                let listed: Vec<_> = rows.iter().map(row).collect();
+                open.beat(&mut Showing { cells, ring }, 0, sequence, &listed);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A ring of another process.
@@ -303,13 +276,12 @@ impl PeerRings {
         drop(gone);
     }
 
-    /// Know these replicas: (mark, incarnation's mark, slot, generation) of each. Loads are counted anew.
-    #[pyo3(signature = (replicas, /))]
-    fn see(&self, replicas: Vec<(u64, u32, usize, i64)>) {
+    /// Know these processes: (mark, slot, generation) of each. Loads are counted anew.
+    #[pyo3(signature = (processes, /))]
+    fn see(&self, processes: Vec<(u64, usize, i64)>) {
         self.counting(|attached, count| attached.iter_mut().for_each(|(_, ring)| ring.void(&mut *count)));
-        let process =
-            |(replica, incarnation, slot, generation)| (mark(replica, incarnation), Process { slot, generation });
-        self.lock().known = replicas.into_iter().map(process).collect();
+        let process = |(mark, slot, generation)| (mark, Process { slot, generation });
+        self.lock().known = processes.into_iter().map(process).collect();
         self.refresh();
     }
 

@@ -1,0 +1,203 @@
+//! Random traffic between routers from bytes: legal frames, lost, doubled, reordered, altered and sealed again, at a router whose
+//! replicas come and go. Property tests and the fuzz target share it.
+
+use std::borrow::Cow;
+
+use super::history::Choices;
+use crate::hash::mix;
+use crate::ids::BlockHash;
+use crate::peers::wire::{Binding, End, Frame, HEADER_BYTES, Message, Open, Part, Register, Seal};
+use crate::peers::{Chains, Inbox, Outbox};
+use crate::routing::{Ledger, Limits, Process, State, Windows};
+
+const SLOTS: usize = 3;
+const PEERS: usize = 2;
+/// Blocks of a prompt at most.
+const LONGEST: u16 = 40;
+
+/// A router that tells.
+struct Teller {
+    outbox: Outbox,
+    chains: Chains,
+    open: Vec<Open>,
+}
+
+impl Teller {
+    fn part<'a>(&mut self, chain: &'a [BlockHash]) -> Part<'a> {
+        let known = self.chains.store(chain);
+        let parent = if known == 0 { BlockHash(0) } else { chain[known - 1] };
+        Part { known, parent, rest: Cow::Borrowed(&chain[known..]) }
+    }
+
+    fn act(&mut self, choices: &mut Choices<'_>) {
+        let mark = u64::from(choices.below(SLOTS as u16 + 1)) + 1;
+        let chain = prompt(choices);
+        let part = self.part(&chain);
+        let at = usize::from(choices.below(8));
+        match choices.below(12) {
+            0..=3 => {
+                let context = 16 * chain.len() as u32;
+                let uncached = context / 2;
+                let message =
+                    Message::Booked { process: mark, session: u128::from(choices.below(3)), uncached, context, part };
+                let attempt = self.outbox.tell(&message);
+                self.open.push(Open { attempt, process: mark, uncached, context, started: false });
+            }
+            4 if at < self.open.len() => {
+                self.open[at].started = true;
+                self.outbox.tell(&Message::Started(self.open[at].attempt));
+            }
+            5 | 6 if at < self.open.len() => {
+                let attempt = self.open.swap_remove(at).attempt;
+                let how = [End::Finished, End::Aborted, End::Retracted][usize::from(choices.below(3))];
+                self.outbox.tell(&Message::Ended { attempt, how, part });
+            }
+            7 => {
+                let session = u128::from(choices.below(3));
+                let rows = [Binding { session, process: mark - 1, age: 1.0 }];
+                self.outbox.tell(&Message::Bound(Cow::Borrowed(&rows)));
+            }
+            8 => _ = self.outbox.tell(&Message::Held(mark, part)),
+            9 => _ = self.outbox.tell(&Message::Chain(part)),
+            10 => {
+                let incarnation = Cow::Borrowed(&b"7"[..]);
+                let register = Register { replica: mark, version: 1, author: 1, state: 1, left: -1.0, incarnation };
+                self.outbox.tell(&Message::Fleet(register));
+                self.outbox.tell(&Message::Missing { peer: 1, known: 3, parent: BlockHash(mark) });
+            }
+            _ => _ = self.outbox.tell(&Message::Beat(Cow::Borrowed(&self.open))),
+        }
+    }
+}
+
+fn prompt(choices: &mut Choices<'_>) -> Vec<BlockHash> {
+    let (family, branch, fork) = (choices.below(2), choices.below(3), choices.below(LONGEST));
+    let mut hash = 0;
+    let link = |at| {
+        hash = mix(hash, u64::from(if at < fork { family } else { 10 + branch }));
+        BlockHash(hash)
+    };
+    (0..=choices.below(LONGEST)).map(link).collect()
+}
+
+/// A router that listens: how much each slot has in flight follows from what it has heard alone.
+struct Listener {
+    inbox: Inbox,
+    ledger: Ledger<u32>,
+    chains: Chains,
+    generations: [i64; SLOTS],
+    next: i64,
+    newest: [u64; PEERS],
+}
+
+impl Listener {
+    fn new() -> Self {
+        let limits = Limits { ticket_s: 10.0, session_idle_s: 10.0, sessions: 8 };
+        let windows = Windows { bookings: None, prefill_s: 1.0, recent: true, served: true };
+        let (inbox, ledger, chains) = (Inbox::default(), Ledger::new(limits, windows), Chains::new(200));
+        let mut listener = Self { inbox, ledger, chains, generations: [-1; SLOTS], next: 0, newest: [0; PEERS] };
+        (0..SLOTS).for_each(|slot| listener.replace(slot, true));
+        listener
+    }
+
+    /// Another process takes a slot, or none.
+    fn replace(&mut self, slot: usize, joins: bool) {
+        self.generations[slot] = if joins { self.next } else { -1 };
+        self.next += 1;
+        let state = |generation: &i64| State {
+            name: (*generation >= 0).then(|| "replica".into()),
+            generation: *generation,
+            draining: false,
+        };
+        self.ledger.see(self.generations.iter().map(state).collect());
+        let process = |(slot, generation): (usize, &i64)| {
+            (slot as u64 + 1, Process { slot, generation: *generation }) // a free slot too, which nobody should name
+        };
+        self.inbox.see(self.generations.iter().enumerate().map(process));
+    }
+
+    fn hear(&mut self, frame: Frame<'_>) {
+        let Ok(messages) = frame.messages() else { return };
+        let Some(newest) = self.newest.get_mut(frame.peer.wrapping_sub(1) as usize) else { return };
+        *newest = (*newest).max(frame.first + messages.len() as u64 - 1);
+        for (sequence, message) in messages {
+            let told = (frame.peer, sequence);
+            self.inbox.apply(told, message, (&mut self.ledger, true), &mut self.chains, 0.0);
+        }
+    }
+
+    fn loads(&self) -> impl Iterator<Item = i64> {
+        let counts = &self.ledger.book.live;
+        counts.in_flight.iter().chain(&counts.queued).chain(&counts.decoding).copied()
+    }
+
+    fn check(&self, what: &str) -> Result<(), String> {
+        if self.loads().any(|load| load < 0) || self.ledger.book.busy.iter().any(|busy| *busy < 0.0) {
+            return Err(format!("load below zero {what}: {:?}", self.ledger.book.live));
+        }
+        Ok(())
+    }
+}
+
+/// Plays what these bytes say.
+///
+/// # Errors
+/// A load is below zero, or not zero once nobody has anything in flight.
+pub fn run(bytes: &[u8]) -> Result<(), String> {
+    let seal = Seal::new(7, 8);
+    let mut choices = Choices::new(bytes);
+    let mut tellers: Vec<Teller> = (1..=PEERS as u64)
+        .map(|peer| Teller { outbox: Outbox::new(seal, peer, 1), chains: Chains::new(1_000), open: Vec::new() })
+        .collect();
+    let mut listener = Listener::new();
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    while !choices.is_empty() {
+        match choices.below(8) {
+            0..=3 => {
+                let teller = &mut tellers[usize::from(choices.below(PEERS as u16))];
+                teller.act(&mut choices);
+                if choices.below(3) > 0 {
+                    frames.extend(teller.outbox.take());
+                }
+            }
+            4 => {
+                let (slot, joins) = (usize::from(choices.below(SLOTS as u16)), choices.below(2) > 0);
+                listener.replace(slot, joins);
+            }
+            5 => {
+                let peer = usize::from(choices.below(PEERS as u16));
+                let newest = listener.newest[peer];
+                listener.inbox.give_up((&mut listener.ledger, true), peer as u64 + 1, newest);
+            }
+            6 if !frames.is_empty() => {
+                let at = usize::from(choices.below(256)) % frames.len();
+                let mut altered = frames[at].clone();
+                let place = HEADER_BYTES + usize::from(choices.below(256)) % (altered.len() - HEADER_BYTES);
+                altered[place] ^= choices.below(256) as u8;
+                altered.truncate(altered.len() - usize::from(choices.below(4)).min(altered.len() - HEADER_BYTES));
+                seal.close(&mut altered);
+                hear(&mut listener, &seal, &altered)?;
+            }
+            _ if !frames.is_empty() => {
+                let at = usize::from(choices.below(256)) % frames.len();
+                let frame = if choices.below(4) > 0 { frames.swap_remove(at) } else { frames[at].clone() };
+                hear(&mut listener, &seal, &frame)?;
+            }
+            _ => {}
+        }
+        listener.check("in the middle")?;
+    }
+    for peer in 0..PEERS {
+        let newest = listener.newest[peer];
+        listener.inbox.give_up((&mut listener.ledger, true), peer as u64 + 1, newest);
+    }
+    if listener.loads().any(|load| load != 0) {
+        return Err(format!("load is left at the end: {:?}", listener.ledger.book.live));
+    }
+    Ok(())
+}
+
+fn hear(listener: &mut Listener, seal: &Seal, data: &[u8]) -> Result<(), String> {
+    listener.hear(seal.open(data).map_err(|error| error.to_string())?);
+    Ok(())
+}
