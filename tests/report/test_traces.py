@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from prefixroute.report.table import facts
+from prefixroute.costmodel import CostModel
+from prefixroute.report.figures import usd
+from prefixroute.report.table import facts, lost
 from prefixroute.workload import TraceStatistics, chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
-from prefixroute.report.traces import trace_charts, trace_page
+from prefixroute.report.drawing import picture
+from prefixroute.report.traces import trace_charts, trace_page, trace_verdict
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,26 @@ def test_the_page_draws_size_time_and_load(trace: TraceStatistics) -> None:
     assert "a &lt;note&gt;" in text
     assert f"{100 * trace.floor:.1f} %" in text
     assert text == trace_page(trace, ("a <note>",))
+
+
+def test_the_page_lists_what_its_dollars_rest_on(trace: TraceStatistics) -> None:
+    cost = CostModel()
+    price = cost.usd_per_token(trace.prompt_lengths.mean)
+    where = lost(trace, price, cost.assumptions)
+    assert where.rows[1][1:] == (
+        f"{100 * trace.floor:.2f}",
+        f"{trace.losses.first_sight:,}",
+        usd(trace.losses.first_sight * price / trace.requests * 1e6),
+    )
+    text = trace_page(trace, (), where, cost.assumptions)
+    assert "listed below" in text
+    assert "usd_per_gpu_hour" in text[text.index("What this rests on") :]
+    assert trace_verdict(trace) in text
+
+
+def test_a_picture_has_no_marks_of_code(trace: TraceStatistics) -> None:
+    drawn = picture("title", trace_charts(trace), ["With `--timed`, and in `advise`, another may lead."])
+    assert "With --timed, and in advise, another may lead." in drawn
 
 
 def test_load_over_time_adds_up_to_all_tokens(trace: TraceStatistics) -> None:

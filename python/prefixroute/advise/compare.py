@@ -132,19 +132,19 @@ class Comparison:
         """Return share, tokens and dollars per million requests of each of :data:`REASONS`, empty where they are not known.
 
         Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add up to the
-        recomputed ones. Dollars are in proportion to tokens.
+        recomputed ones. Dollars, in the mean and by the busiest replica, are in proportion to tokens and add up to the row's.
         """
         split, row = self.losses.get(policy), self.row(policy)
         if split is None:
             return {}
-        money = row.usd_per_million_requests / row.recompute_ratio if row.recompute_ratio else 0.0
+        whole = {name: getattr(row, name) for name in ("usd_per_million_requests", "usd_per_million_requests_busiest")}
         runs = split.prompt / row.prompt_tokens if row.prompt_tokens else 1.0
         ends = [round(tokens / runs) for tokens in accumulate(getattr(split, name) for name in REASONS)]
         return {
             name: {
                 "share": split.share(name),
                 "tokens": end - before,
-                "usd_per_million_requests": split.share(name) * money,
+                **{unit: usd * getattr(split, name) / max(1, split.recomputed) for unit, usd in whole.items()},
             }
             for name, before, end in zip(REASONS, (0, *ends), ends, strict=False)
         }

@@ -45,6 +45,7 @@ def command(  # noqa: PLR0917
         opened = opened.told()
     price = cost.usd_per_token(max(1.0, found.prompt_lengths.mean))
     rests_on = (*opened.assumptions, *cost.assumptions)
+    where = lost(found, price, rests_on)
     if as_json:
         told_of = {
             "losses_usd_per_million_requests": found.losses_usd_per_million_requests(price),
@@ -55,13 +56,17 @@ def command(  # noqa: PLR0917
         }
         print(json.dumps({"schema": 1, **found.to_dict(), **told_of}, indent=2))
     else:
-        _show(found, opened, lost(found, price, rests_on), rests_on)
+        _show(found, opened, where, rests_on)
     if output:
-        from prefixroute.report.traces import trace_charts, trace_page
+        from prefixroute.report.traces import trace_charts, trace_page, trace_verdict
 
-        title, below = f"{found.name}: what it shares", remarks(rests_on, opened.notes)
-        where = lost(found, price, rests_on)
-        output.write(lambda: trace_page(found, opened.notes, where), title, trace_charts(found), rests_on=below)
+        output.write(
+            lambda: trace_page(found, opened.notes, where, rests_on),
+            f"{found.name}: what it shares",
+            trace_charts(found),
+            [trace_verdict(found)],
+            remarks(rests_on, opened.notes),
+        )
 
 
 def _show(found: TraceStatistics, opened: Workload, where: TextTable, rests_on: Sequence[Assumption]) -> None:

@@ -108,7 +108,9 @@ def picture(title: str, charts: Mapping[str, Chart], remarks: Sequence[str] = ()
 
 
 def _wrapped(remarks: Iterable[str]) -> list[str]:
-    return [line for remark in remarks for line in textwrap.wrap(remark.replace(" = ", "\u00a0=\u00a0"), LINE)]
+    """Return remarks as lines: a figure stays with its name, and what a page sets as code is plain in a picture."""
+    plain = (remark.replace(" = ", "\u00a0=\u00a0").replace("`", "") for remark in remarks)
+    return [line for remark in plain for line in textwrap.wrap(remark, LINE)]
 
 
 def _written(lines: Sequence[str]) -> Chart:

@@ -167,11 +167,11 @@ def _losses(found: Evidence) -> str:
     )
     said = ", ".join(
         f"{percent(found[f'{name}_share'])} {words} ({found[f'{name}_tokens']:,} tokens, "
-        f"${usd(found[f'{name}_usd_per_million_requests'])})"
+        f"${usd(found[f'{name}_usd_per_million_requests_busiest'])})"
         for name, words in parts
         if found[f"{name}_tokens"] or name in ALWAYS_SHOWN
     )
-    return f"Prompt tokens that {found['policy']} computes, and dollars per million requests: {said}."
+    return f"Prompt tokens that {found['policy']} computes, and dollars per million requests by the busiest replica: {said}."
 
 
 def _not_kept(found: Evidence) -> str:

@@ -254,13 +254,13 @@ def losses(found: Comparison) -> Table | None:
             SHARES if name == "evicted" else RUN,
         )
         dollars: Column[str] = Column(
-            f"{LOSSES[name][0]} $", lambda policy: usd(split[policy][name]["usd_per_million_requests"]), MONEY
+            f"{LOSSES[name][0]} $", lambda policy: usd(split[policy][name]["usd_per_million_requests_busiest"]), MONEY
         )
         return share, dollars
 
     seen = [name for name in LOSSES if name in ALWAYS_SHOWN or any(lost[name]["tokens"] for lost in split.values())]
     columns: list[Column[str]] = [Column("policy", str, text=True), *(column for name in seen for column in pair(name))]
-    title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests"
+    title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests by the busiest replica"
     footer = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
     return Table.of(title, columns, list(split), found.assumptions, footer=footer)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 import numpy as np
 
+from prefixroute.costmodel import Assumption
 from prefixroute.report import html
 from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, svg
 from prefixroute.report.palette import INK, colour
@@ -38,25 +41,39 @@ def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str
     return drawn
 
 
-def trace_page(trace: TraceStatistics, notes: tuple[str, ...] = (), where: Table | None = None) -> str:
+def trace_verdict(trace: TraceStatistics) -> str:
+    """Return in a sentence what no routing can change."""
+    return (
+        f"{trace.requests:,} requests with {trace.prompt_tokens:,} prompt tokens. No routing can compute less than "
+        f"{100 * trace.floor:.1f} % of them: that is what one cache of unlimited size would."
+    )
+
+
+def trace_page(
+    trace: TraceStatistics,
+    notes: Sequence[str] = (),
+    where: Table | None = None,
+    assumptions: Sequence[Assumption] = (),
+) -> str:
     """Return the page of a workload. Equal statistics give equal bytes.
 
     Args:
         trace: the workload, measured.
         notes: of the workload.
         where: the table of where the hits went, see :func:`~prefixroute.report.table.lost`.
+        assumptions: what all of it rests on.
     """
     drawings = {title: svg(chart) for title, chart in trace_charts(trace).items()}
+    first, *others = drawings
     rows = (f"<tr>{html.cell(name, text_like=True)}{html.cell(value)}</tr>" for name, value in facts(trace))
     parts = [
-        html.paragraph(
-            f"{trace.requests:,} requests with {trace.prompt_tokens:,} prompt tokens. No routing can compute less than "
-            f"{100 * trace.floor:.1f} % of them: that is what one cache of unlimited size would."
-        ),
-        html.figures(drawings),
+        html.paragraph(trace_verdict(trace)),
+        html.deciding(first, drawings[first]),
+        html.figures({title: drawings[title] for title in others}),
         *([] if where is None else [html.heading("Where the hits went"), html.table(where)]),
         html.heading("In numbers"),
         html.grid("", rows, "in numbers"),
+        *([html.heading("What this rests on"), html.assumptions(assumptions)] if assumptions else []),
         *(html.paragraph(note, soft=True) for note in notes),
     ]
     return html.document(f"{trace.name}: what it shares", parts)
