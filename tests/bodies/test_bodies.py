@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prefixroute.bodies import SessionKeys, prompt_of, session_of
+from prefixroute.bodies import MAX_READ_BYTES, EventCutter, SessionKeys, prompt_of, session_of
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.messages import CanonicalForm
 
@@ -196,3 +199,23 @@ def test_headers_are_a_mapping(wrong: Any) -> None:
         session_of(wrong)
     with pytest.raises(ConfigError, match="keys must be a SessionKeys"):
         session_of({}, {}, wrong)
+
+
+@given(st.lists(st.sampled_from([b"data: x", b"\n", b"\r", b"\r\n", b"\n\n"]), max_size=12), st.data())
+def test_events_are_the_same_wherever_a_stream_is_cut(pieces: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(pieces)
+    at = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
+    cutter = EventCutter()
+    found = [event for low, high in pairwise([0, *at, len(stream)]) for event in cutter.cut(stream[low:high])]
+    whole = EventCutter()
+    assert b"".join(found) + cutter.rest() == stream
+    stripped = ([event.strip() for event in events] for events in (found, whole.cut(stream)))
+    said, expected = (list(filter(None, events)) for events in stripped)
+    assert said == expected
+
+
+def test_an_event_above_the_bound_comes_in_pieces() -> None:
+    cutter = EventCutter()
+    given_out = b"".join(event for _ in range(100) for event in cutter.cut(b"x" * 64_000))
+    assert len(given_out) > 6_400_000 - MAX_READ_BYTES - 64_000
+    assert len(cutter.rest()) <= MAX_READ_BYTES

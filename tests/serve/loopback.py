@@ -92,6 +92,7 @@ class Scripted:
 
     def __init__(self, pieces: list[bytes], health: bytes = HEALTHY, models: bytes = NO_SUCH_PAGE) -> None:
         self.pieces, self.health, self.models = pieces, health, models
+        self.checks = 0
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -117,6 +118,7 @@ class Scripted:
                 return
         head, body = data.split(b"\r\n\r\n", 1)
         if head.startswith(b"GET /health"):
+            self.checks += 1
             connection.sendall(self.health)
             return
         if head.startswith(b"GET "):

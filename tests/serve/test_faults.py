@@ -307,6 +307,17 @@ def test_a_breaker_is_tried_with_requests_before_it_closes(
     assert proxy.idle()
 
 
+def test_an_engine_that_is_doubted_is_checked_at_once(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+) -> None:
+    engine = make_scripted([])  # hangs up on every request
+    proxy = make_proxy([engine.url], health__interval_s=1_000, upstream__retries=0)
+    wait_until(lambda: engine.checks == 1)
+    assert [proxy.chat().status_code for _ in range(3)] == [502] * 3
+    wait_until(lambda: engine.checks == 2)
+    assert proxy.state(engine.url) == "suspended"
+
+
 def test_a_client_that_takes_nothing_is_given_up(
     make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
 
-from prefixroute.serve.calls import OFF_LOOP_BYTES
+from prefixroute.serve.reader import LARGE_BYTES
 
 ANSWER = b'{"choices": [{"text": "w"}]}'
 
@@ -105,7 +105,7 @@ def test_a_large_body_is_routed_by_the_same_blocks_as_a_small_one(
     make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
 ) -> None:
     proxy = make_proxy([make_scripted([answer()]).url])
-    content = "word " * (OFF_LOOP_BYTES // 4)
+    content = "word " * (LARGE_BYTES // 4)
     assert proxy.chat(content).is_success
     decision = proxy.decide(content)
     assert decision.hit_tokens > decision.prompt_tokens - 2 * 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from optiontable import PAGE, page_with, table
 from prefixroute import ConfigError
 from prefixroute.costmodel import CostModel
 from prefixroute.routing import RouterConfig
-from prefixroute.serve import OPTIONS, Settings, read_settings
+from prefixroute.serve import OPTIONS, Settings, check, read_settings
 from prefixroute.serve.config import assignment
 
 GOOD = {
@@ -151,6 +152,18 @@ def test_check_prints_the_settings_and_serves_nothing(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     shown = json.loads(ended.stdout)
     assert (shown["listen"]["port"], shown["upstream"]["retries"], shown["health"]["failures"]) == (9002, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "No such file"), ("", "lists no engine"), ("http://a:1\nftp://b", "replicas[1] must be http://HOST:PORT")],
+)
+def test_check_reads_the_file_that_lists_engines(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "engines.txt"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check(Settings.of({"discovery.file": str(path)}).discovery)
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

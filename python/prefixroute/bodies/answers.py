@@ -28,8 +28,39 @@ class Api(Enum):
         return self is not Api.MESSAGES
 
 
-EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
-"""Where a server-sent event ends."""
+_EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
+_LONGEST_END = 4
+MAX_READ_BYTES = 1 << 20
+"""Bytes of an answer that are kept to be read at once: a larger event or body passes, and says nothing."""
+
+
+class EventCutter:
+    """Cuts a stream into whole server-sent events, in time that is linear in its bytes, and bounded memory."""
+
+    def __init__(self) -> None:
+        """Have nothing."""
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """Return the events that end in the next bytes of the stream; one above :data:`MAX_READ_BYTES` comes in pieces."""
+        before = b"".join(self._parts[-_LONGEST_END:])[1 - _LONGEST_END :] if self._parts else b""
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size <= MAX_READ_BYTES and _EVENT_END.search(before + data) is None:
+            return []
+        *events, rest = _EVENT_END.split(self.rest())
+        if len(rest) > MAX_READ_BYTES:
+            return [*events, rest]
+        if rest:
+            self._parts, self._size = [rest], len(rest)
+        return events
+
+    def rest(self) -> bytes:
+        """Return what belongs to no whole event, and forget it."""
+        rest = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return rest
 
 
 class AnswerReader:

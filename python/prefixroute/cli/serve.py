@@ -74,7 +74,7 @@ def command(  # noqa: PLR0917
     given |= dict(assignment(text) for text in assignments or ())
     settings = Settings.of(given) if config is None else read_settings(config, given)
     if check_only:
-        check(settings, engines=fake)
+        check(settings.discovery, engines=fake)
         print(json.dumps(settings.to_dict(), indent=2))
         return
     with _fakes(settings, fake) as (fed, options):

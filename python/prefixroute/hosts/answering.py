@@ -6,14 +6,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from prefixroute.bodies import EVENT_END, AnswerReader, Api, answer_reader
+from prefixroute.bodies import MAX_READ_BYTES, AnswerReader, Api, EventCutter, answer_reader
 from prefixroute.errors import ConfigError, TokensError
 from prefixroute.router import Ticket
 
 _LAST = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: response.completed")
 """How the last event of a stream begins: clients may close it there, without reading on to its end."""
-MAX_UNREAD_BYTES = 8 << 20
-"""Bytes of an answer that are kept to be read at once; a larger event or body passes and says nothing."""
 
 
 def json_of(content: bytes) -> Any:
@@ -38,8 +36,8 @@ class Answering:
         self.ticket, self._succeeds = ticket, 200 <= status < 300  # noqa: PLR2004  # RFC 9110
         api = Api.of(path)
         self._answer: AnswerReader | None = answer_reader(api) if api is not None and self._succeeds else None
-        self._streams = content_type.startswith("text/event-stream")
-        self._rest = b""
+        self._events = EventCutter() if content_type.startswith("text/event-stream") else None
+        self._body = bytearray()
         self._said_all = False
 
     def heard(self, data: bytes) -> None:
@@ -50,14 +48,14 @@ class Answering:
             self.ticket.first_token()
         if self._answer is None:
             return
-        self._rest += data
-        if self._streams:
-            *events, self._rest = EVENT_END.split(self._rest)
-            for event in events:
+        if self._events is not None:
+            for event in self._events.cut(data):
                 self._answer.read_event(event)
                 self._said_all = self._said_all or event.startswith(_LAST)
-        if len(self._rest) > MAX_UNREAD_BYTES:
-            self._answer, self._rest = None, b""
+            return
+        self._body += data
+        if len(self._body) > MAX_READ_BYTES:
+            self._answer, self._body = None, bytearray()
 
     def end(self) -> None:
         """End the request: it is answered as a whole, by an answer or by an error."""
@@ -70,8 +68,8 @@ class Answering:
         if answer is None:
             self.ticket.finish()
             return
-        if not self._streams:
-            answer.read(self._rest)
+        if self._events is None:
+            answer.read(bytes(self._body))
         if answer.response_id is not None:
             self.ticket.alias(answer.response_id)
         with suppress(ConfigError, TokensError):  # it has ended all the same; what cannot be read is not learned from

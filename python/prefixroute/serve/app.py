@@ -14,16 +14,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from prefixroute.bodies import Api
-from prefixroute.errors import ConfigError, UnknownReplicaError
+from prefixroute.bodies import Api, SessionKeys
+from prefixroute.errors import UnknownReplicaError
 from prefixroute.live import KvFeed
 from prefixroute.peers.transports import RedisPeers
 from prefixroute.router import Router
-from prefixroute.serve.discovery import Discovery, Source, sources_of
+from prefixroute.serve.discovery import Discovery, sources_of
 from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.metrics import TEXT_FORMAT, Metrics
-from prefixroute.serve.relay import TOO_BUSY_S, Relay, Shared
-from prefixroute.serve.replies import error_body, refusal
+from prefixroute.serve.reader import Hashing, Reader
+from prefixroute.serve.relay import Relay, Shared
+from prefixroute.serve.replies import TOO_BUSY_S, error_body, refusal
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.upstream import new_client
 from prefixroute.types import Caps
@@ -38,6 +39,7 @@ class Service:
         router: decides.
         fleet: who may be asked.
         metrics: counts.
+        reader: reads bodies.
         app: for clients. It has ``/healthz``, and without an admin port ``/metrics``.
         admin: for operators.
         draining: it was told to end; ``/healthz`` says 503.
@@ -46,7 +48,7 @@ class Service:
         settings: of the server.
         feeds: where engines publish KV events, by URL: the Router then knows what they hold. These name token ids, so it has
             to make the engines' own.
-        render: the engines' chat template, for feeds.
+        render: the engines' chat template, for feeds. It and the tokenizer are pickled, see :class:`Reader`.
         tokenizer: the engines' tokenizer, for feeds.
         siblings: a name that the workers of one server have in common, so that their Routers route as one.
     """
@@ -61,7 +63,7 @@ class Service:
         siblings: str | None = None,
     ) -> None:
         discovery, routing = settings.discovery, settings.routing
-        sources = check(settings)
+        sources = sources_of(discovery)
         self.settings, self._feeds = settings, feeds or {}
         self.router = Router(
             discovery.replicas,
@@ -81,12 +83,14 @@ class Service:
         self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
         self._moves = len(sources) > 1 or not discovery.replicas
         self._client: aiohttp.ClientSession | None = None
+        keys = SessionKeys.of(settings.sessions.headers, settings.sessions.fields)
+        self.reader = Reader(Hashing(routing.block_size, self.router.hash_key, keys, render, tokenizer))
         self.app, self.admin = self._apps()
 
     def _apps(self) -> tuple[Starlette, Starlette]:
         """Return the apps for clients and for operators."""
         listen = self.settings.listen
-        shared = Shared(self.router, self._the_client, self.fleet, self.metrics, self.settings)
+        shared = Shared(self.router, self._the_client, self.fleet, self.metrics, self.settings, self.reader)
         pages = [Route("/healthz", self._healthz)]
         looks = [*pages, Route("/metrics", self._metrics)]
         relays = [Route(api.value, Relay(api, shared), methods=["POST"]) for api in Api]
@@ -115,6 +119,7 @@ class Service:
             if self._moves:
                 await self._discovery.look()
             stack.callback(self.router.close)
+            stack.callback(self.reader.close)
             self.fleet.start(self._client)
             stack.push_async_callback(self.fleet.stop)
             follows = self.router.follow(self._feeds, start=False) if self._feeds else nullcontext()
@@ -170,24 +175,6 @@ class Service:
         except UnknownReplicaError as error:
             return Response(error_body(404, str(error)), 404, media_type="application/json")
         return await self._replicas(request)
-
-
-def check(settings: Settings, *, engines: int = 0) -> list[Source]:
-    """Return the sources of engines.
-
-    Args:
-        settings: of the server.
-        engines: others that will be added.
-
-    Raises:
-        ConfigError: there is none, or one cannot be used.
-    """
-    sources = sources_of(settings.discovery)
-    if not sources and not engines:
-        raise ConfigError(
-            "discovery must name engines: at least one of replicas, file, dns and kubernetes, got none of them"
-        )
-    return sources
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -5,16 +5,64 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from prefixroute.bodies import Api, SessionKeys, prompt_of, session_of
+from prefixroute.hashing import BlockHashes
 from prefixroute.serve.headers import RANK, REQUEST_ID, RawHeaders, end_to_end
 from prefixroute.types import Namespace
 
-OFF_LOOP_BYTES = 256 * 1024
-"""A body above this is hashed in a thread, so that other requests go on meanwhile."""
+_ASKING = b'{"stream_options": {"include_usage": true}, '
+"""What a body begins with that asks for usage at the end of its stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a body says.
+
+    Attributes:
+        prompt: what the router hashes; of a large body its hashes.
+        prompt_kind: what it is, see :class:`~prefixroute.router.RouterConfig`.
+        session: names the conversation; ``None`` = nothing in the body does.
+        previous: a response that the engine has stored, and this request goes on from.
+        namespace: what else must be equal for blocks to be shared.
+        hide_usage: the engine is asked for a usage chunk that the client did not ask for.
+        rewritten: the body that asks for it, where that is another than the client's with :data:`_ASKING` before it.
+    """
+
+    prompt: Any
+    prompt_kind: str
+    session: str | None
+    previous: str | None
+    namespace: Namespace
+    hide_usage: bool = False
+    rewritten: bytes | None = None
+
+    @classmethod
+    def of(cls, api: Api, content: bytes, keys: SessionKeys) -> Self:
+        """Read a body; raise ``ValueError`` if it is none. What routing does not need is the engine's to check."""
+        try:
+            body = json.loads(content)
+        except ValueError as error:
+            raise ValueError(f"the body must be JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise ValueError(f"the body must be a JSON object, got {type(body).__name__}")  # noqa: TRY004  # HTTP 400
+        hide_usage, rewritten = False, None
+        if body.get("stream") and api in {Api.CHAT, Api.COMPLETIONS}:
+            hide_usage, rewritten = _asking_for_usage(body)
+        prompt, kind = _prompt(api, body)
+        previous = body.get("previous_response_id") if api is Api.RESPONSES else None
+        return cls(
+            prompt=prompt,
+            prompt_kind=kind,
+            session=session_of(None, body, keys),
+            previous=previous if isinstance(previous, str) and previous else None,
+            namespace=Namespace(model=str(body.get("model", "")), salt=str(body.get("cache_salt", ""))),
+            hide_usage=hide_usage,
+            rewritten=rewritten,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,41 +74,25 @@ class Call:
         target: path and query, as the engine gets them.
         headers: what the engine gets of the headers.
         content: the body that the engine gets.
-        prompt: what the router hashes.
-        prompt_kind: what it is, see :class:`~prefixroute.router.RouterConfig`.
         session: names the conversation; ``None`` = nothing does.
-        previous: a response that the engine has stored, and this request goes on from.
-        namespace: what else must be equal for blocks to be shared.
-        hide_usage: the usage chunk is ours, the client did not ask for it.
-        is_large: hash it in a thread.
+        reading: what the client's body says.
     """
 
     api: Api
     target: str
     headers: RawHeaders
     content: bytes
-    prompt: Any
-    prompt_kind: str
     session: str | None
-    previous: str | None
-    namespace: Namespace
-    hide_usage: bool
-    is_large: bool
+    reading: Reading
 
     @classmethod
-    def read(cls, api: Api, query: bytes, headers: Headers, content: bytes, keys: SessionKeys) -> Call:
-        """Read a request; raise ``ValueError`` if it is none. What routing does not need is the engine's to check."""
-        try:
-            body = json.loads(content)
-        except ValueError as error:
-            raise ValueError(f"the body must be JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise ValueError(f"the body must be a JSON object, got {type(body).__name__}")  # noqa: TRY004  # HTTP 400
-        hide_usage = False
-        if body.get("stream") and api in {Api.CHAT, Api.COMPLETIONS}:
-            content, hide_usage = _with_usage(content, body)
-        prompt, kind = _prompt(api, body)
-        previous = body.get("previous_response_id") if api is Api.RESPONSES else None
+    def of(cls, api: Api, request: Request, content: bytes, reading: Reading, keys: SessionKeys) -> Self:
+        """Return the call whose body was read. Headers that name the conversation count before its fields."""
+        query, headers = request.scope["query_string"], request.headers
+        if reading.rewritten is not None:
+            content = reading.rewritten
+        elif reading.hide_usage:
+            content = _ASKING + content[content.index(b"{") + 1 :]
         return cls(
             api=api,
             target=f"{api.value}?{query.decode('latin-1')}" if query else api.value,
@@ -69,28 +101,27 @@ class Call:
                 (b"accept-encoding", b"identity"),
             ],  # the answer is read as it passes
             content=content,
-            prompt=prompt,
-            prompt_kind=kind,
-            session=session_of(headers, body, keys),
-            previous=previous if isinstance(previous, str) and previous else None,
-            namespace=Namespace(model=str(body.get("model", "")), salt=str(body.get("cache_salt", ""))),
-            hide_usage=hide_usage,
-            is_large=len(content) > OFF_LOOP_BYTES,
+            session=session_of(headers, None, keys) or reading.session,
+            reading=reading,
         )
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether the prompt is known by its hashes alone: no text can be put behind it."""
+        return type(self.reading.prompt) is BlockHashes
 
-def _with_usage(content: bytes, body: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return a body that asks for usage at the end of its stream, and whether the client did not ask for it."""
+
+def _asking_for_usage(body: Mapping[str, Any]) -> tuple[bool, bytes | None]:
+    """Return whether the client did not ask for usage at the end of its stream, and the body if it is written again."""
     options = body.get("stream_options")
     if options is None and "stream_options" not in body:  # a whole body is not written again for it
-        rest = content[content.index(b"{") + 1 :]
-        return b'{"stream_options": {"include_usage": true}, ' + rest, True
+        return True, None
     options = options or {}
     if not isinstance(options, dict):
         raise ValueError(f"stream_options must be an object, got {type(options).__name__}")  # noqa: TRY004  # HTTP 400
     if options.get("include_usage"):
-        return content, False
-    return json.dumps({**body, "stream_options": {**options, "include_usage": True}}).encode(), True
+        return False, None
+    return True, json.dumps({**body, "stream_options": {**options, "include_usage": True}}).encode()
 
 
 def _prompt(api: Api, body: Mapping[str, Any]) -> tuple[Any, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Send
 
 from prefixroute.serve.headers import RawHeaders
-from prefixroute.serve.replies import Refused, refusal
+from prefixroute.serve.replies import TOO_BUSY_S, Refused, refusal
 from prefixroute.serve.settings import Limits
 
 
@@ -78,11 +79,45 @@ class Downstream:
             raise ClientTooSlow(f"took nothing for {self._timeout_s:g} s") from None
 
 
-async def read_body(request: Request, limits: Limits, *, openai: bool) -> bytes:
+class Room:
+    """Room for the bodies that a worker holds at once: what many clients send in parts must not fill the memory.
+
+    Args:
+        most: bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.taken = most, 0
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], bool]]:
+        """Yield what takes room for one body, bytes by bytes, and says whether there was; leaving gives it back."""
+        taken = 0
+
+        def take(size: int) -> bool:
+            nonlocal taken
+            taken += size
+            self.taken += size
+            return self.taken <= self._most
+
+        try:
+            yield take
+        finally:
+            self.taken -= taken
+
+
+async def read_body(request: Request, limits: Limits, take: Callable[[int], bool], *, openai: bool) -> bytes:
     """Return a request's body.
 
+    Args:
+        request: of the client.
+        limits: of size and time.
+        take: of :meth:`Room.share`.
+        openai: errors have OpenAI's form.
+
     Raises:
-        Refused: it is too large or too slow; the connection is closed then, of which a part is unread.
+        Refused: it is too large or too slow, or there is no room for it; the connection is closed then, of which a part is
+            unread.
         ClientDisconnect: the client has left.
     """
     if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.max_header_bytes:
@@ -97,9 +132,12 @@ async def read_body(request: Request, limits: Limits, *, openai: bool) -> bytes:
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             async for part in request.stream():
-                body += part
-                if len(body) > limits.max_body_bytes:
+                if len(body) + len(part) > limits.max_body_bytes:
                     raise too_large
+                if not take(len(part)):
+                    said = f"the bodies of all requests must have at most {limits.max_held_bytes} bytes"
+                    raise refusal(429, said, "no room", retry_s=TOO_BUSY_S, close=True, openai=openai)
+                body += part
     except TimeoutError as error:
         said = f"the body must arrive within {limits.body_timeout_s:g} s"
         raise refusal(408, said, "body too slow", close=True, openai=openai) from error

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import ECONNREFUSED
 from time import monotonic
@@ -42,6 +43,7 @@ class Engine:
         held: an operator has taken it out.
         state: what the Router was told: ``active``, ``suspended`` or ``draining``.
         watch: checks it.
+        doubted: set when it has to be checked at once.
     """
 
     breaker: Breaker
@@ -52,6 +54,7 @@ class Engine:
     held: bool = False
     state: str = "active"
     watch: asyncio.Task[None] | None = None
+    doubted: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def wanted(self) -> str:
@@ -121,6 +124,8 @@ class Fleet:
             return
         _LOG.warning("breaker of %s: %s after %d failures", name, after.value, engine.breaker.failed)
         self._metrics.breakers.labels(after.value).inc()
+        if after is State.OPEN:
+            engine.doubted.set()  # a process that has died is not seen to be gone once another has its port
         self._tell(name, engine)
 
     def _tell(self, name: str, engine: Engine) -> None:
@@ -153,7 +158,7 @@ class Fleet:
         for name in gone:
             self._forget(name)
         for name in found.keys() - self.engines.keys():
-            _LOG.warning("%s joins", name)
+            _LOG.info("%s joins", name)
             self.engines[name] = self._new()
             self._watch(name)
         for name, engine in self.engines.items():
@@ -173,7 +178,7 @@ class Fleet:
         return {name for name in names if not replicas[name]["in_flight"]}
 
     def _forget(self, name: str) -> None:
-        _LOG.warning("%s is forgotten", name)
+        _LOG.info("%s is forgotten", name)
         engine = self.engines.pop(name)
         if engine.watch is not None:
             engine.watch.cancel()
@@ -200,13 +205,16 @@ class Fleet:
 
     async def _check_for_ever(self, name: str, client: aiohttp.ClientSession) -> None:
         health = self._settings.health
+        engine = self.engines[name]
         while True:
+            engine.doubted.clear()
             if health.path:
                 await self._check(name, client)
-            engine = self.engines.get(name)
-            if engine is not None and self._clock() - engine.models_at >= health.models_interval_s:
+            if self._clock() - engine.models_at >= health.models_interval_s:
                 await self._read_models(name, engine, client)
-            await asyncio.sleep(health.interval_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(health.interval_s):
+                    await engine.doubted.wait()
 
     async def _check(self, name: str, client: aiohttp.ClientSession) -> None:
         health = self._settings.health

@@ -6,20 +6,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import aiohttp
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from prefixroute.bodies import AnswerReader, Api, SessionKeys
+from prefixroute.bodies import AnswerReader, Api
 from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.router import Router, Ticket
 from prefixroute.serve.calls import Call
-from prefixroute.serve.downstream import ClientTooSlow, Downstream, read_body, while_connected
+from prefixroute.serve.downstream import ClientTooSlow, Downstream, Room, read_body, while_connected
 from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s
 from prefixroute.serve.metrics import Metrics
-from prefixroute.serve.replies import Refused, refusal
+from prefixroute.serve.reader import MALFORMED, Reader, ReaderDied
+from prefixroute.serve.replies import TOO_BUSY_S, Refused, refusal
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.trail import Trail
 from prefixroute.serve.upstream import FAILURES, Opened, ask
@@ -28,11 +30,7 @@ _LOG = logging.getLogger("prefixroute.serve")
 ELSEWHERE = frozenset({429, 502, 503, 504})
 """What an engine answers when it will not serve a request that another may. Not 500: a request that breaks one engine
 would be sent round to break them all."""
-MALFORMED = (ValueError, RecursionError)
-"""What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
 SERVER_ERROR = 500
-TOO_BUSY_S = 1.0
-"""Retry-After of our own refusals, in seconds."""
 
 
 class Relay:
@@ -85,15 +83,9 @@ class Relay:
         shared.running += 1
         try:
             async with asyncio.timeout(shared.settings.upstream.request_timeout_s):
-                content = await read_body(request, shared.settings.limits, openai=openai)
-                try:
-                    call = Call.read(
-                        self._api, request.scope["query_string"], request.headers, content, shared.session_keys
-                    )
-                except MALFORMED as error:
-                    raise refusal(400, str(error), "no request", openai=openai) from error
-                call.headers.append((REQUEST_ID, trail.request_id.encode()))
-                await while_connected(receive, lambda: Attempts(shared, call, trail).serve(client))
+                with shared.room.share() as take:
+                    content = await read_body(request, shared.settings.limits, take, openai=openai)
+                    await while_connected(receive, lambda: self._serve(request, content, client, trail))
         except TimeoutError as error:
             trail.outcome = "timed out"
             if not client.started:
@@ -101,38 +93,56 @@ class Relay:
         finally:
             shared.running -= 1
 
+    async def _serve(self, request: Request, content: bytes, client: Downstream, trail: Trail) -> None:
+        """Serve a request that has come in."""
+        shared, keys = self._shared, self._shared.reader.session_keys
+        try:
+            reading = await shared.reader.read(self._api, content)
+        except MALFORMED as error:
+            raise refusal(400, str(error), "no request", openai=self._api.is_openai) from error
+        except ReaderDied as error:
+            _LOG.error("%s, in request %s", error, trail.request_id)
+            raise refusal(500, str(error), "reader died", openai=self._api.is_openai) from error
+        call = Call.of(self._api, request, content, reading, keys)
+        call.headers.append((REQUEST_ID, trail.request_id.encode()))
+        await Attempts(shared, call, trail).serve(client)
 
+
+@dataclass(slots=True)
 class Shared:
     """What all requests of a worker share.
 
     Attributes:
         router: decides.
-        client: asks engines.
+        new_client: returns what asks engines, once the loop runs.
         fleet: who may be asked.
         metrics: counts.
         settings: of the server.
-        session_keys: where conversations are named.
+        reader: reads bodies.
         running: requests now.
+        room: for the bodies that are held.
+        replica_header: names the engine to the client.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        client: Callable[[], aiohttp.ClientSession],
-        fleet: Fleet,
-        metrics: Metrics,
-        settings: Settings,
-    ) -> None:
-        """Share what the app owns. The client is made when the loop runs."""
-        self.router, self._client, self.fleet, self.metrics, self.settings = router, client, fleet, metrics, settings
-        self.session_keys = SessionKeys.of(settings.sessions.headers, settings.sessions.fields)
-        self.replica_header = settings.upstream.replica_header.lower().encode()
-        self.running = 0
+    router: Router
+    new_client: Callable[[], aiohttp.ClientSession]
+    fleet: Fleet
+    metrics: Metrics
+    settings: Settings
+    reader: Reader
+    running: int = 0
+    room: Room = field(init=False)
+    replica_header: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what follows from the settings."""
+        self.room = Room(self.settings.limits.max_held_bytes)
+        self.replica_header = self.settings.upstream.replica_header.lower().encode()
 
     @property
     def client(self) -> aiohttp.ClientSession:
         """The client that asks engines."""
-        return self._client()
+        return self.new_client()
 
     def admit(self, *, openai: bool) -> None:
         """Refuse a request that is one too many."""
@@ -154,7 +164,7 @@ class Attempts:
     async def serve(self, client: Downstream) -> None:
         """Ask one engine after another until one answers, and relay its answer."""
         try:
-            ticket = await self._route()
+            ticket = self._route()
             self._trail.routed(ticket)
             if self._upstream.hedge_after_s is None:
                 ticket, opened = await self._first_answer(ticket)
@@ -169,23 +179,19 @@ class Attempts:
                 if ticket.open:
                     ticket.abort()
 
-    async def _route(self) -> Ticket:
-        call, router = self._call, self._router
-        openai = call.api.is_openai
-        session, affinity = call.session, "soft"
-        if call.previous is not None:  # its engine alone has the response
-            session, affinity = call.previous, "hard"
+    def _route(self) -> Ticket:
+        router, reading, openai = self._router, self._call.reading, self._call.api.is_openai
+        session, affinity = self._call.session, "soft"
+        if reading.previous is not None:  # its engine alone has the response
+            session, affinity = reading.previous, "hard"
         try:
-            prompt, kind = call.prompt, call.prompt_kind
-            if call.is_large:
-                prompt = await router.hash(prompt, namespace=call.namespace, prompt_kind=kind)
             ticket = router.route(
-                prompt,
-                prompt_kind=kind,
+                reading.prompt,
+                prompt_kind=reading.prompt_kind,
                 session=session,
-                namespace=call.namespace,
+                namespace=reading.namespace,
                 affinity=affinity,
-                candidates=self._shared.fleet.serving(call.namespace.model),
+                candidates=self._shared.fleet.serving(reading.namespace.model),
                 unknown_candidates="ignore",
             )
         except MALFORMED as error:
@@ -318,10 +324,10 @@ def _finish(ticket: Ticket, call: Call, answer: AnswerReader) -> None:
     """Finish, with what the answer was as far as it can be read. The client has its answer either way."""
     if answer.response_id is not None:
         ticket.alias(answer.response_id)
-    # A large prompt was given as hashes, behind which no text can be put. What raises is not learned from: nested so deep
-    # that the prompt could be read, but not with an answer behind it; or a usage of no known form.
+    # What raises is not learned from: nested so deep that the prompt could be read, but not with an answer behind it; or a
+    # usage of no known form.
     with suppress(*MALFORMED):
-        ticket.finish(output=None if call.is_large else answer.output(), usage=answer.usage)
+        ticket.finish(output=None if call.is_hashed else answer.output(), usage=answer.usage)
 
 
 async def _first_of(racing: set[asyncio.Task[tuple[Ticket, Opened]]]) -> tuple[Ticket, Opened]:

@@ -6,6 +6,8 @@ import json
 
 from prefixroute.serve.headers import RawHeaders, retry_after
 
+TOO_BUSY_S = 1.0
+"""Retry-After of our own refusals, in seconds."""
 _ANTHROPIC = {
     400: "invalid_request_error",
     404: "not_found_error",

@@ -131,7 +131,7 @@ class Worker:
             self._server.should_exit = self._server.force_exit = True
             return
         self._service.drain()
-        _LOG.warning("told to end, with %d requests in flight", self._service.router.stats()["in_flight"])
+        _LOG.info("told to end, with %d requests in flight", self._service.router.stats()["in_flight"])
         self._ending = asyncio.get_running_loop().create_task(self._stop())
 
     async def _stop(self) -> None:

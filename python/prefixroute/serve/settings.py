@@ -191,6 +191,9 @@ class Limits(Section):
         None, "Requests of a worker at once; above it: 429.", maybe(count(1), "no limit but that of the engines")
     )
     max_body_bytes: int = option(32 * 1024 * 1024, "Size of a body; above it: 413.", count(1))
+    max_held_bytes: int = option(
+        1024**3, "Size of the bodies that a worker holds at once, until their answers end; above it: 429.", count(1)
+    )
     max_header_bytes: int = option(32 * 1024, "Size of a request's head; above it: 431.", count(1))
     header_timeout_s: float = option(10.0, "For a request's head to arrive.", seconds())
     body_timeout_s: float = option(30.0, "For a request's body to arrive; longer: 408.", seconds())

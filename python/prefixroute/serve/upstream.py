@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from prefixroute.bodies import EVENT_END, AnswerReader, answer_reader
+from prefixroute.bodies import MAX_READ_BYTES, AnswerReader, EventCutter, answer_reader
 from prefixroute.serve.calls import Call
 from prefixroute.serve.headers import RawHeaders, header_text
 from prefixroute.serve.settings import Settings, Upstream
@@ -23,8 +23,6 @@ KEEP_ALIVE_S = 2.0
 """A pooled connection is let go after this: engines (uvicorn) close theirs after 5 s of silence."""
 MAX_HEAD_BYTES = 64 * 1024
 """A line, and a header, of an engine's answer."""
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""A server-sent event above this passes without being read."""
 _IN_ONE_WRITE = 1 << 20
 
 
@@ -51,8 +49,10 @@ class Opened:
 
     Attributes:
         response: of the engine.
-        first: the first part of the body; without streaming the whole of it.
+        first: the first part of the body; without streaming the whole of it, if it is not above
+            :data:`~prefixroute.bodies.MAX_READ_BYTES`.
         answer: what is learned from it.
+        parts: what follows; ``None`` = nothing.
     """
 
     response: aiohttp.ClientResponse
@@ -81,29 +81,38 @@ class Opened:
 
 
 class Parts:
-    """A stream of events, byte for byte but for a usage chunk that the client did not ask for."""
+    """An answer in parts, byte for byte but for a usage chunk that the client did not ask for.
+
+    Args:
+        content: of the engine's answer.
+        idle_timeout_s: longest silence.
+        answer: learns from a stream of events; ``None`` = it passes unread.
+        hide_usage: the client did not ask for the usage chunk.
+    """
 
     def __init__(
-        self, content: aiohttp.StreamReader, answer: AnswerReader, *, hide_usage: bool, idle_timeout_s: float
+        self,
+        content: aiohttp.StreamReader,
+        idle_timeout_s: float,
+        answer: AnswerReader | None = None,
+        *,
+        hide_usage: bool = False,
     ) -> None:
-        """Read nothing yet."""
-        self._content, self._answer, self._hide_usage = content, answer, hide_usage
-        self._idle_timeout_s = idle_timeout_s
-        self._rest = b""
+        self._content, self._idle_timeout_s = content, idle_timeout_s
+        self._answer, self._hide_usage, self._cutter = answer, hide_usage, EventCutter()
 
     async def next(self) -> bytes:
         """Return the next whole events; nothing at the end. Raises one of :data:`FAILURES` if the engine breaks off."""
+        answer = self._answer
         while True:
             async with asyncio.timeout(self._idle_timeout_s):
                 data = await self._content.readany()
+            if answer is None:
+                return data
             if not data:
-                rest, self._rest = self._rest, b""
-                return rest
-            *events, self._rest = EVENT_END.split(self._rest + data)
-            if len(self._rest) > MAX_EVENT_BYTES:
-                events.append(self._rest)
-                self._rest = b""
-            part = b"".join(event for event in events if not (self._answer.read_event(event) and self._hide_usage))
+                return self._cutter.rest()
+            events = self._cutter.cut(data)
+            part = b"".join(event for event in events if not (answer.read_event(event) and self._hide_usage))
             if part:
                 return part
 
@@ -140,8 +149,14 @@ async def ask(
 async def _opened(response: aiohttp.ClientResponse, call: Call, idle_timeout_s: float) -> Opened:
     answer = answer_reader(call.api)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
-        parts = Parts(response.content, answer, hide_usage=call.hide_usage, idle_timeout_s=idle_timeout_s)
+        parts = Parts(response.content, idle_timeout_s, answer, hide_usage=call.reading.hide_usage)
         return Opened(response, await parts.next(), answer, parts)
-    body = await response.read()
+    pieces, size = [], 0
+    while data := await response.content.readany():
+        pieces.append(data)
+        size += len(data)
+        if size > MAX_READ_BYTES:
+            return Opened(response, b"".join(pieces), answer, Parts(response.content, idle_timeout_s))
+    body = b"".join(pieces)
     answer.read(body)
     return Opened(response, body, answer, None)

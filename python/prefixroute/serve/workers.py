@@ -18,7 +18,8 @@ from time import monotonic
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.serve.app import Service, check
+from prefixroute.serve.app import Service
+from prefixroute.serve.discovery import sources_of
 from prefixroute.serve.logs import set_up
 from prefixroute.serve.operators import Operators
 from prefixroute.serve.server import SIGNALS, Worker, address_of, bind, bind_path, run_loop, uvicorn_server
@@ -46,18 +47,18 @@ def serve(settings: Settings, **options: Any) -> None:
         ConfigError: engines are not named, or an address cannot be used.
     """
     set_up(settings.log)
-    check(settings)
+    sources_of(settings.discovery)
     listen = settings.listen
     listener = bind(listen.host, listen.port)
     admin = None if listen.admin_port is None else bind(listen.admin_host, listen.admin_port)
     if listen.workers == 1:
         service = Service(settings, **options)
-        _LOG.warning(
+        _LOG.info(
             "listening at %s, engines: %s", address_of(listener), ", ".join(service.router.replicas) or "none yet"
         )
         run_loop(Worker(service, [listener], admin).run())
         return
-    _LOG.warning("listening at %s with %d workers", address_of(listener), listen.workers)
+    _LOG.info("listening at %s with %d workers", address_of(listener), listen.workers)
     options["siblings"] = f"serve-{os.getpid()}-{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix="prefixroute-") as folder:
         run_loop(Supervisor(settings, options, listener, admin, Path(folder)).run())

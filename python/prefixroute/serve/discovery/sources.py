@@ -70,9 +70,10 @@ class FileSource:
 
     async def find(self) -> Found:
         """Return what the file lists; raise ConfigError for a file that cannot be read or understood."""
-        return await asyncio.to_thread(self._read)
+        return await asyncio.to_thread(self.read)
 
-    def _read(self) -> Found:
+    def read(self) -> Found:
+        """Return what the file lists, as :meth:`find` does."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -80,7 +81,7 @@ class FileSource:
                 self._found = self._parsed(self._path.read_text(encoding="utf-8"))
                 self._stamp = stamp
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self._path}: {error}") from error
+            raise ConfigError(f"discovery.file: {self._path}: {error}") from error
         return self._found
 
     def _parsed(self, text: str) -> Found:
@@ -130,11 +131,15 @@ class DnsSource:
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{self._port}{self._path}"
 
 
-def sources_of(settings: Discovery) -> list[Source]:
+def sources_of(settings: Discovery, *, engines: int = 0) -> list[Source]:
     """Return the sources that the settings name.
 
+    Args:
+        settings: of discovery.
+        engines: others that will be added.
+
     Raises:
-        ConfigError: one cannot be used, or its extra is not installed.
+        ConfigError: there is none, one cannot be used, or its extra is not installed.
     """
     sources: list[Source] = []
     if settings.replicas:
@@ -145,4 +150,25 @@ def sources_of(settings: Discovery) -> list[Source]:
         sources.append(DnsSource(settings.dns))
     if settings.kubernetes is not None:
         sources.append(KubernetesSource(settings.kubernetes))
+    if not sources and not engines:
+        raise ConfigError(
+            "discovery must name engines: at least one of replicas, file, dns and kubernetes, got none of them"
+        )
     return sources
+
+
+def check(settings: Discovery, *, engines: int = 0) -> None:
+    """Check the sources of engines before they are used, and the file that lists them.
+
+    A server starts without its file, since that may come later: nothing is served until then.
+
+    Args:
+        settings: of discovery.
+        engines: others that will be added.
+
+    Raises:
+        ConfigError: as :func:`sources_of`, or the file cannot be read or lists no engine.
+    """
+    for source in sources_of(settings, engines=engines):
+        if isinstance(source, FileSource) and not source.read():
+            raise ConfigError(f"discovery.file: {settings.file} lists no engine")
