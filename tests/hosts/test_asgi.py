@@ -127,6 +127,26 @@ def test_what_has_no_prompt_passes(router: Router) -> None:
     assert settled(router)["finished"] == 1
 
 
+@pytest.mark.parametrize("content", [b"", b"no JSON", b"\xff\xfe", b"[1]", b'{"messages": 7}', b"[" * 100_000])
+def test_a_body_that_is_no_request_is_routed_by_load_and_left_to_the_application(
+    router: Router, content: bytes
+) -> None:
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["body"] + (await receive())["body"] == content
+        assert scope["state"]["ticket"].replica in router
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    assert asyncio.run(call(PrefixRouteMiddleware(refusing, router), content))[0]["status"] == 400
+    assert settled(router)["aborted"] == 1
+
+
+def test_a_body_above_the_bound_is_refused_before_it_is_kept(router: Router) -> None:
+    app = PrefixRouteMiddleware(joined, router, max_body_bytes=1_000)
+    assert asyncio.run(call(app, chat(1, 9)))[0]["status"] == 413
+    assert not router.stats()["counts"].get("committed")
+
+
 def test_sessions_are_those_of_clients(router: Router) -> None:
     app = PrefixRouteMiddleware(joined, router)
     seen = {replica(asyncio.run(call(app, {}, **{"x-session-id": "s"}))) for _ in range(9)}

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -185,3 +186,26 @@ def test_a_call_without_a_prompt_is_left_to_the_host(adapter: PrefixRoute) -> No
 def test_a_router_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="kind 'messages', got 'tokens'"):
         PrefixRoute(Router())
+
+
+def test_the_routers_of_two_workers_route_as_one(host: Any) -> None:
+    name = f"test-{secrets.token_hex(6)}"
+    workers = [PrefixRoute(Router(prompt_kind="messages", peers=name, seed=seed)) for seed in range(2)]
+    for worker in workers:
+        worker.sync(host)
+
+    async def talk() -> None:
+        homes: list[set[str]] = [set() for _ in range(12)]
+        for turn in range(4):
+            litellm.callbacks = [workers[turn % 2]]
+            for session, home in enumerate(homes):
+                call = {**chat(session, turn), "metadata": {}}
+                home.add(where(await host.acompletion(**call)))
+            await asyncio.sleep(0.1)  # what peers need to hear of it
+        assert all(len(home) == 1 for home in homes)
+        for worker in workers:
+            assert (await settle(worker.router))["committed"] == 24
+
+    run(talk())
+    for worker in workers:
+        worker.router.close()

@@ -7,7 +7,7 @@ import asyncio
 import gc
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -109,6 +109,51 @@ def test_a_request_counts_for_as_long_as_the_stack_holds_it(adapter: Any) -> Non
     held.clear()
     assert in_flight(adapter) == 0
     assert adapter.router.router.stats()["counts"]["finished"] == 1_000
+
+
+def test_nothing_is_left_of_a_thousand_requests_that_end_badly(adapter: Any) -> None:  # noqa: C901  # kinds of ends
+    async def asked(number: int) -> Request:
+        request = Request({})
+        await adapter.router.route_request(ENDPOINTS, {}, {}, request, chat(number % 50))
+        return request
+
+    async def failed(number: int) -> None:
+        await asked(number)
+        raise OSError("the engine has died")
+
+    async def retried(number: int) -> None:
+        request = await asked(number)
+        for _ in range(2):  # elsewhere, for the same request
+            await adapter.router.route_request(ENDPOINTS[1:], {}, {}, request, chat(number % 50))
+
+    async def stream(number: int) -> AsyncIterator[int]:
+        request = await asked(number)
+        for part in range(9):
+            await asyncio.sleep(0)
+            yield part + len(request.headers)
+
+    async def dropped(number: int) -> None:
+        async for _ in stream(number):
+            break
+
+    async def cancelled(number: int) -> None:
+        parts = [part async for part in stream(number)]
+        assert parts
+
+    kinds: list[Callable[[int], Coroutine[Any, Any, None]]] = [failed, retried, dropped, cancelled]
+
+    async def everything() -> None:
+        tasks = [asyncio.create_task(kinds[number % len(kinds)](number)) for number in range(1_000)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in tasks[3::4]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(everything())
+    assert in_flight(adapter) == 0
+    counts = adapter.router.router.stats()["counts"]
+    assert counts["committed"] == counts["finished"] == 1_500
 
 
 def test_endpoints_come_and_go_and_report(adapter: Any) -> None:

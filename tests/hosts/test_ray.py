@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -198,9 +199,40 @@ def test_a_dead_replica_is_forgotten(deploy: Any) -> None:
     settle(router)
     victim = next(replica for replica in _replicas(handle) if replica.replica_id.unique_id == first)
     ray.kill(victim._actor_handle)
-    second = handle.options(session_id="a").remote(chat(0, 1)).result()
+    until = time.monotonic() + 20.0
+    while first in router and time.monotonic() < until:  # it may answer once more while it is being killed
+        with suppress(ray.exceptions.RayActorError):
+            second = handle.options(session_id="a").remote(chat(0, 1)).result()
     assert second != first
     settle(router)
+
+
+@pytest.mark.parametrize("options", [{"peers": "NAME"}, {"ray_peers": "NAME", "hash_key": 7}])
+def test_the_routers_of_two_processes_route_as_one(deploy: Any, options: dict[str, Any]) -> None:
+    name = f"test-{secrets.token_hex(6)}"
+    handle, router = deploy(**{key: name if value == "NAME" else value for key, value in options.items()})
+
+    class Ingress:
+        """Calls the engines by a handle, and so by a router, of its own."""
+
+        async def __call__(self, body: dict[str, Any]) -> str:
+            return str(await handle.remote(body))
+
+    ingress = serve.deployment(ray_actor_options={"num_cpus": 0.1})(Ingress)
+    front = serve.run(ingress.bind(), name=f"{name}-front", route_prefix=None)
+    try:
+        assert front.remote(chat(99)).result() in router
+        until = time.monotonic() + 20.0
+        while not router.stats()["peers"]["peers"] and time.monotonic() < until:
+            time.sleep(0.02)
+        homes: list[set[str]] = [set() for _ in range(12)]
+        for turn in range(4):
+            for session, home in enumerate(homes):
+                home.add((handle, front)[turn % 2].remote(chat(session, turn)).result())
+            time.sleep(0.1)  # what peers need to hear of it
+        assert sum(len(home) == 1 for home in homes) >= 11
+    finally:
+        serve.delete(f"{name}-front")
 
 
 def test_what_replicas_report_arrives(deploy: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ make_bare("verl", "verl.workers", "verl.workers.rollout", "verl.utils")
 from verl.workers.rollout.router import GlobalRequestLoadBalancer, RequestLoadBalancer, get_router_handle  # noqa: E402
 
 from prefixroute.hosts.verl import PrefixLoadBalancer  # noqa: E402
+from prefixroute.router import Router  # noqa: E402
 
 SERVERS = {"s0": "h0", "s1": "h1", "s2": "h2"}
 
@@ -38,24 +41,66 @@ def actor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ray.shutdown()
 
 
-def test_the_actor_that_verl_makes_serves_a_thousand_requests(actor: Any) -> None:
+def test_nothing_is_left_of_a_thousand_generations_that_end_badly(actor: Any) -> None:
     rng = random.Random(3)  # noqa: S311
     assert ray.get(actor.require_acquire_fields.remote()) == ["prompt_ids"]
     assert ray.get(actor.require_release_fields.remote()) == ["request_id"]
-    opened: list[tuple[str, str]] = []
-    for turn in range(1_000):
-        request = f"t{turn % 40}"
+
+    async def generate(turn: int, *, tries: int, fails: bool) -> None:
+        """As verl's client does: it releases in the end, whatever that is, and does not wait for it."""
         prompt = list(range(turn % 40 * 1_000, turn % 40 * 1_000 + 600 + turn))
-        server, handle = ray.get(actor.acquire_server.remote(request, prompt_ids=prompt))
-        assert handle == SERVERS[server]
-        opened.append((server, request))
-        rng.shuffle(opened)
-        while len(opened) > 8:
-            actor.release_server.remote(*opened.pop())
-    for server, request in opened:
-        actor.release_server.remote(server, request)
+        for left in reversed(range(tries)):
+            server, handle = await actor.acquire_server.remote(f"t{turn % 40}", prompt_ids=prompt)
+            try:
+                assert handle == SERVERS[server]
+                await asyncio.sleep(rng.random() / 50)
+                if not fails and not left:
+                    return
+            finally:
+                actor.release_server.remote(server, f"t{turn % 40}")
+
+    async def cancelled(turn: int) -> None:
+        server, _ = await actor.acquire_server.remote(f"t{turn % 40}", prompt_ids=[1, 2, 3])
+        try:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(1)
+        finally:
+            actor.release_server.remote(server, f"t{turn % 40}")
+
+    kinds: list[Callable[[int], Awaitable[None]]] = [
+        lambda turn: generate(turn, tries=1, fails=False),
+        lambda turn: generate(turn, tries=1, fails=True),
+        lambda turn: generate(turn, tries=3, fails=False),
+        cancelled,
+    ]
+
+    async def everything() -> None:
+        limit = asyncio.Semaphore(50)
+
+        async def one(turn: int) -> None:
+            async with limit:
+                await kinds[turn % len(kinds)](turn)
+
+        await asyncio.gather(*(one(turn) for turn in range(1_000)), return_exceptions=True)
+
+    asyncio.run(everything())
     assert ray.get(actor.get_total_inflight.remote()) == 0
     assert ray.get(actor.get_status.remote())["servers"] == dict.fromkeys(SERVERS, 0)
+
+
+def test_what_a_dead_worker_has_not_released_is_given_up_and_not_taken_for_what_comes_later() -> None:
+    balancer = PrefixLoadBalancer(SERVERS, {"seed": 7, "ticket_s": 0.05})
+    for number in range(1_000):
+        balancer.acquire_server(f"t{number % 10}", prompt_ids=[1, 2, 3])
+    time.sleep(0.06)
+    assert balancer.get_total_inflight() == 0
+    assert balancer.router.stats()["counts"]["expired"] == 1_000
+    balancer.router = Router(list(SERVERS))  # no time passes for what comes later
+    server, _ = balancer.acquire_server("t0", prompt_ids=[1, 2, 3])
+    balancer.release_server(server, "t0")
+    assert balancer.get_total_inflight() == 0
 
 
 def test_it_has_every_method_of_the_protocol() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from typing import Any
+from types import TracebackType
+from typing import Self
 
 from prefixroute.bodies import MAX_READ_BYTES, AnswerReader, Api, EventCutter, answer_reader
 from prefixroute.errors import ConfigError, TokensError
@@ -14,16 +14,8 @@ _LAST = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: respo
 """How the last event of a stream begins: clients may close it there, without reading on to its end."""
 
 
-def json_of(content: bytes) -> Any:
-    """Return a body's JSON, or ``None`` where it is none."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
 class Answering:
-    """An answer on its way to the client, and the ticket that it ends.
+    """An answer on its way to the client, and the ticket that it ends. As a context it ends the ticket, or gives it up.
 
     Args:
         ticket: of the request.
@@ -56,6 +48,19 @@ class Answering:
         self._body += data
         if len(self._body) > MAX_READ_BYTES:
             self._answer, self._body = None, bytearray()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the request; after an exception give it up."""
+        if error is None:
+            self.end()
+        else:
+            self.leave()
 
     def end(self) -> None:
         """End the request: it is answered as a whole, by an answer or by an error."""

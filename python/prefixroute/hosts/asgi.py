@@ -17,19 +17,25 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from prefixroute.bodies import Api, prompt_of, session_of
-from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, TokensError
-from prefixroute.hosts.answering import Answering, json_of
+from prefixroute.bodies import Api, session_of
+from prefixroute.errors import NoReplicaError, OverloadedError
+from prefixroute.hosts.answering import Answering
+from prefixroute.hosts.asking import by_body, check_kind, json_of
 from prefixroute.router import Router, Ticket
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""Size of a body that is read to route it, unless the middleware is given another."""
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class PrefixRouteMiddleware:
-    """Books a ticket for each request that has a prompt, and ends it as the application answers.
+    """Books a ticket for each request of a known API, and ends it as the application answers.
+
+    A body that is no JSON, or has no prompt in it, is routed by session and load: the application asks for its ticket as for
+    any other, and says itself what is wrong with it.
 
     An answer of status 200 to 299 finishes it, with the usage and the text that it holds; another one, an exception, or a client
     that goes aborts it. To try another replica the application puts ``request.state.ticket = ticket.retry()`` in its place.
@@ -38,26 +44,32 @@ class PrefixRouteMiddleware:
     Args:
         app: the application.
         router: of kind ``messages``.
+        max_body_bytes: size of a body, which is kept until the application has read it; above it: 413.
 
     Raises:
         ConfigError: the router takes prompts of another kind.
     """
 
-    def __init__(self, app: Application, router: Router) -> None:
-        if router.config.prompt_kind != "messages":
-            raise ConfigError(f"a router for HTTP takes prompts of kind 'messages', got {router.config.prompt_kind!r}")
-        self.app, self._router = app, router
+    def __init__(self, app: Application, router: Router, *, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        check_kind(router, "HTTP")
+        self.app, self._router, self._most = app, router, max_body_bytes
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http" or scope["method"] != "POST" or Api.of(scope["path"]) is None:
             await self.app(scope, receive, send)
             return
-        messages, content = await _read(receive)
+        messages, content = await _read(receive, self._most)
+        if len(content) > self._most:
+            await _refuse(send, 413, f"the body must have at most {self._most} bytes")
+            return
         try:
             ticket = self._route(scope, content)
-        except (NoReplicaError, OverloadedError) as error:
-            await _refuse(send, error)
+        except NoReplicaError as error:
+            await _refuse(send, 503, str(error))
+            return
+        except OverloadedError as error:
+            await _refuse(send, 429, str(error), (b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
             return
         state = scope.setdefault("state", {})
         state["ticket"] = ticket
@@ -70,12 +82,7 @@ class PrefixRouteMiddleware:
     def _route(self, scope: Mapping[str, Any], content: bytes) -> Ticket:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = json_of(content)
-        session = session_of(headers, body)
-        try:
-            prompt, kind = prompt_of(body, scope["path"])
-            return self._router.route(prompt, prompt_kind=kind, session=session)
-        except TokensError:  # the application says what is wrong with it
-            return self._router.route([], prompt_kind="tokens", session=session)
+        return by_body(self._router.route, body, scope["path"], session=session_of(headers, body))
 
 
 class _Following:
@@ -106,15 +113,16 @@ class _Following:
             ticket.abort()
 
 
-async def _read(receive: Receive) -> tuple[list[Message], bytes]:
-    """Return the messages of a request's body, and the body."""
-    messages, parts = [], []
+async def _read(receive: Receive, most: int) -> tuple[list[Message], bytes]:
+    """Return the messages of a request's body, and the body; of one above ``most`` bytes the beginning."""
+    messages: list[Message] = []
+    content = bytearray()
     while True:
         message = await receive()
         messages.append(message)
-        parts.append(message.get("body", b""))
-        if message["type"] != "http.request" or not message.get("more_body", False):
-            return messages, b"".join(parts)
+        content += message.get("body", b"")
+        if message["type"] != "http.request" or not message.get("more_body", False) or len(content) > most:
+            return messages, bytes(content)
 
 
 def _replayed(messages: list[Message], receive: Receive) -> Receive:
@@ -129,10 +137,8 @@ def _replayed(messages: list[Message], receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(send: Send, error: NoReplicaError | OverloadedError) -> None:
-    overloaded = isinstance(error, OverloadedError)
-    headers = [(b"content-type", b"application/json")]
-    if isinstance(error, OverloadedError):
-        headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
-    await send({"type": "http.response.start", "status": 429 if overloaded else 503, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"error": {"message": str(error)}}).encode()})
+async def _refuse(send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps({"error": {"message": message}}).encode()
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from prefixroute.bodies import prompt_of, session_of
-from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, TokensError
-from prefixroute.hosts.answering import Answering, json_of
+from prefixroute.bodies import session_of
+from prefixroute.errors import NoReplicaError, OverloadedError
+from prefixroute.hosts.answering import Answering
+from prefixroute.hosts.asking import by_body, check_kind, json_of
 from prefixroute.hosts.versions import require
 from prefixroute.router import Router, Ticket
 
-require("httpx", "0.28", "1.0")
+require("httpx")
 
 import httpx  # noqa: E402  # behind the check of its version
 
@@ -35,17 +36,8 @@ class _Exchange:
 
     def __init__(self, router: Router, retries: int, request: httpx.Request, content: bytes) -> None:
         self._router, self._left, self._asked, self._content = router, retries, request, content
-        self._aim(self._route())
-
-    def _route(self) -> Ticket:
-        """Book the request; one without a prompt goes by load."""
-        body = json_of(self._content) if self._content else None
-        session = session_of(self._asked.headers, body)
-        try:
-            prompt, kind = prompt_of(body, self._asked.url.path)
-            return self._router.route(prompt, prompt_kind=kind, session=session)
-        except TokensError:
-            return self._router.route([], prompt_kind="tokens", session=session)
+        body = json_of(content)
+        self._aim(by_body(router.route, body, request.url.path, session=session_of(request.headers, body)))
 
     def _aim(self, ticket: Ticket) -> None:
         """Write the request for a ticket's replica: scheme, host, port, and the path that its base URL begins with."""
@@ -78,69 +70,65 @@ class _Exchange:
             self._ticket.abort()
         return False
 
-    def refused(self, response: httpx.Response) -> bool:
-        """Return whether another replica is asked, since this one will not serve the request."""
-        return response.status_code in ELSEWHERE and self._goes_on()
-
-    def answering(self, response: httpx.Response) -> Answering:
-        """Return what follows the answer. One that is compressed passes unread."""
-        is_plain = response.headers.get("content-encoding", "identity") == "identity"
+    def accepted(self, response: httpx.Response) -> bool:
+        """Follow an answer; return whether it is one, and not that of a replica in whose place another is asked."""
+        if response.status_code in ELSEWHERE and self._goes_on():
+            return False
+        is_plain = response.headers.get("content-encoding", "identity") == "identity"  # else it passes unread
         kind = response.headers.get("content-type", "") if is_plain else ""
-        return Answering(self._ticket, self._asked.url.path if is_plain else "", response.status_code, kind)
+        path = self._asked.url.path if is_plain else ""
+        answering = Answering(self._ticket, path, response.status_code, kind)
+        if response.is_closed:  # it came as a whole
+            with answering:
+                answering.heard(response.content)
+        else:
+            response.stream = _Body(response.stream, answering)
+        return True
 
 
-def _check_kind(router: Router) -> None:
-    if router.config.prompt_kind != "messages":
-        raise ConfigError(f"a router for HTTP takes prompts of kind 'messages', got {router.config.prompt_kind!r}")
-
-
-class _AsyncBody(httpx.AsyncByteStream):
-    """A response's body that ends its ticket."""
-
-    def __init__(self, body: Any, answering: Answering) -> None:
-        self._body, self._answering = body, answering
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pass the body on."""
-        try:
-            async for part in self._body:
-                self._answering.heard(part)
-                yield part
-        except BaseException:
-            self._answering.leave()
-            raise
-        self._answering.end()
-
-    async def aclose(self) -> None:
-        """Close the body; one that was not read to its end is given up."""
-        self._answering.leave()
-        await self._body.aclose()
-
-
-class _Body(httpx.SyncByteStream):
-    """The same for clients without an event loop."""
+class _Body(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """A response's body that ends its ticket. Closed before its end, it gives the request up."""
 
     def __init__(self, body: Any, answering: Answering) -> None:
         self._body, self._answering = body, answering
 
     def __iter__(self) -> Iterator[bytes]:
         """Pass the body on."""
-        try:
+        with self._answering as answering:
             for part in self._body:
-                self._answering.heard(part)
+                answering.heard(part)
                 yield part
-        except BaseException:
-            self._answering.leave()
-            raise
-        self._answering.end()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pass the body on."""
+        with self._answering as answering:
+            async for part in self._body:
+                answering.heard(part)
+                yield part
 
     def close(self) -> None:
-        """Close the body; one that was not read to its end is given up."""
+        """Close the body."""
         self._answering.leave()
         self._body.close()
 
+    async def aclose(self) -> None:
+        """Close the body."""
+        self._answering.leave()
+        await self._body.aclose()
 
-class AsyncRoutingTransport(httpx.AsyncBaseTransport):
+
+class _Routing:
+    """What both transports have."""
+
+    def __init__(self, router: Router, transport: Any, retries: int) -> None:
+        check_kind(router, "HTTP")
+        self._router, self._transport, self._retries = router, transport, retries
+
+    def _exchange(self, request: httpx.Request, content: bytes) -> _Exchange:
+        return _Exchange(self._router, self._retries, request, content)
+
+
+class AsyncRoutingTransport(_Routing, httpx.AsyncBaseTransport):
     """Routes the requests of an ``httpx.AsyncClient``.
 
     A replica that gives no answer, or says that it is full, is retried elsewhere before the client sees anything. The Router and
@@ -156,27 +144,19 @@ class AsyncRoutingTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(self, router: Router, transport: httpx.AsyncBaseTransport | None = None, *, retries: int = 2) -> None:
-        _check_kind(router)
-        self._router, self._retries = router, retries
-        self._transport = transport or httpx.AsyncHTTPTransport()
+        super().__init__(router, transport or httpx.AsyncHTTPTransport(), retries)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to the replica that it is routed to; see :class:`httpx.AsyncBaseTransport`."""
-        exchange = _Exchange(self._router, self._retries, request, await request.aread())
+        exchange = self._exchange(request, await request.aread())
         while True:
             try:
-                response = await self._transport.handle_async_request(exchange.request)
+                response: httpx.Response = await self._transport.handle_async_request(exchange.request)
             except BaseException as error:
                 if not exchange.failed(error):
                     raise
                 continue
-            if not exchange.refused(response):
-                answering = exchange.answering(response)
-                if response.is_closed:  # it came as a whole
-                    answering.heard(response.content)
-                    answering.end()
-                else:
-                    response.stream = _AsyncBody(response.stream, answering)
+            if exchange.accepted(response):
                 return response
             await response.aclose()
 
@@ -185,7 +165,7 @@ class AsyncRoutingTransport(httpx.AsyncBaseTransport):
         await self._transport.aclose()
 
 
-class RoutingTransport(httpx.BaseTransport):
+class RoutingTransport(_Routing, httpx.BaseTransport):
     """Routes the requests of an ``httpx.Client``, as :class:`AsyncRoutingTransport` does.
 
     Args:
@@ -198,27 +178,19 @@ class RoutingTransport(httpx.BaseTransport):
     """
 
     def __init__(self, router: Router, transport: httpx.BaseTransport | None = None, *, retries: int = 2) -> None:
-        _check_kind(router)
-        self._router, self._retries = router, retries
-        self._transport = transport or httpx.HTTPTransport()
+        super().__init__(router, transport or httpx.HTTPTransport(), retries)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to the replica that it is routed to; see :class:`httpx.BaseTransport`."""
-        exchange = _Exchange(self._router, self._retries, request, request.read())
+        exchange = self._exchange(request, request.read())
         while True:
             try:
-                response = self._transport.handle_request(exchange.request)
+                response: httpx.Response = self._transport.handle_request(exchange.request)
             except BaseException as error:
                 if not exchange.failed(error):
                     raise
                 continue
-            if not exchange.refused(response):
-                answering = exchange.answering(response)
-                if response.is_closed:  # it came as a whole
-                    answering.heard(response.content)
-                    answering.end()
-                else:
-                    response.stream = _Body(response.stream, answering)
+            if exchange.accepted(response):
                 return response
             response.close()
 

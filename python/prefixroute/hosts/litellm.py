@@ -18,10 +18,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from prefixroute.bodies import prompt_of, session_of
 from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, TokensError
+from prefixroute.hosts.asking import check_kind
 from prefixroute.hosts.versions import require
 from prefixroute.router import Decision, Router, Ticket
 
-require("litellm", "1.110", "1.111")
+require("litellm")
 
 from litellm.integrations.custom_logger import CustomLogger  # noqa: E402  # behind the check of its version
 
@@ -51,10 +52,7 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
 
     def __init__(self, router: Router) -> None:
         super().__init__()
-        if router.config.prompt_kind != "messages":
-            raise ConfigError(
-                f"a router for LiteLLM takes prompts of kind 'messages', got {router.config.prompt_kind!r}"
-            )
+        check_kind(router, "LiteLLM")
         self.router = router
         self._marks = count()
         self._decided: OrderedDict[str, Decision] = OrderedDict()

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import finalize
 
-from prefixroute.bodies import prompt_of, session_of
-from prefixroute.errors import HostError, TokensError
-from prefixroute.router import Decision, Router
+from prefixroute.bodies import session_of
+from prefixroute.errors import HostError
+from prefixroute.hosts.asking import by_body
+from prefixroute.router import Router
 
 try:
     from vllm_router.routers import routing_logic
@@ -69,8 +70,8 @@ class PrefixRouter(routing_logic.PrefixAwareRouter):  # type: ignore[misc]  # no
         for url in urls:
             if url in engine_stats:
                 self._report(url, engine_stats[url])
-        decision = self._choose(request, request_json, urls)
-        ticket = self.router.commit(decision)
+        session = session_of(request.headers, request_json)
+        ticket = by_body(self.router.route, request_json, session=session, candidates=urls)
         finalize(request, ticket.finish).atexit = False
         return ticket.replica
 
@@ -78,14 +79,6 @@ class PrefixRouter(routing_logic.PrefixAwareRouter):  # type: ignore[misc]  # no
         """Make the fleet equal to all endpoints, of whichever model."""
         if urls != set(self.router.replicas):
             self.router.sync(sorted(urls))
-
-    def _choose(self, request: Any, body: Mapping[str, Any], urls: list[str]) -> Decision:
-        session = session_of(request.headers, body)
-        try:
-            prompt, kind = prompt_of(body)
-            return self.router.choose(prompt, prompt_kind=kind, session=session, candidates=urls)
-        except TokensError:
-            return self.router.choose([], prompt_kind="tokens", session=session, candidates=urls)
 
     def _report(self, url: str, stats: Any) -> None:
         found = {ours: getattr(stats, theirs, None) for theirs, ours in _LOADS.items()}

@@ -22,10 +22,11 @@ from typing import Any
 from prefixroute.bodies import prompt_of, session_of
 from prefixroute.errors import NoReplicaError, OverloadedError, TokensError, UnknownReplicaError
 from prefixroute.hosts.versions import require
+from prefixroute.peers.transports import RayPeers
 from prefixroute.router import Decision, Router, Ticket
 from prefixroute.types import LoadReport, Namespace
 
-require("ray", "2.60", "2.61")
+require("ray")
 
 from ray.serve.request_router import (  # noqa: E402  # behind the check of its version
     MultiplexMixin,
@@ -66,13 +67,17 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
 
     router: Router
 
-    def initialize_state(self, *, ranks: int = RANKS, **options: Any) -> None:
+    def initialize_state(self, *, ranks: int = RANKS, ray_peers: str | None = None, **options: Any) -> None:
         """Build the Router. Called by Serve with ``request_router_kwargs``.
 
         Args:
             ranks: replicas offered to Serve at once.
-            options: the fields of :class:`~prefixroute.router.RouterConfig`; ``prompt_kind`` is ``messages`` by default.
+            ray_peers: a name that the routers of all nodes have in common, to share what they book by a Ray actor; needs
+                ``hash_key``. On one node ``peers`` does without an actor.
+            options: those of :class:`~prefixroute.router.Router`; ``prompt_kind`` is ``messages`` by default.
         """
+        if ray_peers is not None:
+            options["peers"] = RayPeers(ray_peers)
         self.router = Router(**{"prompt_kind": "messages", **options})
         self._ranks = ranks
 

@@ -8,16 +8,16 @@ line in ``SkyServeLoadBalancer._proxy_with_retries``, before it selects a replic
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from prefixroute.bodies import prompt_of, session_of
-from prefixroute.errors import NoReplicaError, OverloadedError, TokensError, UnknownReplicaError
+from prefixroute.bodies import session_of
+from prefixroute.errors import NoReplicaError, OverloadedError, UnknownReplicaError
+from prefixroute.hosts.asking import by_body, json_of
 from prefixroute.hosts.versions import require
 from prefixroute.router import Decision, Router
 
-require("skypilot", "0.14", "0.15")
+require("skypilot")
 
 from sky.serve.load_balancing_policies import LoadBalancingPolicy  # noqa: E402  # behind the check of its version
 
@@ -60,13 +60,9 @@ class PrefixRoutePolicy(LoadBalancingPolicy, name="prefixroute"):  # type: ignor
         return decision.replica
 
     def _choose(self, request: Any, tried: Any) -> Decision:
-        body = _json(getattr(request.state, "body", b""))
+        body = json_of(getattr(request.state, "body", b""))
         session = session_of(request.headers, body)
-        try:
-            prompt, kind = prompt_of(body, request.url.path)
-            return self.router.choose(prompt, prompt_kind=kind, session=session, exclude=tried)
-        except TokensError:  # it is not known, or none
-            return self.router.choose([], prompt_kind="tokens", session=session, exclude=tried)
+        return by_body(self.router.choose, body, request.url.path, session=session, exclude=tried)
 
     def begin_request(self, replica_url: str, request: Any) -> Callable[[], None]:
         """Book a request that is sent to a replica; return what ends it. SkyPilot does not tell success from failure."""
@@ -77,10 +73,3 @@ class PrefixRoutePolicy(LoadBalancingPolicy, name="prefixroute"):  # type: ignor
         except (UnknownReplicaError, NoReplicaError, OverloadedError):  # it has left in between
             return lambda: None
         return ticket.finish
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body) if body else None
-    except ValueError:
-        return None

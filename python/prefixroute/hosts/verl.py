@@ -18,7 +18,7 @@ from prefixroute.hosts.versions import require
 from prefixroute.router import Router, Ticket
 from prefixroute.types import Timing
 
-require("verl", "0.9.1", "0.10")
+require("verl")
 
 TICKET_S = 6 * 3600.0
 """Seconds after which a request that was never released is given up: verl tells of no progress, and an agent's turn is long."""
@@ -43,9 +43,9 @@ class PrefixLoadBalancer:
     def __init__(self, servers: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         options = {name: value for name, value in config.items() if name not in ("router_class", "ticket_s")}
         timing = Timing(ticket_s=config.get("ticket_s", TICKET_S))
-        self.router = Router(list(servers), **{"timing": timing, **options})
+        self.router = Router(list(servers), on_expired=self._expired, **{"timing": timing, **options})
         self._servers = dict(servers)
-        self._open: dict[tuple[str, str | None], list[Ticket]] = {}
+        self._open: dict[tuple[str, str | None], dict[int, Ticket]] = {}
 
     def require_acquire_fields(self) -> list[str]:
         """Return what verl sends along when it asks for a server."""
@@ -71,17 +71,25 @@ class PrefixLoadBalancer:
             ticket = self.router.route(prompt_ids, session=request_id)
         except NoReplicaError as error:
             raise RuntimeError(_EMPTY) from error
-        self._open.setdefault((ticket.replica, request_id), []).append(ticket)
+        self._open.setdefault((ticket.replica, request_id), {})[ticket.decision.decision_id] = ticket
         return ticket.replica, self._servers[ticket.replica]
 
     def release_server(self, server_id: str, request_id: str | None = None) -> None:
         """End the oldest request of a trajectory at a server. verl tells neither success nor output."""
         tickets = self._open.get((server_id, request_id))
+        if tickets:
+            self._taken((server_id, request_id), next(iter(tickets))).finish()
+
+    def _taken(self, key: tuple[str, str | None], decision_id: int) -> Ticket:
+        tickets = self._open[key]
+        ticket = tickets.pop(decision_id)
         if not tickets:
-            return
-        tickets.pop(0).finish()
-        if not tickets:
-            del self._open[server_id, request_id]
+            del self._open[key]
+        return ticket
+
+    def _expired(self, ticket: Any) -> None:
+        """Forget a request that is given up: a later release is of a later request."""
+        self._taken((ticket.replica, ticket.decision.view.request.session), ticket.decision.decision_id)
 
     def add_servers(self, servers: Mapping[str, Any]) -> None:
         """Add servers; one whose id is known has come back empty."""

@@ -1,4 +1,4 @@
-"""The window of versions in which an adapter knows its host."""
+"""The windows of versions in which adapters know their hosts: hosts change their hooks between minor versions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from importlib.metadata import PackageNotFoundError, version
 
 from prefixroute.errors import HostError
 
+WINDOWS: dict[str, tuple[str, str]] = {
+    "ray": ("2.60", "2.61"),
+    "litellm": ("1.110", "1.111"),
+    "httpx": ("0.28", "1.0"),
+    "verl": ("0.9.1", "0.10"),
+    "skypilot": ("0.14", "0.15"),
+}
+"""By the host's distribution, which is the extra of prefixroute too: the first version known, and the first that is not."""
 
-def require(package: str, low: str, below: str) -> None:
-    """Check that a host is of a version that its adapter knows: hosts change their hooks between minor versions.
+
+def require(package: str) -> None:
+    """Check that a host is installed, in a version that its adapter knows.
 
     Args:
-        package: the host's distribution, which is the extra of prefixroute too.
-        low: the first version that is known.
-        below: the first one that is not.
+        package: one of :data:`WINDOWS`.
 
     Raises:
         HostError: the host is not installed, or is of another version.
     """
+    low, below = WINDOWS[package]
     try:
         found = version(package)
     except PackageNotFoundError as error:
