@@ -110,3 +110,36 @@ def test_a_large_body_is_routed_by_the_same_blocks_as_a_small_one(
     decision = proxy.decide(content)
     assert decision.hit_tokens > decision.prompt_tokens - 2 * 16
     assert proxy.idle()
+
+
+CLOSED = b"connection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", 502),
+        (b"HTTP/1.1 999 X\r\ncontent-length: 0\r\n" + CLOSED, 502),
+        (b"HTTP/1.1 20", 502),
+        (b"\x00\xff" * 10_000, 502),
+        (b"HTTP/1.1 200 OK\r\nx: a\rset-cookie: b\r\ncontent-length: 2\r\n" + CLOSED + b"{}", 502),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n" + CLOSED + b"{}", 502),
+        (b"HTTP/1.1 200 OK\r\n" + b"x-a: b\r\n" * 100_000, 502),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n" + CLOSED, 302),
+        (b"HTTP/1.1 200 OK\r\n" + CLOSED + b'{"choices": [{"message": {"content": [{"text": "a"}, 1]}}]}', 200),
+        (b"HTTP/1.1 200 OK\r\n" + CLOSED + b'{"choices": ' + b"[" * 200_000, 200),
+        (b"HTTP/1.1 200 OK\r\n" + CLOSED + b'{"choices": [], "usage": {"prompt_tokens": -1}}', 200),
+    ],
+)
+def test_whatever_an_engine_says_is_relayed_or_a_502(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], said: bytes, status: int
+) -> None:
+    proxy = make_proxy([make_scripted([said]).url], upstream__retries=0)
+    response = proxy.chat()
+    assert response.status_code == status
+    assert status == 200 or len(response.content) < 1_000
+    assert proxy.idle()
+    assert not proxy.service.metrics.registry.get_sample_value(
+        "prefixroute_serve_requests_total",
+        {"path": "/v1/chat/completions", "status": str(status), "outcome": "fault"},
+    )

@@ -196,6 +196,7 @@ def test_two_hundred_at_once_are_spread(pair: list[Engine], make_proxy: Callable
     [
         ("/v1/chat/completions", b'{"messages": [', "Expecting value"),
         ("/v1/chat/completions", b"\xff", "utf-8"),
+        ("/v1/chat/completions", '{"messages": [], "stream": true}'.encode("utf-16"), "utf-8"),
         ("/v1/chat/completions", b"[1]", "JSON object, got list"),
         ("/v1/chat/completions", b"[" * 200_000, "recursion"),
         ("/v1/chat/completions", b'{"model": "m"}', "messages"),

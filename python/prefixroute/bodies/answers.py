@@ -97,6 +97,13 @@ class AnswerReader:
             return None
         return "".join(self._texts).encode(errors="replace").decode()  # JSON may carry half of a surrogate pair
 
+    def _say(self, text: Any) -> None:
+        """Note a part of the answer's text; what is none, such as a list of parts, is not repeated as it is."""
+        if isinstance(text, str):
+            self._texts.append(text)
+        elif text:
+            self._plain = False
+
     def _learn(self, body: Any) -> bool:
         raise NotImplementedError
 
@@ -109,7 +116,7 @@ class Choices(AnswerReader):
         for choice in choices:
             said = choice.get("delta") or choice.get("message") or {}
             self._plain = self._plain and not choice.get("index") and not said.get("tool_calls")
-            self._texts.append(said.get("content") or "")
+            self._say(said.get("content"))
         self.usage = usage or self.usage
         return bool(usage) and not choices
 
@@ -128,7 +135,7 @@ class Items(AnswerReader):
     def _learn(self, body: Any) -> bool:
         kind = body.get("type")
         if kind == "response.output_text.delta":
-            self._texts.append(body.get("delta") or "")
+            self._say(body.get("delta"))
             self._plain = self._plain and not body.get("content_index")
         elif kind == "response.output_item.added":
             self._plain = self._plain and body["item"].get("type") == "message" and not body.get("output_index")
@@ -144,7 +151,8 @@ class Items(AnswerReader):
     def _whole(self, output: Any) -> None:
         self._plain = len(output) == 1 and output[0].get("type") == "message"
         if self._plain:
-            self._texts = [part.get("text") or "" for part in output[0].get("content") or ()]
+            for part in output[0].get("content") or ():
+                self._say(part.get("text"))
 
 
 class Blocks(AnswerReader):
@@ -153,7 +161,7 @@ class Blocks(AnswerReader):
     def _learn(self, body: Any) -> bool:
         kind = body.get("type")
         if kind == "content_block_delta":
-            self._texts.append(body["delta"].get("text") or "")
+            self._say(body["delta"].get("text"))
         elif kind == "content_block_start":
             self._plain = self._plain and body["content_block"].get("type") == "text" and not body.get("index")
         elif kind == "message_start":
@@ -161,7 +169,8 @@ class Blocks(AnswerReader):
         elif kind == "message":
             content = body["content"]
             self._plain = len(content) == 1 and content[0].get("type") == "text"
-            self._texts = [block.get("text") or "" for block in content]
+            for block in content:
+                self._say(block.get("text"))
             self.usage = body.get("usage")
         return False
 

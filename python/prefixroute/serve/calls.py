@@ -44,7 +44,7 @@ class Reading:
     def of(cls, api: Api, content: bytes, keys: SessionKeys) -> Self:
         """Read a body; raise ``ValueError`` if it is none. What routing does not need is the engine's to check."""
         try:
-            body = json.loads(content)
+            body = json.loads(content.decode("utf-8-sig"))
         except ValueError as error:
             raise ValueError(f"the body must be JSON: {error}") from error
         if not isinstance(body, dict):

@@ -25,6 +25,7 @@ from prefixroute.serve.replies import TOO_BUSY_S, Refused, refusal
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.trail import Trail
 from prefixroute.serve.upstream import FAILURES, Opened, ask
+from prefixroute.validation import shown
 
 _LOG = logging.getLogger("prefixroute.serve")
 ELSEWHERE = frozenset({429, 502, 503, 504})
@@ -259,10 +260,10 @@ class Attempts:
 
     def _no_answer(self, name: str, error: BaseException) -> Refused:
         slow = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
-        _LOG.warning("%s: %r", name, error)
+        _LOG.warning("%s: %s", name, shown(error))
         return refusal(
             504 if isinstance(error, TimeoutError) else 502,
-            f"{name} gave no answer: {error!r}",
+            f"{name} gave no answer: {shown(error)}",
             "engine too slow" if slow else "no answer",
             openai=self._call.api.is_openai,
         )
@@ -301,10 +302,10 @@ class Attempts:
             except FAILURES as error:
                 shared.fleet.failed(name, error)
                 self._trail.outcome = "engine broke off"
-                _LOG.warning("%s: %r", name, error)
+                _LOG.warning("%s: %s", name, shown(error))
                 ticket.abort()
                 if not client.started:  # nothing has gone out yet to a client of HTTP/1.0
-                    raise refusal(502, f"{name} broke off: {error!r}", "engine broke off") from error
+                    raise refusal(502, f"{name} broke off: {shown(error)}", "engine broke off") from error
                 return
             if opened.is_success:
                 ticket.first_token()

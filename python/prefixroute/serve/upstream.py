@@ -147,6 +147,8 @@ async def ask(
 
 
 async def _opened(response: aiohttp.ClientResponse, call: Call, idle_timeout_s: float) -> Opened:
+    if not 200 <= response.status < 600:  # noqa: PLR2004  # no client asked for an upgrade
+        raise ValueError(f"an answer has a status of 200 to 599, got {response.status}")
     answer = answer_reader(call.api)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         parts = Parts(response.content, idle_timeout_s, answer, hide_usage=call.reading.hide_usage)
