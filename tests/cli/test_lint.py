@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -77,3 +78,21 @@ def test_mistakes_in_one_line(prefixroute: Prefixroute, log: Path, arguments: tu
     assert (said.code, said.out) == (2, "")
     assert told in said.err
     assert prefixroute("lint", "nowhere.jsonl").code == 2
+
+
+def test_prompts_of_a_pipe_and_of_all_files_are_looked_at(
+    prefixroute: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only a file by its name: its bodies were read apart from its requests, and of a pipe there were none."""
+    said = [
+        {"timestamp": at, "messages": [{"role": "system", "content": f"Now {at:02}:17. {'Be brief. ' * 200}"}]}
+        for at in range(20)
+    ]
+    for name, rows in (("a", said[:10]), ("b", said[10:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    both = "".join((tmp_path / f"{name}.jsonl").read_text() for name in "ab")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(both.encode())))
+    for named in (f"{tmp_path}/*.jsonl", "-"):
+        found = json.loads(prefixroute("lint", named, "--json", "--fail-on", "never").out)
+        assert (found["requests"], found["bodies"]) == (20, 20)
+        assert found["findings"][0]["evidence"]["where"] == "messages[0].content[0]"

@@ -7,7 +7,9 @@ import gzip
 import importlib
 import io
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -274,3 +276,47 @@ def test_what_is_shown_of_a_wrong_value_is_short_whatever_it_is(tmp_path: Path) 
         with pytest.raises(TraceError, match=r"log\.jsonl:1: ") as error:
             read_trace(tmp_path / "log.jsonl")
         assert len(str(error.value)) < len(str(tmp_path)) + 160
+
+
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests would count double, and the second time every prompt would be seen before."""
+    path, link = write(tmp_path / "day.jsonl", chat_rows()), tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    for names in ([path, path], [path, link], [path, str(tmp_path / "*.jsonl")]):
+        with pytest.raises(TraceError, match=r"(day|link)\.jsonl: is named twice"):
+            read_trace(names)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    with pytest.raises(TraceError, match="stdin: is named twice"):
+        read_trace(["-", "-"])
+    copy = write(tmp_path / "copy.txt", chat_rows())
+    assert read_trace([path, copy]).request_count == 2 * read_trace(path).request_count
+
+
+@pytest.mark.parametrize("named", [3, None, b"day.jsonl", object(), "a\0b", ["day.jsonl", 3]])
+def test_what_names_no_file_is_refused(named: Any) -> None:
+    with pytest.raises(ConfigError, match="a trace must be a path or several, got"):
+        read_trace(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("skip_bad", -1), ("skip_bad", "x"), ("line_bytes", 0), ("line_bytes", 1.5), ("block_size", 0), ("block_size", 65_537),
+        ("since", math.nan), ("since", "2026"), ("until", math.inf), ("reorder_s", -1), ("reorder_s", "a"), ("reorder_s", math.nan),
+        ("seed", "x"), ("sessions_per_hour", 0), ("sessions_per_hour", math.nan), ("fields", {"time": "t"}), ("canonical", 3),
+        ("where", "model=a"), ("where", (("model",),)), ("where", (("model", 3),)),
+    ],
+)  # fmt: skip
+def test_an_option_outside_of_what_is_allowed_is_refused_at_once(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Options(**{name: value})
+
+
+def test_the_first_line_of_a_log_says_why_it_is_no_json(tmp_path: Path) -> None:
+    for text, why in (
+        ('{"timestamp": 1, "prompt": "x"', "Expecting ',' delimiter at column 31"),
+        ('{"prompt": "x", "a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
+    ):
+        (tmp_path / "log.jsonl").write_text(text + "\n")
+        with pytest.raises(TraceError, match=rf"log\.jsonl:1: not JSON: .*{re.escape(why)}"):
+            read_trace(tmp_path / "log.jsonl")

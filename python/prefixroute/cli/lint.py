@@ -22,6 +22,7 @@ from prefixroute.report.sarif import sarif
 from prefixroute.report.sheet import Sheet
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import SCHEMA
+from prefixroute.workload import Spec
 
 EXAMPLE = "Example: prefixroute lint gateway.jsonl --config engine.yaml --fail-on error"
 FOUND = 1
@@ -74,10 +75,11 @@ def command(  # noqa: PLR0917
     settings = Settings() if config is None else Settings.read(config)
     own = () if prices is None else (read_provider(prices),)
     named = api_model or (None if settings.api is None else settings.api.model)
+    spec = Spec.parse(log)
+    files = [] if spec.is_made else reading.files([spec.name])
     with console.progress(quiet=quiet) as told:
-        workload = open_source(reading.source(log, told), 1)
-    path = Path(log.partition(",")[0])
-    entries = read_entries(path, reading.options.fields) if path.is_file() else []
+        workload = open_source(reading.source(log, told, files=files), 1)
+    entries = read_entries(files, reading.options.fields)
     found = lint(
         workload,
         entries=entries,
@@ -88,7 +90,7 @@ def command(  # noqa: PLR0917
     if sarif_file is not None:
         from prefixroute import __version__
 
-        text = json.dumps(sarif(found, str(path), __version__), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(sarif(found, spec.name, __version__), indent=2, allow_nan=False) + "\n"
         sarif_file.write_text(text, encoding="utf-8")
         console.note(f"SARIF: {sarif_file}")
     sheet = Sheet(

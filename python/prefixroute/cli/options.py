@@ -411,13 +411,21 @@ class Reading:
     until: Until = None
     where: Where = None
 
-    def source(self, names: list[str] | str, told: Progress | None = None, *, stream: bool = False) -> Source:
+    def source(
+        self,
+        names: list[str] | str,
+        told: Progress | None = None,
+        *,
+        stream: bool = False,
+        files: list[LogFile] | None = None,
+    ) -> Source:
         """Return the workload that ``names`` name: of a generator, as a function of the seed. A trace is read here and now.
 
         Args:
             names: a generator, or the files of a trace; the last with settings.
             told: shown how far a trace is read.
             stream: do not keep a trace's requests: they are read once only.
+            files: those of a trace, where they were looked up before: a pipe can be read only once.
         """
         *others, last = [names] if isinstance(names, str) else names
         spec = Spec.parse(last)
@@ -427,7 +435,7 @@ class Reading:
                     f"--format, --fields and the options beside them speak of a trace, {last!r} is made up"
                 )
             return spec
-        files = self.files([*others, spec.name])
+        files = files or self.files([*others, spec.name])
         progress = None if told is None else lambda share: told(share, f"reading {files[0].name}")
         workload = spec.change(read_trace(files, spec.options(self.options), check=False, progress=progress))
         name_bad_lines(workload)

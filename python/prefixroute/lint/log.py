@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from prefixroute.errors import PrefixRouteError, TraceError
 from prefixroute.plan.prompts import Prompt
 from prefixroute.providers import Diagnosis, diagnosis_of
-from prefixroute.workload import FieldMap, log_files
+from prefixroute.workload import FieldMap, LogFile, log_files
 from prefixroute.workload.readers.fields import Finder, seconds_of, unit_of
 from prefixroute.workload.readers.kinds import other_kind
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
@@ -46,11 +47,13 @@ class Entry(NamedTuple):
     diagnosis: Diagnosis | None = None
 
 
-def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int = MOST_ROWS) -> list[Entry]:
+def read_entries(
+    path: str | Path | Sequence[str | Path | LogFile], fields: FieldMap | None = None, *, most: int = MOST_ROWS
+) -> list[Entry]:
     """Return the first rows of a log that have messages; none of a file that is no log of requests.
 
     Args:
-        path: the log, JSON lines, plain or gzip.
+        path: the log, or its files, as :func:`~prefixroute.workload.read_trace` takes them.
         fields: where it has what; the usual places unless given.
         most: rows that are read.
     """
@@ -60,7 +63,8 @@ def read_entries(path: str | Path, fields: FieldMap | None = None, *, most: int 
     texts: dict[str, str] = {}
     held = 0
     try:
-        for number, row in enumerate(read_rows(log_files(path)[0], Reading(skip_bad=most))):
+        rows = (row for file in log_files(path) for row in read_rows(file, Reading(skip_bad=most)))
+        for number, row in enumerate(rows):
             if number >= most or held > MOST_BYTES:
                 break
             finder.take(row.fields)

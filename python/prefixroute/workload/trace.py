@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.validation import check_int, shown
+from prefixroute.validation import shown
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.kept import keep
 from prefixroute.workload.order import SessionFinder, in_order, placed
 from prefixroute.workload.readers import bailian, bench, conversations, gateway, lengths, mooncake, private, recorded
 from prefixroute.workload.readers.hints import field_map_for
-from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows
+from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows, reason
 from prefixroute.workload.readers.reading import Tally
 from prefixroute.workload.readers.record import Format, Opened, Options, Sample
 from prefixroute.workload.readers.source import LogFile, log_files
@@ -64,10 +63,6 @@ def read_trace(
     if not files:
         raise ConfigError("a trace is one file or more, got none")
     settings = options or Options()
-    if settings.block_size is not None:
-        check_int("block_size", settings.block_size, 1, MAX_BLOCK_SIZE)
-    check_int("skip_bad", settings.skip_bad, 0)
-    check_int("line_bytes", settings.line_bytes, 1)
     workload = _workload(files, _opened(files[0], settings), settings, progress)
     if check is None:
         check = sum(file.size for file in files) <= CHECK_BYTES
@@ -78,8 +73,6 @@ def _workload(
     files: Sequence[LogFile], opened: Opened, settings: Options, progress: Callable[[float], None] | None
 ) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
-    if not 0 <= window_s < float("inf"):
-        raise ConfigError(f"reorder_s must be a finite number of seconds, 0 or more, got {window_s}")
     infer = settings.infer_sessions and not opened.has_sessions
     name = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
     tally = Tally()
@@ -176,6 +169,11 @@ def _format(sample: Sample, options: Options) -> Format:
     if sample.fields is not None:
         found = f"the fields {', '.join(sorted(sample.fields))[:200]}" if sample.fields else "an object without fields"
         raise TraceError(f"{where}: no known trace format has {found}{field_map_for(sample.fields)}")
+    if sample.text.lstrip().startswith("{"):
+        try:
+            json_of(sample.text)
+        except ValueError as error:
+            raise TraceError(f"{where}: not JSON: {reason(error)}: {sample.text.strip()[:60]!r}") from None
     raise TraceError(f"{where}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
 
 

@@ -117,7 +117,7 @@ def _row_of(file: LogFile, reading: Reading, number: int, line: str) -> Iterator
     try:
         fields = json_of(line)
     except ValueError as error:
-        reading.refuse(number, TraceError(f"{file}:{number}: not JSON: {_reason(error)}"))
+        reading.refuse(number, TraceError(f"{file}:{number}: not JSON: {reason(error)}"))
         return
     if isinstance(fields, dict):
         yield Row(fields, file, number)
@@ -125,10 +125,12 @@ def _row_of(file: LogFile, reading: Reading, number: int, line: str) -> Iterator
         reading.refuse(number, TraceError(f"{file}:{number}: must be a JSON object, got {shown(fields)}"))
 
 
-def _reason(error: ValueError) -> str:
+def reason(error: ValueError) -> str:
+    """Return in a few words why a text is not JSON, from the error of :func:`json_of`."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
-    return str(error)
+        place = min(error.pos, len(error.doc.rstrip()))  # what is missing at the end is missing on the last line
+        return f"{error.msg.removesuffix(' at')} at column {place - error.doc.rfind(chr(10), 0, place)}"
+    return "a number has too many digits" if "digits" in str(error) else str(error)
 
 
 def begins_document(line: str) -> bool:
@@ -155,7 +157,7 @@ def _values(file: LogFile, reading: Reading, more: _Text) -> Iterator[Row]:
         try:
             value = more.value(decoder)
         except ValueError as error:
-            raise TraceError(f"{file}:{number}: not JSON: {_reason(error)}") from None
+            raise TraceError(f"{file}:{number}: not JSON: {reason(error)}") from None
         reading.at(more.position)
         if isinstance(value, dict):
             yield Row(value, file, number)

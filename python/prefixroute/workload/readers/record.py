@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.errors import ConfigError
+from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.messages import CanonicalForm
+from prefixroute.validation import check_callable, check_float, check_instance, check_int, shown
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
 from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.row import MOST_TIME
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.volatile import Span
@@ -56,6 +60,9 @@ class Options:
         where: pairs of a name and a text: requests in which they differ are left out. The names are ``model``,
             ``tenant``, ``session``, those of :attr:`Request.attrs`, and of a gateway log any path into its rows.
         canonical: the form that messages are matched in, as a Router's ``render=``.
+
+    Raises:
+        ConfigError: a figure outside of what is allowed, or a value of another kind.
     """
 
     format: str | None = None
@@ -73,9 +80,35 @@ class Options:
     where: tuple[tuple[str, str], ...] = ()
     canonical: CanonicalForm = field(default_factory=CanonicalForm)
 
+    def __post_init__(self) -> None:
+        """Check every figure, before a file is looked at."""
+        check_int("skip_bad", self.skip_bad, 0)
+        check_int("line_bytes", self.line_bytes, 1)
+        check_int("seed", self.seed)
+        if self.block_size is not None:
+            check_int("block_size", self.block_size, 1, MAX_BLOCK_SIZE)
+        if self.fields is not None:
+            check_instance("fields", self.fields, FieldMap)
+        if self.reorder_s is not None:
+            check_float("reorder_s", self.reorder_s, 0)
+        if self.sessions_per_hour is not None:
+            check_float("sessions_per_hour", self.sessions_per_hour, 0, above=True)
+        for name in ("since", "until"):
+            if getattr(self, name) is not None:
+                check_float(name, getattr(self, name), -MOST_TIME, MOST_TIME)
+        if not isinstance(self.where, tuple) or not all(map(_is_pair, self.where)):
+            raise ConfigError(f"where must be a tuple of pairs of texts, got {shown(self.where)}")
+        check_callable("canonical", self.canonical)
+
     def reading(self, **more: Any) -> Reading:
         """Begin a pass over files, which bears with as many bad lines and as long ones as these options say."""
         return Reading(skip_bad=self.skip_bad, line_bytes=self.line_bytes, **more)
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, tuple) and len(value) == len(("name", "text")) and all(isinstance(one, str) for one in value)
+    )
 
 
 @dataclass(frozen=True, slots=True)

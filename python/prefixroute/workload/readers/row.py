@@ -16,7 +16,7 @@ MOST = 2**53
 """The greatest whole number that every JSON reader keeps exact."""
 ZONELESS = "times name no zone and are taken as UTC"
 """The note where :func:`is_zoneless`."""
-_MOST_TIME = 2.0**63
+MOST_TIME = 2.0**63
 """The greatest size of a time: nanoseconds since 1970 in 64 bits go to the year 2262."""
 _SHOWN = 40
 """Characters of a wrong value that an error shows."""
@@ -95,9 +95,9 @@ def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) 
     return value
 
 
-def time_of(row: Row, name: str, value: Any, *, least: float = -_MOST_TIME) -> float:
+def time_of(row: Row, name: str, value: Any, *, least: float = -MOST_TIME) -> float:
     """Return a value of a row as a time or duration, up to 2**63: what is made of several is finite too."""
-    if type(value) not in {int, float} or not least <= value <= _MOST_TIME:
+    if type(value) not in {int, float} or not least <= value <= MOST_TIME:
         raise row.error(f"{name} must be a number, {'0' if least == 0 else '-2**63'} to 2**63, got {shown(value)}")
     return float(value)
 

@@ -10,13 +10,14 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from prefixroute.errors import TraceError
+from prefixroute.errors import ConfigError, TraceError
 from prefixroute.validation import shown
 
 STDIN = "-"
@@ -132,23 +133,46 @@ def log_files(named: str | Path | LogFile | Iterable[str | Path | LogFile]) -> l
     once only is copied to a temporary file, which is removed when this process ends.
 
     Raises:
-        TraceError: a pattern fits no file, or a pipe cannot be read.
+        TraceError: a pattern fits no file, a pipe cannot be read, or a file is named twice: its requests would count double.
+        ConfigError: one is neither a path nor a pattern.
     """
-    listed = [named] if isinstance(named, str | Path | LogFile) else list(named)
+    if isinstance(named, bytes) or not isinstance(named, str | Path | LogFile | Iterable):
+        raise ConfigError(f"a trace must be a path or several, got {shown(named)}")
     files: list[LogFile] = []
-    for one in listed:
-        if isinstance(one, LogFile):
-            files.append(one)
-        elif str(one) == STDIN:
-            files.append(_spooled(sys.stdin.buffer, "stdin"))
-        elif Path(one).exists() and not Path(one).is_file() and not Path(one).is_dir():
-            with Path(one).open("rb") as pipe:
-                files.append(_spooled(pipe, str(one)))
-        elif _PATTERN & set(str(one)) and not os.path.lexists(one):
-            files += _matched(str(one))
-        else:
-            files.append(LogFile(Path(one), str(one)))
+    for one in [named] if isinstance(named, str | Path | LogFile) else named:
+        files += _files(one)
+    twice = [label for label, count in Counter(map(_identity, files)).items() if count > 1]
+    if twice:
+        raise TraceError(f"{next(file for file in files if _identity(file) in twice)}: is named twice")
     return files
+
+
+def _files(one: str | Path | LogFile) -> list[LogFile]:
+    """Return the files that one name stands for."""
+    if isinstance(one, LogFile):
+        return [one]
+    if not isinstance(one, str | Path) or "\0" in str(one):
+        raise ConfigError(f"a trace must be a path or several, got {shown(one)}")
+    path = Path(one)
+    if str(one) == STDIN:
+        return [_spooled(sys.stdin.buffer, "stdin")]
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("rb") as pipe:
+            return [_spooled(pipe, str(one))]
+    if _PATTERN & set(str(one)) and not os.path.lexists(one):
+        return _matched(str(one))
+    return [LogFile(path, str(one))]
+
+
+def _identity(file: LogFile) -> object:
+    """Return what two names of one file have in common; of a copy of a pipe, what it was called."""
+    if file.label != str(file.path):
+        return file.label
+    try:
+        found = file.path.stat()
+    except OSError:
+        return file.label
+    return found.st_dev, found.st_ino
 
 
 def _matched(pattern: str) -> list[LogFile]:
