@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from prefixroute.advise import Advice, Question, advise, compare
-from prefixroute.advise.choice import METRIC
+from prefixroute.advise.choice import JUDGED, METRIC
 from prefixroute.advise.findings import elsewhere
 from prefixroute.advise.question import OTHERS
 from prefixroute.advise.sample import METRICS, Gaps
@@ -110,7 +110,7 @@ def test_another_routers_rule_that_is_plainly_better_is_named_and_not_taken() ->
     assert advice.choice is not None
     ends = gaps.ends.copy()
     at, own = gaps.policies.index(name), gaps.policies.index(advice.policy)
-    for metric in METRICS:
+    for metric in JUDGED:
         value = getattr(advice.row, metric)
         ends[METRICS.index(metric), at, own] = [-0.1 * value, -0.11 * value, -0.09 * value]
     better = replace(advice.comparison, gaps=Gaps(gaps.policies, ends))

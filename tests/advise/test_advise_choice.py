@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.advise import Comparison, Profile, profile
+from prefixroute.advise import Comparison, Profile, Slo, profile
+from prefixroute.advise.apart import judged, winner
 from prefixroute.advise.choice import (
     AWARE,
     BY_TOKENS,
@@ -58,12 +59,14 @@ def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, 
             usd_per_million_requests_busiest=one[METRIC],
             queue_mean_s=0.0 if timed else None,
             preemptions=one.get("preemptions"),
+            itl_mean_s=one.get("itl_mean_s"),
+            e2e_mean_s=one.get("e2e_mean_s"),
         )
         for name, one in figures.items()
     )
     ends = np.zeros((len(METRICS), len(names), len(names), 3))
     for at, metric in enumerate(METRICS):
-        values = np.array([getattr(row, metric) for row in rows])
+        values = np.array([getattr(row, metric) or 0.0 for row in rows])
         ends[at, :, :, 0] = values[:, None] - values[None, :]
         half = noise * np.minimum(values[:, None], values[None, :])
         ends[at, :, :, 1] = ends[at, :, :, 0] - half
@@ -245,3 +248,27 @@ def test_beside_dollars_stands_the_skew_of_prefill_time() -> None:
     (finding,) = measured(found.row("session"), Scenario())
     assert (finding.kind, finding.severity) == ("skew", "warning")
     assert finding.evidence == {"prefill_skew": pytest.approx(1.67), "skew": 1.2}
+
+
+@pytest.mark.parametrize(
+    ("times", "slos", "noise", "wins"),
+    [
+        ((0.10, 0.020, 2.0), "", 0.01, ("itl_mean_s", "e2e_mean_s")),  # an even pace, and nothing lost
+        ((0.13, 0.020, 2.0), "", 0.01, None),  # but prompts move for 30 ms
+        ((0.13, 0.020, 2.0), "tpot_p95=50ms,e2e_p99=9s", 0.01, ("itl_mean_s", "e2e_mean_s")),  # which nobody promised
+        ((0.10, 0.020, 2.0), "", 0.6, None),  # within the noise
+        ((0.10, 0.030, 3.0), "", 0.01, None),  # nothing is better
+    ],
+)
+def test_a_split_wins_where_it_is_better_beyond_the_noise_and_worse_in_nothing_promised(
+    times: tuple[float, float, float], slos: str, noise: float, wins: tuple[str, ...] | None
+) -> None:
+    names = ("ttft_mean_s", "itl_mean_s", "e2e_mean_s")
+    figures = {"session": (0.10, 0.030, 3.0), "session, 1+3": times, "session, 2+2": (0.5, 0.02, 9.0)}
+    found = compared(
+        {name: {**PLAIN, METRIC: 10.0, **dict(zip(names, each, strict=True))} for name, each in figures.items()},
+        noise=noise,
+        timed=True,
+    ).against("session")
+    won = winner(found, judged(Slo.parse_all(slos) if slos else ()))
+    assert won == (None if wins is None else ("session, 1+3", wins))

@@ -107,3 +107,51 @@ def test_size_needs_apart_for_a_link(prefixroute: Callable[..., Any]) -> None:
     said = prefixroute(*SIZE, "--link", "rdma")
     assert said.code == 2
     assert "--apart" in said.err
+
+
+def test_advice_tries_splits_of_the_same_gpus_with_the_comparison_of_every_advice(
+    prefixroute: Callable[..., Any],
+) -> None:
+    options = [
+        "advise",
+        "chat,requests=250,arrivals=poisson:40",
+        "--replicas",
+        3,
+        "--seeds",
+        2,
+        "--policies",
+        "random",
+        "-q",
+    ]
+    found = json.loads(prefixroute(*options, "--apart", "--link", "ethernet", "--slo", "itl_p95=11ms", "--json").out)
+    compared, policy = found["apart"], found["advice"]["policy"]
+    assert [row["policy"] for row in compared["rows"]] == [policy, f"{policy}, 1+2", f"{policy}, 2+1"]
+    assert compared["reference"] == policy
+    rows = {row["policy"]: row for row in found["comparison"]["rows"]}
+    assert compared["rows"][0]["e2e_mean_s"] == rows[policy]["e2e_mean_s"]
+    assert compared["rows"][0]["goodput_per_s"] == rows[policy]["goodput_per_s"]
+    assert compared["assumptions"]["link"]["value"] == "ethernet"
+    (told,) = [one for one in found["findings"] if one["kind"] == "apart"]
+    gaps = {one["policy"]: one for one in compared["differences"]}[f"{policy}, {told['evidence']['split']}"]
+    for metric in ("ttft_mean_s", "itl_mean_s", "e2e_mean_s"):
+        assert gaps[metric]["low"] == told["evidence"][f"{metric}_low"]
+    assert told["evidence"]["wins"] == bool(told["evidence"]["better"])
+    assert "apart" not in json.loads(prefixroute(*options, "--json").out)
+    assert "prefill and decode apart, at equal GPUs" in prefixroute(*options, "--apart").out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--link", "rdma"), "--apart"),
+        (("--apart", "--replicas", 1), "two replicas or more"),
+        (("--apart", "--lifetimes", "5m"), "two replicas or more"),
+        (("--apart", "--link", "pigeon"), "pigeon"),
+    ],
+)
+def test_advice_refuses_splits_of_what_cannot_be_split(
+    prefixroute: Callable[..., Any], options: tuple[Any, ...], words: str
+) -> None:
+    refused = prefixroute("advise", "chat,requests=50", *options)
+    assert refused.code == 2
+    assert words in " ".join(refused.err.split())

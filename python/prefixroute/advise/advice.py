@@ -83,6 +83,7 @@ class Advice:
         need: how many replicas the advised policy needs; None where the workload spans no time, or for one replica.
         backtest: agreement with the log, where it reports cached tokens.
         sensitivity: what would change the advice.
+        apart: the advised policy on the fleet, timed, and on splits of as many replicas; None unless asked for.
         remedy: what correcting the prompts gives, where that comes before routing.
         lifetimes: what an API would compute again, where the model is behind one.
     """
@@ -102,6 +103,7 @@ class Advice:
     need: FleetNeed | None = None
     backtest: Backtest | None = None
     sensitivity: tuple[Flip, ...] = ()
+    apart: Comparison | None = None
     remedy: Remedy | None = None
     lifetimes: tuple[Lifetime, ...] = ()
 
@@ -129,6 +131,7 @@ class Advice:
             "steps": [step.to_dict() for step in self.steps],
             "findings": [finding.to_dict() for finding in self.findings],
             "sensitivity": [asdict(flip) for flip in self.sensitivity],
+            **({} if self.apart is None else {"apart": self.apart.to_dict()}),
             "profile": self.profile.to_dict(),
             "comparison": self.comparison.to_dict(),
             "assumptions": assumptions_dict(self.comparison.assumptions),

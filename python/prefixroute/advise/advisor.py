@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from prefixroute.advise import findings, sensitivity, tree
 from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
+from prefixroute.advise.apart import compare_splits, found_apart
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
 from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN, other_match
@@ -19,6 +20,7 @@ from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
 from prefixroute.advise.own_or_api import cheapest_api
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
+from prefixroute.advise.size import MOST_EQUAL
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
@@ -71,12 +73,13 @@ def advise(
     need = _needed(facts, study, how)
     study = replace(study, comparison=_resting_on(study.comparison, fleet, need, how))
     tested = _tested(facts, how) if facts.profile.reported else None
+    splits = compare_splits(facts, study, how)
     flips = _flips(facts, study, fleet, how)
     found = [*_findings(facts, study, need, how), *findings.agreement(tested), *_fronts(facts, study, how)]
-    found += other_clock(facts, study, fleet, how)
+    found += [*other_clock(facts, study, fleet, how), *found_apart(splits, how.asked.slos)]
     found.sort(key=lambda finding: URGENCY[finding.severity])
     remedy = _remedy(facts, study, found, how)
-    return _advice(facts, study, found, how, need=need, tested=tested, remedy=remedy, flips=flips)
+    return _advice(facts, study, found, how, need=need, tested=tested, remedy=remedy, flips=flips, splits=splits)
 
 
 def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
@@ -230,6 +233,7 @@ def _advice(
     tested: Backtest | None = None,
     remedy: Remedy | None = None,
     flips: tuple[sensitivity.Flip, ...] = (),
+    splits: Comparison | None = None,
     lifetimes: tuple[Lifetime, ...] = (),
 ) -> Advice:
     """Join it all."""
@@ -254,6 +258,7 @@ def _advice(
         need=need,
         backtest=tested,
         sensitivity=flips,
+        apart=splits,
         remedy=remedy,
         lifetimes=lifetimes,
     )
@@ -282,6 +287,7 @@ def _length(facts: Facts, asked: Question) -> float:
         + policies * asked.runs * (facts.masked is not None)
         + 2 * asked.runs * (asked.scenario.routers > 1)
         + policies * asked.runs * (asked.timed is False)
+        + (1 + MOST_EQUAL) * asked.runs * (asked.apart is not None)
     )
 
 

@@ -222,13 +222,13 @@ def choose(
     return Choice(policy, objective, taken, rejected, tuple(one for one in weighed if one is not None))
 
 
-def beats(comparison: Comparison, policy: str, other: str) -> tuple[str, ...]:
-    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing.
+def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str] = JUDGED) -> tuple[str, ...]:
+    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing ``judged``.
 
     Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate: a wide interval excuses nothing.
     """
-    gaps = {metric: comparison.gap(policy, other, metric) for metric in JUDGED}
-    figures = {metric: getattr(comparison.row(other), metric) for metric in JUDGED}
+    gaps = {metric: comparison.gap(policy, other, metric) for metric in judged}
+    figures = {metric: getattr(comparison.row(other), metric) for metric in judged}
     if any(gap.low > 0 or gap.value > MATERIAL * figures[metric] for metric, gap in gaps.items()):
         return ()
     least = {metric: MATERIAL * figure for metric, figure in figures.items()}

@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.heads import Heads
 from prefixroute.advise.idle import Idle, count_idle, reason
-from prefixroute.advise.sample import DRAWN, LUCK, METRICS, Gaps, Measure, Sample, clusters
+from prefixroute.advise.sample import DRAWN, LUCK, METRICS, TIMED_ONLY, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
@@ -34,7 +34,8 @@ ONE_RUN = (
 class ComparisonRow:
     """How far a policy is from the reference: its value less the reference's, with 95 % intervals.
 
-    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (within the noise).
+    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (within the noise). What untimed runs do
+    not measure is None.
     """
 
     policy: str
@@ -46,13 +47,16 @@ class ComparisonRow:
     ttft_p99_s: Interval
     usd_per_million_requests: Interval
     usd_per_million_requests_busiest: Interval
+    itl_mean_s: Interval | None = None
+    e2e_mean_s: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
+        known = {name: gap for name in METRICS if (gap := getattr(self, name)) is not None}
         return {
             "policy": self.policy,
             "verdict": self.verdict,
-            **{name: getattr(self, name).to_dict() for name in METRICS},
+            **{name: gap.to_dict() for name, gap in known.items()},
         }
 
 
@@ -155,7 +159,8 @@ class Comparison:
 
     def difference(self, policy: str) -> ComparisonRow:
         """Return the difference of a policy from the reference."""
-        gaps = {metric: self.gap(policy, self.reference, metric) for metric in METRICS}
+        measured = [metric for metric in METRICS if getattr(self.rows[0], metric) is not None]
+        gaps = {metric: self.gap(policy, self.reference, metric) for metric in measured}
         return ComparisonRow(policy, _verdict(gaps[self.metric], reference=policy == self.reference), **gaps)
 
     def against(self, policy: str) -> Comparison:
@@ -265,6 +270,8 @@ def compare_scenarios(
         raise ConfigError(f"compare needs policies, each once, got {', '.join(names) or 'none'}")
     if metric not in METRICS:
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    if metric in TIMED_ONLY and not all(one.engine for one in scenarios):
+        raise ConfigError(f"{metric} needs a timed simulation: give an engine, or --timed")
     grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
     base, measure = scenarios[0], Measure(grid.cost, load_parts, grid.source if infinite else None)
     cells = {(name, _AS_IT_IS): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}

@@ -9,6 +9,7 @@ from prefixroute.advise import sensitivity
 from prefixroute.advise.choice import IN_USE, OBJECTIVES
 from prefixroute.advise.size import Headroom
 from prefixroute.advise.slo import Slo
+from prefixroute.costmodel import Link, find_link
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Scenario
 from prefixroute.sim.grid import seeds_of
@@ -33,11 +34,14 @@ class Question:
         slos: promises that the fleet has to keep; none = today's answer times.
         headroom: what the fleet has to carry beyond the traffic.
         lifetimes: seconds that an API keeps a prefix after its last use; given where the model is behind one: nothing is routed.
+        apart: what keys and values move over where some replicas only prefill and the others only decode: the advised policy is then
+            tried on such splits of the same fleet, timed. None = no split is tried.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
         seeds: runs of each policy, counted from 1, or the seeds themselves.
 
     Raises:
-        ConfigError: no seed, an unknown objective, a lifetime of 0, or something to vary that cannot be.
+        ConfigError: no seed, an unknown objective, a lifetime of 0, something to vary that cannot be, an unknown link, or splits of a
+            fleet that cannot be split: one replica, or behind an API.
     """
 
     scenario: Scenario = Scenario()  # noqa: RUF009 - frozen
@@ -48,6 +52,7 @@ class Question:
     slos: tuple[Slo, ...] = ()
     headroom: Headroom = Headroom()  # noqa: RUF009 - frozen
     lifetimes: tuple[float, ...] = ()
+    apart: str | Link | None = None
     vary: Sequence[str] = ()
     seeds: int | Sequence[int] = 3
 
@@ -57,6 +62,10 @@ class Question:
         seeds_of(self.seeds)
         if self.objective not in OBJECTIVES:
             raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
+        if self.apart is not None:
+            find_link(self.apart)
+            if self.scenario.replicas == 1 or self.lifetimes:
+                raise ConfigError("prefill and decode apart need two replicas or more, of one's own")
         for seconds in self.lifetimes:
             check_float("a lifetime", seconds, 0, above=True)
 

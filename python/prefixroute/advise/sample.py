@@ -32,6 +32,7 @@ class Sample:
 
     ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
     replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up; timed only.
+    ``decode_s`` is spent on ``gaps`` tokens after the first; untimed there are none, and ``e2e_s`` is prefill alone.
     ``losses`` says where the hits went; None where that was not asked for, or cannot be told.
     """
 
@@ -42,6 +43,9 @@ class Sample:
     prompt: Floats
     recomputed: Floats
     ttft_s: Floats
+    e2e_s: Floats
+    decode_s: Floats
+    gaps: Floats
     usd: Floats
     usd_busiest: Floats
     behind: int = 0
@@ -76,7 +80,11 @@ class Measure:
         log, outcome = run.log, run.outcome
         order = np.argsort(log.column("number"), kind="stable")
         prefill = run.prefill_seconds(self.cost)
-        ttft = prefill if run.scenario.engine is None else log.column("first_token") - log.column("arrival")
+        ttft = e2e = prefill
+        decode, gaps = np.zeros_like(prefill), np.zeros_like(prefill)
+        if run.scenario.engine is not None:
+            arrival, first, finish = (log.column(name) for name in ("arrival", "first_token", "finish"))
+            ttft, e2e, decode, gaps = first - arrival, finish - arrival, finish - first, log.column("output") - 1
         usd = (self.cost.usd(prefill) * MILLION)[order]
         plain = outcome.usd_per_million_requests
         uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0
@@ -88,6 +96,9 @@ class Measure:
             prompt=log.column("prompt")[order].astype(np.float64),
             recomputed=(log.column("prompt") - log.column("hit"))[order].astype(np.float64),
             ttft_s=ttft[order].astype(np.float64),
+            e2e_s=e2e[order].astype(np.float64),
+            decode_s=decode[order],
+            gaps=gaps[order].clip(0).astype(np.float64),
             usd=usd,
             usd_busiest=usd * uneven,
             behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
@@ -119,6 +130,8 @@ def _by_first_request(sessions: Integers) -> Integers:
 COLUMNS = {
     "recompute_ratio": ("recomputed", "prompt"),
     "ttft_mean_s": ("ttft_s", "requests"),
+    "itl_mean_s": ("decode_s", "gaps"),
+    "e2e_mean_s": ("e2e_s", "requests"),
     "usd_per_million_requests": ("usd", "requests"),
     "usd_per_million_requests_busiest": ("usd_busiest", "requests"),
 }
@@ -133,6 +146,8 @@ PERCENTILES = {"ttft_p50_s": 50.0, "ttft_p90_s": 90.0, "ttft_p99_s": 99.0}
 
 METRICS = (*COLUMNS, *PERCENTILES)
 """What policies are compared by; lower is better."""
+TIMED_ONLY = ("itl_mean_s", "e2e_mean_s")
+"""Those of them that untimed runs do not measure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,18 +295,20 @@ def _shared_out(fleet: Fleet | None) -> str:
     return "apart" if fleet is None else "+".join(map(str, fleet))
 
 
+def prefill_counts(replicas: int) -> list[int]:
+    """Return how many of so many replicas, 2 or more, only prefill in the splits that are tried: :data:`MOST_EQUAL` at most."""
+    if replicas - 1 <= MOST_EQUAL:
+        return list(range(1, replicas))
+    return [1 + round(at * (replicas - 2) / (MOST_EQUAL - 1)) for at in range(MOST_EQUAL)]
+
+
 def _equal(mixed: FleetSize, apart: Trials) -> list[EqualFleet]:
     """Return what splits of as many replicas as a mixed fleet do to the promises, and that fleet first."""
     count = mixed.replicas
     if count is None or count < 2:  # noqa: PLR2004
         return []
-    tried = range(1, count)
-    if len(tried) > MOST_EQUAL:
-        tried_few = [1 + round(at * (count - 2) / (MOST_EQUAL - 1)) for at in range(MOST_EQUAL)]
-    else:
-        tried_few = list(tried)
     rows = [EqualFleet(apart.policy, count, None, None, mixed.seconds, keeps=True)]
-    for prefill in tried_few:
+    for prefill in prefill_counts(count):
         fleet = prefill, count - prefill
         rows.append(EqualFleet(apart.policy, count, *fleet, apart.at(fleet).seconds, apart.keeps(fleet)))
     return rows

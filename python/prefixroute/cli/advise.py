@@ -16,8 +16,6 @@ from prefixroute.advise.size import MOST_REPLICAS, PEAK_UTILIZATION, SPARE_REPLI
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.output import Output
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
-from prefixroute.costmodel import DEFAULT_LINK
-from prefixroute.errors import ConfigError
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.answer import backtest_lines
 from prefixroute.report.table import bands, equal_fleets, sizes
@@ -64,6 +62,13 @@ def advise_command(  # noqa: PLR0917
             help="The model is behind an API that keeps a prefix so long after its last use: 5m,1h. Nothing is routed then.",
         ),
     ] = None,
+    apart: Annotated[
+        bool,
+        typer.Option(
+            "--apart", help="Try the advised policy on replicas that prefill and decode apart too, at equal GPUs."
+        ),
+    ] = False,
+    link: options.LinkName = None,
     sensitivity: Annotated[
         str | None, typer.Option(metavar="WHAT,...", help="Would it change with another capacity, price, replicas?")
     ] = None,
@@ -100,6 +105,7 @@ def advise_command(  # noqa: PLR0917
         slos=() if slo is None else Slo.parse_all(slo),
         headroom=Headroom(peak_utilization, spare, preemptions),
         lifetimes=() if lifetimes is None else arguments.times(lifetimes, what="--lifetimes"),
+        apart=options.link_of(link, apart=apart),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
         seeds=range(seed, seed + seeds),
     )
@@ -200,15 +206,13 @@ def size_command(  # noqa: PLR0917
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
     tiers = arguments.tiers(tier, hardware.cost)
     scenario = options.scenario(hardware, options.Simulated(timed=True), tiers=tiers or None)
-    if link is not None and not apart:
-        raise ConfigError("--link joins replicas that prefill and decode apart: give --apart too")
     with console.progress(quiet=quiet) as told:
         read, run = options.parts(workload, told)
         found = size(
             reading.source(workload, read),
             promises,
             chosen,
-            link=(link or DEFAULT_LINK) if apart else None,
+            link=options.link_of(link, apart=apart),
             scenario=scenario,
             headroom=Headroom(peak_utilization, spare, preemptions),
             seeds=range(seed, seed + seeds),

@@ -697,6 +697,17 @@ class Front:
         return delay_s
 
 
+def link_of(link: str | None, *, apart: bool) -> str | None:
+    """Return what joins replicas that prefill and decode apart; None where ``--apart`` does not ask for them.
+
+    Raises:
+        ConfigError: a link alone.
+    """
+    if link is not None and not apart:
+        raise ConfigError("--link joins replicas that prefill and decode apart: give --apart too")
+    return (link or DEFAULT_LINK) if apart else None
+
+
 NO_FRONT = Front()
 
 

@@ -10,7 +10,7 @@ from prefixroute.report.answer import Answer, answer, fleet
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import Chart, svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import compared, losses, remarks, times, today
+from prefixroute.report.table import compared, equal_splits, losses, remarks, times, today
 from prefixroute.report.text import BASIS
 
 
@@ -35,6 +35,7 @@ def advice_page(advice: Advice) -> str:
         html.heading("Compared"),
         html.paragraph(f"{BASIS[0].upper()}{BASIS[1:]}.", soft=True),
         html.table(compared(found, "")),
+        *([] if advice.apart is None else [html.table(equal_splits(advice.apart))]),
         *_sensitivity(said),
         html.details(
             "More: skew, time to first token, load, what this rests on",

@@ -17,6 +17,8 @@ SHORT = {
     "recompute_ratio": "recomputed tokens",
     "ttft_mean_s": "mean time to first token",
     "usd_per_million_requests_busiest": "dollars",
+    "itl_mean_s": "mean time between tokens",
+    "e2e_mean_s": "mean time to the last token",
 }
 """What is judged, in a word."""
 
@@ -351,6 +353,28 @@ def _dollars(found: Evidence, clock: str) -> str:
     return f"${usd(abs(value))} {'less' if value < 0 else 'more'} [{usd(low)}, {usd(high)}]"
 
 
+def _apart(found: Evidence) -> str:
+    """Return whether a split wins, in a line."""
+    figures = "; ".join(
+        f"{SHORT[metric]} {duration(found[metric])} instead of {duration(found[f'{metric}_mixed'])} "
+        f"({_signed(found[f'{metric}_low'])} to {_signed(found[f'{metric}_high'])})"
+        for metric in ("ttft_mean_s", "itl_mean_s", "e2e_mean_s")
+    )
+    if found["wins"]:
+        better, judged = (" and ".join(SHORT[one] for one in found[name].split(",")) for name in ("better", "judged"))
+        verdict = (
+            f"The split {found['split']} wins beyond the noise: better in {better}, and worse in nothing of {judged}"
+        )
+    else:
+        fit = ", which cannot keep up" if found["overloaded"] else ""
+        verdict = f"No split of the same GPUs wins; {found['split']} comes nearest{fit}"
+    return f"{verdict}: {figures}."
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
 def _fleet_size(found: Evidence) -> str:
     if found["overloaded"]:
         return "The fleet cannot keep up under the advised policy."
@@ -359,6 +383,7 @@ def _fleet_size(found: Evidence) -> str:
 
 FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "another-policy": _another_policy,
+    "apart": _apart,
     "backtest": _backtest,
     "behind": _behind,
     "broken-prefix": _broken_prefix,

@@ -207,6 +207,34 @@ def times(found: Comparison) -> Table:
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
 
 
+APART_TIMES = {"TTFT": "ttft_mean_s", "time between tokens": "itl_mean_s", "time to the last token": "e2e_mean_s"}
+"""What is shown of fleets that prefill and decode apart, in the mean."""
+
+
+def equal_splits(found: Comparison) -> Table:
+    """Return the table of an advised policy on mixed replicas and on splits of as many, with differences from the mixed."""
+
+    def value(field: str, unit: Unit) -> Callable[[str], str]:
+        return lambda policy: unit.figure(getattr(found.row(policy), field))
+
+    def apart(field: str, unit: Unit) -> Callable[[str], str]:
+        return lambda policy: gap(getattr(found.difference(policy), field), unit.per_second)
+
+    columns: list[Column[str]] = [Column("fleet", str, text=True)]
+    for name, field in APART_TIMES.items():
+        unit = unit_of(getattr(row, field) for row in found.rows)
+        columns += [Column(f"{name}, {unit.name}", value(field, unit), SECONDS)]
+        columns += [Column("difference", apart(field, unit), SECONDS)]
+    columns += [
+        *[Column("goodput / s", lambda policy: f"{found.row(policy).goodput_per_s or 0.0:,.2f}", SECONDS)]
+        * all(row.goodput_per_s is not None for row in found.rows),
+        Column("recomputed %", lambda policy: f"{100 * found.row(policy).recompute_ratio:.2f}", SHARES),
+        Column("keeps up", lambda policy: "no" if found.is_overloaded(policy) else "yes", text=True),
+    ]
+    title = "prefill and decode apart, at equal GPUs: means, and how much more than mixed replicas"
+    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
+
+
 def today(found: Comparison, in_use: str, advised: str) -> Table:
     """Return the figures of the policy in use and of the advised one, side by side."""
     policies = list(dict.fromkeys((in_use, advised)))

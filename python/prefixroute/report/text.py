@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice
 from prefixroute.report.answer import BUSIEST, answer, fleet
-from prefixroute.report.table import Table, compared, losses, times
+from prefixroute.report.table import Table, compared, equal_splits, losses, times
 
 BASIS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
 """What the dollars of an advice are."""
@@ -32,6 +32,8 @@ def advice_text(advice: Advice) -> str:
     split = losses(found)
     if split is not None:
         parts += ["", *table_lines(split)]
+    if advice.apart is not None:
+        parts += ["", *table_lines(equal_splits(advice.apart))]
     parts += _listed("What would change this", iter(said.sensitivity))
     parts += _listed("Notes", iter(found.notes))
     assumed = [str(item) for item in found.assumptions if item.assumed]

@@ -9,6 +9,8 @@ from prefixroute.advise.idle import Idle
 METRICS = {
     "recompute_ratio": "the share of prompt tokens computed again",
     "ttft_mean_s": "the mean time to first token",
+    "itl_mean_s": "the mean time between two tokens",
+    "e2e_mean_s": "the mean time to the last token",
     "ttft_p50_s": "the median time to first token",
     "ttft_p90_s": "the p90 of time to first token",
     "ttft_p99_s": "the p99 of time to first token",
