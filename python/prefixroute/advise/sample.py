@@ -83,8 +83,8 @@ class Measure:
         ttft = e2e = prefill
         decode, gaps = np.zeros_like(prefill), np.zeros_like(prefill)
         if run.scenario.engine is not None:
-            arrival, first, finish = (log.column(name) for name in ("arrival", "first_token", "finish"))
-            ttft, e2e, decode, gaps = first - arrival, finish - arrival, finish - first, log.column("output") - 1
+            arrival, first, finish = (log.column(name).astype(np.float64) for name in ("arrival", "first_token", "finish"))
+            ttft, e2e, decode, gaps = first - arrival, finish - arrival, finish - first, log.column("output").astype(np.float64) - 1
         usd = (self.cost.usd(prefill) * MILLION)[order]
         plain = outcome.usd_per_million_requests
         uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0
@@ -98,7 +98,7 @@ class Measure:
             ttft_s=ttft[order].astype(np.float64),
             e2e_s=e2e[order].astype(np.float64),
             decode_s=decode[order],
-            gaps=gaps[order].clip(0).astype(np.float64),
+            gaps=gaps[order].clip(0),
             usd=usd,
             usd_busiest=usd * uneven,
             behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
