@@ -61,6 +61,7 @@ def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, 
             preemptions=one.get("preemptions"),
             itl_mean_s=one.get("itl_mean_s"),
             e2e_mean_s=one.get("e2e_mean_s"),
+            missed_ratio=one.get("missed_ratio"),
         )
         for name, one in figures.items()
     )
@@ -253,18 +254,19 @@ def test_beside_dollars_stands_the_skew_of_prefill_time() -> None:
 @pytest.mark.parametrize(
     ("times", "slos", "noise", "wins"),
     [
-        ((0.10, 0.020, 2.0), "", 0.01, ("itl_mean_s", "e2e_mean_s")),  # an even pace, and nothing lost
-        ((0.13, 0.020, 2.0), "", 0.01, None),  # but prompts move for 30 ms
-        ((0.13, 0.020, 2.0), "tpot_p95=50ms,e2e_p99=9s", 0.01, ("itl_mean_s", "e2e_mean_s")),  # which nobody promised
-        ((0.10, 0.020, 2.0), "", 0.6, None),  # within the noise
-        ((0.10, 0.030, 3.0), "", 0.01, None),  # nothing is better
+        ((0.10, 0.020, 2.0, 0.2), "", 0.01, ("itl_mean_s", "e2e_mean_s")),  # an even pace, and nothing lost
+        ((0.13, 0.020, 2.0, 0.1), "", 0.01, None),  # but prompts move for 30 ms
+        ((0.13, 0.020, 2.0, 0.1), "tpot_p95=50ms", 0.01, ("missed_ratio",)),  # which breaks no promise
+        ((0.10, 0.020, 2.0, 0.3), "tpot_p95=50ms", 0.01, None),  # more requests break theirs
+        ((0.10, 0.020, 2.0, 0.1), "", 0.6, None),  # within the noise
+        ((0.10, 0.030, 3.0, 0.2), "", 0.01, None),  # nothing is better
     ],
 )
 def test_a_split_wins_where_it_is_better_beyond_the_noise_and_worse_in_nothing_promised(
-    times: tuple[float, float, float], slos: str, noise: float, wins: tuple[str, ...] | None
+    times: tuple[float, ...], slos: str, noise: float, wins: tuple[str, ...] | None
 ) -> None:
-    names = ("ttft_mean_s", "itl_mean_s", "e2e_mean_s")
-    figures = {"session": (0.10, 0.030, 3.0), "session, 1+3": times, "session, 2+2": (0.5, 0.02, 9.0)}
+    names = ("ttft_mean_s", "itl_mean_s", "e2e_mean_s", "missed_ratio")
+    figures = {"session": (0.10, 0.030, 3.0, 0.2), "session, 1+3": times, "session, 2+2": (0.5, 0.02, 9.0, 0.9)}
     found = compared(
         {name: {**PLAIN, METRIC: 10.0, **dict(zip(names, each, strict=True))} for name, each in figures.items()},
         noise=noise,

@@ -10,6 +10,7 @@ from prefixroute.advise.clocks import with_clock
 from prefixroute.advise.compare import Comparison, compare_scenarios
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Finding
+from prefixroute.advise.sample import MISSED
 from prefixroute.advise.size import prefill_counts
 from prefixroute.advise.slo import Slo
 from prefixroute.advise.study import How, Study
@@ -22,8 +23,6 @@ E2E = "e2e_mean_s"
 ITL = "itl_mean_s"
 TIMES = (TTFT, ITL, E2E)
 """What is compared: at equal GPUs the rent is the same."""
-PROMISED = {"ttft": TTFT, "tpot": ITL, "itl": ITL, "e2e": E2E}
-"""The mean of each time that can be promised."""
 
 
 def compare_splits(facts: Facts, study: Study, how: How) -> Comparison | None:
@@ -55,15 +54,14 @@ def compare_splits(facts: Facts, study: Study, how: How) -> Comparison | None:
 
 
 def judged(slos: Sequence[Slo]) -> tuple[str, ...]:
-    """Return what a split must not be worse in to win: the times that are promised; all where none is."""
-    promised = {PROMISED[slo.time] for slo in slos}
-    return tuple(metric for metric in TIMES if metric in promised) or TIMES
+    """Return what a split must not be worse in to win: requests that break a promise; the mean times where nothing is promised."""
+    return (MISSED,) if slos else TIMES
 
 
 def winner(compared: Comparison, times: Sequence[str] = TIMES) -> tuple[str, tuple[str, ...]] | None:
-    """Return the split that is better than mixed replicas beyond the noise in some of these times and worse in none, with those.
+    """Return the split that is better than mixed replicas beyond the noise in some of these and worse in none, with those.
 
-    Of several, the one with the least end-to-end time. One that cannot keep up never wins, but where mixed replicas cannot either.
+    Of several, the one with the least of the last of them. One that cannot keep up never wins, but where mixed replicas cannot either.
     """
     mixed = compared.reference
     others = [row.policy for row in compared.rows if row.policy != mixed]
@@ -71,18 +69,18 @@ def winner(compared: Comparison, times: Sequence[str] = TIMES) -> tuple[str, tup
     better = {name: metrics for name in keeping if (metrics := beats(compared, name, mixed, times))}
     if not better:
         return None
-    best = min(better, key=lambda name: getattr(compared.row(name), E2E))
+    best = min(better, key=lambda name: getattr(compared.row(name), times[-1]))
     return best, better[best]
 
 
 def found_apart(compared: Comparison | None, slos: Sequence[Slo]) -> Iterator[Finding]:
-    """Yield whether a split wins, in a line: the winner, or the one with the least end-to-end time of those that keep up."""
+    """Yield whether a split wins, in a line: the winner, or what comes nearest of those that keep up."""
     if compared is None:
         return
     times = judged(slos)
     mixed, won = compared.row(compared.reference), winner(compared, times)
     others = [row for row in compared.rows if row.policy != mixed.policy]
-    nearest = min(others, key=lambda row: (compared.is_overloaded(row.policy), getattr(row, E2E)))
+    nearest = min(others, key=lambda row: (compared.is_overloaded(row.policy), getattr(row, times[-1])))
     row = nearest if won is None else compared.row(won[0])
     evidence: dict[str, float | int | str | bool | None] = {
         "policy": mixed.policy,
@@ -92,7 +90,7 @@ def found_apart(compared: Comparison | None, slos: Sequence[Slo]) -> Iterator[Fi
         "better": ",".join(won[1]) if won is not None else "",
         "overloaded": compared.is_overloaded(row.policy),
     }
-    for metric in TIMES:
+    for metric in dict.fromkeys((*times, *TIMES)):
         gap = compared.gap(row.policy, mixed.policy, metric)
         evidence |= {metric: getattr(row, metric), f"{metric}_mixed": getattr(mixed, metric)}
         evidence |= {f"{metric}_low": gap.low, f"{metric}_high": gap.high}

@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.heads import Heads
 from prefixroute.advise.idle import Idle, count_idle, reason
-from prefixroute.advise.sample import DRAWN, LUCK, METRICS, TIMED_ONLY, Gaps, Measure, Sample, clusters
+from prefixroute.advise.sample import DRAWN, LUCK, METRICS, MISSED, TIMED_ONLY, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
@@ -49,6 +49,7 @@ class ComparisonRow:
     usd_per_million_requests_busiest: Interval
     itl_mean_s: Interval | None = None
     e2e_mean_s: Interval | None = None
+    missed_ratio: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -272,6 +273,8 @@ def compare_scenarios(
         raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     if metric in TIMED_ONLY and not all(one.engine for one in scenarios):
         raise ConfigError(f"{metric} needs a timed simulation: give an engine, or --timed")
+    if metric == MISSED and not all(one.promise for one in scenarios):
+        raise ConfigError(f"{metric} needs a promise to miss: give one, or --goodput")
     grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
     base, measure = scenarios[0], Measure(grid.cost, load_parts, grid.source if infinite else None)
     cells = {(name, _AS_IT_IS): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}

@@ -15,6 +15,7 @@ from prefixroute.advise.percentiles import Observed, percentiles_of
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
 from prefixroute.sim.grid import Source, is_fixed, open_source
+from prefixroute.sim.run import promise_kept
 from prefixroute.workload import HitLosses, Sightings, losses_of
 
 Floats = NDArray[np.float64]
@@ -32,7 +33,8 @@ class Sample:
 
     ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
     replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up; timed only.
-    ``decode_s`` is spent on ``gaps`` tokens after the first; untimed there are none, and ``e2e_s`` is prefill alone.
+    ``decode_s`` is spent on ``gaps`` tokens after the first; untimed there are none, and ``e2e_s`` is prefill alone. ``missed`` is 1 for a request
+    that broke the scenario's promise, else 0.
     ``losses`` says where the hits went; None where that was not asked for, or cannot be told.
     """
 
@@ -46,6 +48,7 @@ class Sample:
     e2e_s: Floats
     decode_s: Floats
     gaps: Floats
+    missed: Floats
     usd: Floats
     usd_busiest: Floats
     behind: int = 0
@@ -81,10 +84,19 @@ class Measure:
         order = np.argsort(log.column("number"), kind="stable")
         prefill = run.prefill_seconds(self.cost)
         ttft = e2e = prefill
-        decode, gaps = np.zeros_like(prefill), np.zeros_like(prefill)
+        decode, gaps, missed = (np.zeros_like(prefill) for _ in range(3))
+        if run.scenario.promise is not None:
+            missed = (~promise_kept(log, run.scenario.promise)).astype(np.float64)
         if run.scenario.engine is not None:
-            arrival, first, finish = (log.column(name).astype(np.float64) for name in ("arrival", "first_token", "finish"))
-            ttft, e2e, decode, gaps = first - arrival, finish - arrival, finish - first, log.column("output").astype(np.float64) - 1
+            arrival, first, finish = (
+                log.column(name).astype(np.float64) for name in ("arrival", "first_token", "finish")
+            )
+            ttft, e2e, decode, gaps = (
+                first - arrival,
+                finish - arrival,
+                finish - first,
+                log.column("output").astype(np.float64) - 1,
+            )
         usd = (self.cost.usd(prefill) * MILLION)[order]
         plain = outcome.usd_per_million_requests
         uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0
@@ -99,6 +111,7 @@ class Measure:
             e2e_s=e2e[order].astype(np.float64),
             decode_s=decode[order],
             gaps=gaps[order].clip(0),
+            missed=missed[order],
             usd=usd,
             usd_busiest=usd * uneven,
             behind=0 if run.scenario.engine is None else replicas_behind(log, len(run.names)),
@@ -132,6 +145,7 @@ COLUMNS = {
     "ttft_mean_s": ("ttft_s", "requests"),
     "itl_mean_s": ("decode_s", "gaps"),
     "e2e_mean_s": ("e2e_s", "requests"),
+    "missed_ratio": ("missed", "requests"),
     "usd_per_million_requests": ("usd", "requests"),
     "usd_per_million_requests_busiest": ("usd_busiest", "requests"),
 }
@@ -146,8 +160,10 @@ PERCENTILES = {"ttft_p50_s": 50.0, "ttft_p90_s": 90.0, "ttft_p99_s": 99.0}
 
 METRICS = (*COLUMNS, *PERCENTILES)
 """What policies are compared by; lower is better."""
-TIMED_ONLY = ("itl_mean_s", "e2e_mean_s")
-"""Those of them that untimed runs do not measure."""
+MISSED = "missed_ratio"
+"""The share of requests that broke the scenario's promise."""
+TIMED_ONLY = ("itl_mean_s", "e2e_mean_s", MISSED)
+"""Those of them that untimed runs do not measure; the last only where a scenario has a promise."""
 
 
 @dataclass(frozen=True, slots=True)

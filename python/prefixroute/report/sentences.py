@@ -19,6 +19,7 @@ SHORT = {
     "usd_per_million_requests_busiest": "dollars",
     "itl_mean_s": "mean time between tokens",
     "e2e_mean_s": "mean time to the last token",
+    "missed_ratio": "requests that break a promise",
 }
 """What is judged, in a word."""
 
@@ -360,15 +361,14 @@ def _apart(found: Evidence) -> str:
         f"({_signed(found[f'{metric}_low'])} to {_signed(found[f'{metric}_high'])})"
         for metric in ("ttft_mean_s", "itl_mean_s", "e2e_mean_s")
     )
+    if "missed_ratio" in found:
+        missed = f"{percent(found['missed_ratio'])} of the requests break a promise instead of {percent(found['missed_ratio_mixed'])}"
+        figures = f"{missed}; {figures}"
     if found["wins"]:
-        better, judged = (" and ".join(SHORT[one] for one in found[name].split(",")) for name in ("better", "judged"))
-        verdict = (
-            f"The split {found['split']} wins beyond the noise: better in {better}, and worse in nothing of {judged}"
-        )
-    else:
-        fit = ", which cannot keep up" if found["overloaded"] else ""
-        verdict = f"No split of the same GPUs wins; {found['split']} comes nearest{fit}"
-    return f"{verdict}: {figures}."
+        better = " and ".join(SHORT[metric] for metric in found["better"].split(","))
+        return f"The split {found['split']} wins beyond the noise, by its {better}: {figures}."
+    fit = ", which cannot keep up" if found["overloaded"] else ""
+    return f"No split of the same GPUs wins; {found['split']} comes nearest{fit}: {figures}."
 
 
 def _signed(seconds: float) -> str:

@@ -11,6 +11,7 @@ METRICS = {
     "ttft_mean_s": "the mean time to first token",
     "itl_mean_s": "the mean time between two tokens",
     "e2e_mean_s": "the mean time to the last token",
+    "missed_ratio": "the share of requests that break the promise",
     "ttft_p50_s": "the median time to first token",
     "ttft_p90_s": "the p90 of time to first token",
     "ttft_p99_s": "the p99 of time to first token",

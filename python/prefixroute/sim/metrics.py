@@ -180,7 +180,7 @@ class Outcome:
     the span of the arrivals. ``tpot``: seconds per output token after the first, of each request that has two or more;
     ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``: seconds from arrival to the last token.
     ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that kept the
-    scenario's promise; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
+    scenario's promise, ``missed_ratio`` the share of those that did not; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
     pictures, is there where it was asked for.
 
     Where prefill and decode are apart, ``served`` counts prompts per prefill replica and ``decoded`` answers per decode replica.
@@ -207,6 +207,7 @@ class Outcome:
     e2e: Timings | None = None
     preemptions: int | None = None
     goodput_per_s: float | None = None
+    missed_ratio: float | None = None
     kv_duplicated_gb: float | None = None
     prefill_replicas: int | None = None
     decode_replicas: int | None = None
@@ -274,6 +275,7 @@ class ResultRow:
     e2e_p99_s: float | None = None
     preemptions: float | None = None
     goodput_per_s: float | None = None
+    missed_ratio: float | None = None
     kv_duplicated_gb: float | None = None
     prefill_replicas: int | None = None
     decode_replicas: int | None = None
@@ -344,7 +346,8 @@ class ResultRow:
 
 
 _MEASURED = (
-    "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "preemptions", "goodput_per_s", "kv_duplicated_gb",
+    "queue_mean_s", "requests_per_s", "busy", "arrivals_per_s", "preemptions", "goodput_per_s", "missed_ratio",
+    "kv_duplicated_gb",
     "prefill_busy", "decode_busy", "handover_mean_s", "moved_tokens",
 )  # fmt: skip
 

@@ -185,6 +185,23 @@ def _apart(log: RequestLog, timed: TimedRun, split: Split, roles: Sequence[str])
     }
 
 
+def promise_kept(log: RequestLog, promise: Promise) -> NDArray[np.bool_]:
+    """Return which requests of a timed run kept every time that is promised, in the log's order."""
+    columns = ("arrival", "first_token", "finish", "output")
+    arrival, first, finish, output = (np.asarray(log.column(name), np.float64) for name in columns)
+    gaps = (output - 1).clip(0)
+    kept = 100 * log.column("late") <= (100 - promise.itl_percentile) * gaps
+    limits = (
+        (first - arrival, promise.ttft_s),
+        (np.where(gaps > 0, (finish - first) / np.maximum(gaps, 1), 0.0), promise.tpot_s),
+        (finish - arrival, promise.e2e_s),
+    )
+    for times, most in limits:
+        if most is not None:
+            kept &= times <= most
+    return np.asarray(kept, np.bool_)
+
+
 def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> dict[str, Any]:
     """Return the numbers of a timed run."""
     columns = ("arrival", "start", "first_token", "finish")
@@ -205,8 +222,6 @@ def _on_the_clock(log: RequestLog, timed: TimedRun, promise: Promise | None) -> 
         "preemptions": timed.preemptions,
     }
     if promise is not None:
-        limits = (ttft, promise.ttft_s), (np.where(gaps > 0, tpot, 0.0), promise.tpot_s), (e2e, promise.e2e_s)
-        kept = 100 * log.column("late") <= (100 - promise.itl_percentile) * gaps.clip(0)
-        kept = np.logical_and.reduce([kept, *(times <= most for times, most in limits if most is not None)])
-        measured["goodput_per_s"] = float(kept.sum()) / span if span else 0.0
+        kept = int(promise_kept(log, promise).sum())
+        measured |= {"goodput_per_s": kept / span if span else 0.0, "missed_ratio": 1.0 - kept / count}
     return measured
