@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from prefixroute.cli import arguments, options
+from prefixroute.cli import arguments
 from prefixroute.cli.arguments import changes, promise, tiers
+from prefixroute.cli.reading import Reading
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
@@ -60,7 +61,7 @@ def test_bad_observations(text: str) -> None:
 
 def test_a_workload_that_is_neither_known_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chat, documents"):
-        options.Reading().source(str(tmp_path / "absent.jsonl"))
+        Reading().source(str(tmp_path / "absent.jsonl"))
 
 
 def test_changes_tiers_and_promises_as_people_write_them() -> None:

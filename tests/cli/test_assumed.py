@@ -76,7 +76,7 @@ def test_a_capacity_worked_out_rests_on_memory_and_widths(prefixroute: Prefixrou
 
 def test_the_price_marks_dollars_alone(prefixroute: Prefixroute, trace: Path) -> None:
     given = [*GIVEN[:10], *GIVEN[12:], *(part for option in TIMED.values() for part in option)]
-    for command, columns in (("simulate", 2), ("compare", 5), ("size", 1)):
+    for command, columns in (("simulate", 2), ("compare", 6), ("size", 1)):
         out = prefixroute(command, trace, *COMMANDS[command], *given).out
         assert (listed(out), marks(out)) == ({"usd_per_gpu_hour"}, columns)
 

@@ -19,7 +19,7 @@ pytest.importorskip("altair", reason="the extra `report` is not installed")
 import vl_convert
 
 from prefixroute.report.charts import charts
-from prefixroute.report.drawing import VEGA_LITE, picture, png, svg
+from prefixroute.report.drawing import VEGA_LITE, Picture, png, svg, vega
 from prefixroute.report.page import page
 
 
@@ -115,15 +115,15 @@ def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Study, one_fleet
 
 def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, one_fleet: Study) -> None:
     for drawn in (study, one_fleet):
-        drawing = png("chat", charts(drawn), scale=1)
+        drawing = png(Picture("chat", charts(drawn)), scale=1)
         assert drawing.startswith(b"\x89PNG\r\n\x1a\n")
-        assert drawing == png("chat", charts(replace(drawn)), scale=1)
+        assert drawing == png(Picture("chat", charts(replace(drawn))), scale=1)
     assert page(study) == page(replace(study))
 
 
 def test_the_picture_says_what_nobody_gave_and_what_its_times_are(study: Study) -> None:
     said = remarks(study.assumptions, ("TTFT is prefill time alone",))
-    above, below = picture("chat", charts(study), said), picture("chat", charts(study), rests_on=said)
+    above, below = vega(Picture("chat", charts(study), said)), vega(Picture("chat", charts(study), rests_on=said))
     assert "ASSUMED" in " ".join(json.loads(above)["title"]["subtitle"])
     assert json.loads(below)["title"]["subtitle"] == []
     drawn = vl_convert.vegalite_to_svg(below, vl_version=VEGA_LITE)
@@ -132,12 +132,12 @@ def test_the_picture_says_what_nobody_gave_and_what_its_times_are(study: Study) 
     for figure in said[0].split("; "):
         assert figure in text
     assert "Note: TTFT is prefill time alone" in text
-    assert "ASSUMED" in picture("nothing to draw", {}, rests_on=said)
+    assert "ASSUMED" in vega(Picture("nothing to draw", {}, rests_on=said))
 
 
 def test_the_picture_has_one_legend_and_the_pages_charts_have_none(study: Study) -> None:
-    legends = vl_convert.vegalite_to_vega(picture("chat", charts(study)), vl_version=VEGA_LITE)["legends"]
-    drawn = vl_convert.vegalite_to_svg(picture("chat", charts(study)), vl_version=VEGA_LITE)
+    legends = vl_convert.vegalite_to_vega(vega(Picture("chat", charts(study))), vl_version=VEGA_LITE)["legends"]
+    drawn = vl_convert.vegalite_to_svg(vega(Picture("chat", charts(study))), vl_version=VEGA_LITE)
     assert legends
     assert [drawn.count(f">{policy}</text>") for policy in study.policies] == [1, 1]
     assert [
@@ -176,7 +176,7 @@ def test_the_load_of_each_policy_is_drawn_for_the_largest_fleet(replicas: int, t
     picture_of = svg(charts(study)[title])
     assert all(f">{text}</text>" in picture_of for text in ("round-robin", "session"))
     assert ("seconds" if timed else "requests so far") in picture_of
-    assert (page(study), png("chat", charts(study))) == (page(study), png("chat", charts(study)))
+    assert (page(study), png(Picture("chat", charts(study)))) == (page(study), png(Picture("chat", charts(study))))
     assert '"load"' not in found.to_json().partition('"rows"')[2]
     assert found.to_json() == sweep(
         workload, policies=("round-robin", "session"), replicas=(2, replicas), seeds=2, scenario=scenario

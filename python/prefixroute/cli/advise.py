@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from prefixroute.advise import IN_USE, Headroom, Question, Sizing, Slo, advise, backtest, size
-from prefixroute.advise.behind import MOST_PREEMPTIONS
-from prefixroute.advise.size import MOST_REPLICAS, PEAK_UTILIZATION, SPARE_REPLICAS
+from prefixroute.advise import IN_USE, Question, Sizing, Slo, advise, backtest, size
+from prefixroute.advise.size import MOST_REPLICAS
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.output import Output
+from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario_of
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import Hardware, PricedHardware
+from prefixroute.cli.output import Outputs, print_json
+from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.answer import backtest_lines
@@ -38,9 +40,10 @@ Clocked = Annotated[
 ]
 
 
-@options.grouped
-def advise_command(  # noqa: PLR0917
+@grouped
+def advise_command(
     workload: options.WorkloadName,
+    *,
     replicas: options.Replicas = None,
     current: Current = None,
     policies: Annotated[
@@ -52,9 +55,7 @@ def advise_command(  # noqa: PLR0917
     timed: Clocked = None,
     slo: options.Slos = None,
     tier: options.Tiers = None,
-    spare: options.Spare = SPARE_REPLICAS,
-    peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
-    preemptions: options.Preemptions = MOST_PREEMPTIONS,
+    reserve: options.Reserve,
     lifetimes: Annotated[
         str | None,
         typer.Option(
@@ -74,23 +75,18 @@ def advise_command(  # noqa: PLR0917
     ] = None,
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
-    jobs: options.Jobs = 1,
-    time_budget: options.TimeBudget = None,
-    as_json: options.AsJson = False,
-    report: options.ReportFile = None,
-    png: options.PngFile = None,
-    quiet: options.Quiet = False,
-    *,
-    observed: options.Observed,
-    front: options.Front,
-    hardware: options.PricedHardware,
-    reading: options.Reading,
+    runs: options.Runs,
+    outputs: Outputs,
+    observed: Observed,
+    front: Front,
+    hardware: PricedHardware,
+    reading: Reading,
 ) -> None:
     """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
-    output, time_is_up = Output(report, png), console.deadline(time_budget)
-    simulated = options.Simulated(observe=observed.observe)
+    time_is_up = runs.deadline()
+    simulated = Simulated(observe=observed.observe)
     question = Question(
-        scenario=options.scenario(
+        scenario=scenario_of(
             hardware,
             simulated,
             front,
@@ -103,30 +99,33 @@ def advise_command(  # noqa: PLR0917
         policies=None if policies is None else arguments.policies(policies, workload),
         objective=objective,
         slos=() if slo is None else Slo.parse_all(slo),
-        headroom=Headroom(peak_utilization, spare, preemptions),
+        headroom=reserve.headroom,
         lifetimes=() if lifetimes is None else arguments.times(lifetimes, what="--lifetimes"),
-        apart=options.link_of(link, apart=apart),
+        apart=link_of(link, apart=apart),
         vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
         seeds=range(seed, seed + seeds),
     )
-    with console.progress(quiet=quiet) as told:
-        read, run = options.parts(workload, told)
+    with console.progress(quiet=outputs.quiet) as told:
+        read, run = parts(workload, told)
         found = advise(
-            reading.source(workload, read), question, cost=hardware.cost, jobs=jobs, progress=run, time_is_up=time_is_up
+            reading.source(workload, read),
+            question,
+            cost=hardware.cost,
+            jobs=runs.jobs,
+            progress=run,
+            time_is_up=time_is_up,
         )
-    if as_json:
-        sys.stdout.write(json.dumps(advice_dict(found), indent=2, allow_nan=False) + "\n")
-    else:
-        console.say(advice_text(found).rstrip("\n"), console.stdout())
-    if output:
+    outputs.answer(lambda: advice_dict(found), partial(console.say, advice_text(found).rstrip("\n")))
+    if outputs.draws:
         from prefixroute.report.advice import advice_page, advice_picture
 
-        output.write(lambda: advice_page(found), *advice_picture(found))
+        outputs.draw(lambda: advice_page(found), lambda: advice_picture(found))
 
 
-@options.grouped
-def backtest_command(  # noqa: PLR0917
+@grouped
+def backtest_command(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A log that reports cached tokens.")],
+    *,
     replicas: options.Replicas = None,
     current: Annotated[
         str | None, typer.Option(metavar="NAME", help="Policy that routed the log.", show_default=IN_USE)
@@ -137,29 +136,27 @@ def backtest_command(  # noqa: PLR0917
             metavar="NAME,...", help="Policies to try as explanations, each with the capacity that fits best."
         ),
     ] = None,
-    jobs: options.Jobs = 1,
-    time_budget: options.TimeBudget = None,
+    runs: options.Runs,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    *,
-    simulated: options.Simulated,
-    hardware: options.Hardware,
-    reading: options.Reading,
+    simulated: Simulated,
+    hardware: Hardware,
+    reading: Reading,
 ) -> None:
     """Test the simulator: simulated hits against the cached tokens that the log itself reports."""
-    time_is_up = console.deadline(time_budget)
+    time_is_up = runs.deadline()
     policy = None if current is None else arguments.policies(current, trace)[0]
-    scenario = options.scenario(hardware, simulated, replicas=replicas, policy=policy)
+    scenario = scenario_of(hardware, simulated, replicas=replicas, policy=policy)
     scenario = replace(scenario, policy=policy or IN_USE)
     search = () if policies is None else arguments.policies(policies, trace)
     with console.progress(quiet=quiet) as told:
-        read, run = options.parts(trace, told)
+        read, run = parts(trace, told)
         opened = open_source(reading.source(trace, read), 1)
         found = backtest(
-            opened, scenario, search=search, cost=hardware.cost, jobs=jobs, progress=run, time_is_up=time_is_up
+            opened, scenario, search=search, cost=hardware.cost, jobs=runs.jobs, progress=run, time_is_up=time_is_up
         )
     if as_json:
-        sys.stdout.write(found.to_json())
+        print_json(found.to_dict())
         return
     out = console.stdout()
     for line in backtest_lines(found):
@@ -174,15 +171,14 @@ def backtest_command(  # noqa: PLR0917
     show_notes(notes, out)
 
 
-@options.grouped
-def size_command(  # noqa: PLR0917
+@grouped
+def size_command(
     workload: options.WorkloadName,
+    *,
     slo: options.Slos = None,
     policies: options.Policies = None,
     tier: options.Tiers = None,
-    spare: options.Spare = SPARE_REPLICAS,
-    peak_utilization: options.PeakUtilization = PEAK_UTILIZATION,
-    preemptions: options.Preemptions = MOST_PREEMPTIONS,
+    reserve: options.Reserve,
     seeds: options.Seeds = 1,
     seed: options.Seed = 1,
     most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = MOST_REPLICAS,
@@ -191,45 +187,37 @@ def size_command(  # noqa: PLR0917
         typer.Option("--apart", help="Size fleets that prefill and decode apart too, and compare them at equal GPUs."),
     ] = False,
     link: options.LinkName = None,
-    jobs: options.Jobs = 1,
-    time_budget: options.TimeBudget = None,
-    as_json: options.AsJson = False,
-    report: options.ReportFile = None,
-    png: options.PngFile = None,
-    quiet: options.Quiet = False,
-    *,
-    hardware: options.PricedHardware,
-    reading: options.Reading,
+    runs: options.Runs,
+    outputs: Outputs,
+    hardware: PricedHardware,
+    reading: Reading,
 ) -> None:
     """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve, under each policy."""
-    output, time_is_up = Output(report, png), console.deadline(time_budget)
+    time_is_up = runs.deadline()
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
     tiers = arguments.tiers(tier, hardware.cost)
-    scenario = options.scenario(hardware, options.Simulated(timed=True), tiers=tiers or None)
-    with console.progress(quiet=quiet) as told:
-        read, run = options.parts(workload, told)
+    scenario = scenario_of(hardware, Simulated(timed=True), tiers=tiers or None)
+    with console.progress(quiet=outputs.quiet) as told:
+        read, run = parts(workload, told)
         found = size(
             reading.source(workload, read),
             promises,
             chosen,
-            link=options.link_of(link, apart=apart),
+            link=link_of(link, apart=apart),
             scenario=scenario,
-            headroom=Headroom(peak_utilization, spare, preemptions),
+            headroom=reserve.headroom,
             seeds=range(seed, seed + seeds),
             most=most,
             cost=hardware.cost,
-            jobs=jobs,
+            jobs=runs.jobs,
             progress=run,
             time_is_up=time_is_up,
         )
-    if as_json:
-        sys.stdout.write(found.to_json())
-    else:
-        _show(found, most, console.stdout())
-    if output:
+    outputs.answer(found.to_dict, partial(_show, found, most))
+    if outputs.draws:
         from prefixroute.report.comparison import sizing_page, sizing_picture
 
-        output.write(lambda: sizing_page(found, most), *sizing_picture(found))
+        outputs.draw(lambda: sizing_page(found, most), lambda: sizing_picture(found))
 
 
 def _show(found: Sizing, most: int, out: Console) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,13 +11,15 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 import prefixroute
 from prefixroute.cli import console
+from prefixroute.cli.output import print_json
+from prefixroute.cli.table import show
 from prefixroute.hashing import hash_blocks
+from prefixroute.report.table import Column, Table
 from prefixroute.router import Router
+from prefixroute.sim.sweep import SCHEMA
 
 EXAMPLE = "Example: prefixroute bench --json"
 
@@ -38,6 +39,14 @@ class Timing(NamedTuple):
     p99_us: float
 
 
+COLUMNS: tuple[Column[Timing], ...] = (
+    Column("step", lambda timing: timing.what, text=True),
+    Column("replicas", lambda timing: "" if timing.replicas is None else str(timing.replicas)),
+    Column("median us", lambda timing: f"{timing.median_us:,.2f}"),
+    Column("p99 us", lambda timing: f"{timing.p99_us:,.2f}"),
+)
+
+
 def command(
     seconds: Annotated[float, typer.Option(min=0.01, help="How long to repeat each step.")] = 0.3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -51,15 +60,9 @@ def command(
             "version": prefixroute.__version__,
         }
         rows = [timing._asdict() for timing in found]
-        print(json.dumps({"schema": 1, **machine, "prompt_tokens": PROMPT_TOKENS, "rows": rows}, indent=2))
+        print_json({"schema": SCHEMA, **machine, "prompt_tokens": PROMPT_TOKENS, "rows": rows})
         return
-    table = Table(title=f"a prompt of {PROMPT_TOKENS:,} tokens, all cached", title_justify="left", box=SIMPLE_HEAD)
-    for title in ("step", "replicas", "median us", "p99 us"):
-        table.add_column(title, justify="left" if title == "step" else "right")
-    for timing in found:
-        fleet = "" if timing.replicas is None else str(timing.replicas)
-        table.add_row(timing.what, fleet, f"{timing.median_us:,.2f}", f"{timing.p99_us:,.2f}")
-    console.stdout().print(table)
+    show(Table.of(f"a prompt of {PROMPT_TOKENS:,} tokens, all cached", COLUMNS, found), console.stdout())
 
 
 def timings(seconds: float) -> Iterator[Timing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,7 +10,11 @@ from rich.console import Console
 
 from prefixroute.advise import Comparison, compare
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.output import Output
+from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import PricedHardware
+from prefixroute.cli.output import Outputs
+from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.report.answer import replicas as fleet
 from prefixroute.report.fleets import arrangement
@@ -24,9 +28,10 @@ EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware,sgla
 """One policy of each kind and three other routers by their presets, where none is named."""
 
 
-@options.grouped
-def command(  # noqa: PLR0917
+@grouped
+def command(
     workload: options.WorkloadName,
+    *,
     replicas: options.Replicas = None,
     policies: options.Policies = EVERY_MECHANISM,
     metric: Annotated[
@@ -37,25 +42,19 @@ def command(  # noqa: PLR0917
     ] = "recompute_ratio",
     seeds: options.Seeds = 3,
     seed: options.Seed = 1,
-    jobs: options.Jobs = 1,
-    time_budget: options.TimeBudget = None,
-    as_json: options.AsJson = False,
-    report: options.ReportFile = None,
-    png: options.PngFile = None,
-    quiet: options.Quiet = False,
-    *,
-    simulated: options.Simulated,
-    front: options.Front,
-    course: options.Course,
-    hardware: options.PricedHardware,
-    reading: options.Reading,
+    runs: options.Runs,
+    outputs: Outputs,
+    simulated: Simulated,
+    front: Front,
+    course: Course,
+    hardware: PricedHardware,
+    reading: Reading,
 ) -> None:
     """Compare policies on equal terms. A winner is named only outside of the noise: 95 % intervals over sessions."""
-    output, time_is_up = Output(report, png), console.deadline(time_budget)
-    chosen = arguments.policies(policies, workload)
-    scenario = options.scenario(hardware, simulated, front, replicas=replicas, **course.settings(hardware.cost))
-    with console.progress(quiet=quiet) as told:
-        read, run = options.parts(workload, told)
+    chosen, time_is_up = arguments.policies(policies, workload), runs.deadline()
+    scenario = scenario_of(hardware, simulated, front, replicas=replicas, **course.settings(hardware.cost))
+    with console.progress(quiet=outputs.quiet) as told:
+        read, run = parts(workload, told)
         found = compare(
             reading.source(workload, read),
             chosen,
@@ -64,19 +63,16 @@ def command(  # noqa: PLR0917
             metric=metric,
             infinite=True,
             cost=hardware.cost,
-            jobs=jobs,
+            jobs=runs.jobs,
             progress=run,
             time_is_up=time_is_up,
-            load_parts=options.LOAD_PARTS if output else 0,
+            load_parts=options.LOAD_PARTS if outputs.draws else 0,
         )
-    if as_json:
-        sys.stdout.write(found.to_json())
-    else:
-        show_comparison(found, console.stdout())
-    if output:
+    outputs.answer(found.to_dict, partial(show_comparison, found))
+    if outputs.draws:
         from prefixroute.report.comparison import comparison_page, comparison_picture
 
-        output.write(lambda: comparison_page(found), *comparison_picture(found))
+        outputs.draw(lambda: comparison_page(found), lambda: comparison_picture(found))
 
 
 def show_comparison(found: Comparison, out: Console) -> None:

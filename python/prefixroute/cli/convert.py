@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 
 from prefixroute.cli import console, options
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.reading import LogReading, name_bad_lines
 from prefixroute.errors import ConfigError
 from prefixroute.workload import LogFile, Options, convert, keep, log_files, read_trace
 
@@ -26,7 +28,7 @@ _ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signa
 """Requests to end: of a supervisor, and of a terminal that is closed, which Windows has not."""
 
 
-@options.grouped
+@grouped
 def command(
     files: Annotated[
         list[str],
@@ -47,7 +49,7 @@ def command(
     ] = None,
     quiet: options.Quiet = False,
     *,
-    reading: options.LogReading,
+    reading: LogReading,
 ) -> None:
     """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
     secret = _key(key)
@@ -117,7 +119,7 @@ def _convert(files: list[LogFile], said: Options, target: Path, key: bytes, *, q
     with console.progress(quiet=quiet) as told:
         progress = None if told is None else lambda share: told(share, f"converting {files[0].name}")
         workload = keep(read_trace(files, said, check=False, progress=progress))
-        options.name_bad_lines(workload)
+        name_bad_lines(workload)
         written = convert(workload, target, key)
     line = f"{target}: {written.requests:,} requests, {written.prompt_tokens:,} prompt tokens"
     # A pipe may be our own stdout, where a line of ours would end up in the trace.

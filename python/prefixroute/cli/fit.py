@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from prefixroute.cli import options
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import Machine
+from prefixroute.cli.output import print_json
 from prefixroute.costmodel import Fit, fit
 from prefixroute.errors import ConfigError
 
@@ -18,7 +20,7 @@ EXAMPLE = "Example: prefixroute fit measured.csv --gpu H200 --model Llama-3.1-70
 COLUMNS = ("prompt_tokens", "cached_tokens", "seconds")
 
 
-@options.grouped
+@grouped
 def command(
     file: Annotated[
         Path,
@@ -26,12 +28,12 @@ def command(
     ],
     as_json: options.AsJson = False,
     *,
-    hardware: options.Machine,
+    hardware: Machine,
 ) -> None:
     """Fit the cost model to first-token times that were measured on an idle replica; say how well it fits."""
     fitted = fit(read_rows(file), hardware.cost)
     if as_json:
-        print(json.dumps(to_dict(fitted), indent=2))
+        print_json(to_dict(fitted))
         return
     print(fitted)
     print(f"give it to the other commands: {as_options(fitted)}")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from prefixroute.cli import console, options
-from prefixroute.cli.output import Output
-from prefixroute.cli.sheet import show_sheet, write_sheet
+from prefixroute.cli import console
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import PricedMachine
+from prefixroute.cli.output import Outputs
+from prefixroute.cli.reading import Reading
+from prefixroute.cli.sheet import give_sheet
 from prefixroute.errors import ConfigError
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider
@@ -38,17 +39,10 @@ class FailOn(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class PricedMachine(options.Machine):
-    """A replica of one's own, how fast it is and what it costs."""
-
-    utilization: options.Utilization = None
-    price: options.Price = None
-
-
-@options.grouped
-def command(  # noqa: PLR0917
+@grouped
+def command(
     log: Annotated[str, typer.Argument(metavar="LOG", help="A gateway log, or any trace.")],
+    *,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings of engines, router and API: .toml, .yaml.")
     ] = None,
@@ -60,16 +54,11 @@ def command(  # noqa: PLR0917
     ] = None,
     fail_on: Annotated[FailOn, typer.Option(help="Level from which on the exit code is 1.")] = FailOn.WARNING,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
-    as_json: options.AsJson = False,
-    report: options.ReportFile = None,
-    png: options.PngFile = None,
-    quiet: options.Quiet = False,
-    *,
+    outputs: Outputs,
     machine: PricedMachine,
-    reading: options.Reading,
+    reading: Reading,
 ) -> None:
     """Check a log and settings for what stands in the way of caches: prompts, lifetimes, engines, routers, keys."""
-    output = Output(report, png)
     if sarif_file is not None and not sarif_file.absolute().parent.is_dir():
         raise ConfigError(f"--sarif must be a file in an existing folder, got {str(sarif_file)!r}")
     settings = Settings() if config is None else Settings.read(config)
@@ -77,7 +66,7 @@ def command(  # noqa: PLR0917
     named = api_model or (None if settings.api is None else settings.api.model)
     spec = Spec.parse(log)
     files = [] if spec.is_made else reading.files([spec.name])
-    with console.progress(quiet=quiet) as told:
+    with console.progress(quiet=outputs.quiet) as told:
         workload = open_source(reading.source(log, told, files=files), 1)
     entries = read_entries(files, reading.options.fields)
     found = lint(
@@ -96,11 +85,7 @@ def command(  # noqa: PLR0917
     sheet = Sheet(
         f"{found.log}: what stands in the way of its caches", (lint_section(found),), found.assumptions, found.notes
     )
-    if as_json:
-        sys.stdout.write(json.dumps({"schema": SCHEMA, **found.to_dict()}, indent=2, allow_nan=False) + "\n")
-    else:
-        show_sheet(sheet, console.stdout())
-    write_sheet(sheet, output)
+    give_sheet(sheet, {"schema": SCHEMA, **found.to_dict()}, outputs)
     worst = found.worst()
     if fail_on is not FailOn.NEVER and worst is not None and LEVELS.index(worst) >= LEVELS.index(fail_on.value):
         raise typer.Exit(FOUND)

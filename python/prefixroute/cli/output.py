@@ -1,23 +1,32 @@
-"""The files a command writes beside its answer."""
+"""Where an answer goes: to the terminal or as JSON, and to a page and a picture beside it."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from prefixroute.cli import console
+from prefixroute.cli.groups import OUTPUT, option
+from prefixroute.cli.options import AsJson, Quiet
 from prefixroute.errors import ConfigError
 
 if TYPE_CHECKING:
-    from prefixroute.report.drawing import Chart
+    from prefixroute.report.drawing import Picture
+
+_option = partial(option, None, panel=OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A page and a picture, where they were asked for.
+class Outputs:
+    """What is made of an answer.
 
     Making one fails early: with a missing extra or folder, before the runs and not after them.
 
@@ -26,8 +35,10 @@ class Output:
         ModuleNotFoundError: the extra ``report`` is not installed.
     """
 
-    report: Path | None
-    png: Path | None
+    as_json: AsJson = False
+    report: Path | None = _option("Write a self-contained page.", metavar="FILE.html")
+    png: Path | None = _option("Write a picture.", metavar="FILE.png")
+    quiet: Quiet = False
 
     def __post_init__(self) -> None:
         """Check both paths, and that there is something to draw with."""
@@ -36,35 +47,33 @@ class Output:
                 raise ConfigError(f"{what} must be a file that ends in {suffixes[0]}, got {str(path)!r}")
             if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
                 raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")
-        if self.report or self.png:
+        if self.draws:
             importlib.import_module("prefixroute.report.drawing")
 
-    def __bool__(self) -> bool:
-        """Return whether anything was asked for."""
+    @property
+    def draws(self) -> bool:
+        """Whether a page or a picture was asked for."""
         return self.report is not None or self.png is not None
 
-    def write(
-        self,
-        page: Callable[[], str],
-        title: str = "",
-        charts: Mapping[str, Chart] | None = None,
-        remarks: Sequence[str] = (),
-        rests_on: Sequence[str] = (),
-    ) -> None:
-        """Make what was asked for, write it, and say where it lies.
+    def answer(self, document: Callable[[], Mapping[str, Any]], show: Callable[[Console], None]) -> None:
+        """Print the answer: ``document`` makes the JSON object, ``show`` prints tables and sentences."""
+        if self.as_json:
+            print_json(document())
+        else:
+            show(console.stdout())
 
-        Args:
-            page: makes the page.
-            title: of the picture.
-            charts: of the picture, by their titles.
-            remarks: what the picture says above its charts.
-            rests_on: what it says below them.
-        """
+    def draw(self, page: Callable[[], str], picture: Callable[[], Picture]) -> None:
+        """Make the page and the picture that were asked for, write them, and say where they lie."""
         if self.report is not None:
             self.report.write_text(page(), encoding="utf-8")
             console.note(f"report: {self.report}")
         if self.png is not None:
             from prefixroute.report.drawing import png
 
-            self.png.write_bytes(png(title, charts or {}, remarks=remarks, rests_on=rests_on))
+            self.png.write_bytes(png(picture()))
             console.note(f"picture: {self.png}")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a JSON object. The same object is the same bytes."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -13,6 +13,10 @@ import typer
 from prefixroute.advise import Slo
 from prefixroute.advise.own_or_api import POLICY, PROMISE, own_or_api
 from prefixroute.cli import arguments, console, options
+from prefixroute.cli.fleets import Simulated, scenario_of
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import PricedHardware
+from prefixroute.cli.output import Outputs
 from prefixroute.cli.plan_options import (
     CALLS,
     PER_HOUR,
@@ -28,7 +32,6 @@ from prefixroute.cli.plan_options import (
     Lifetime,
     Missed,
     ModelName,
-    Outputs,
     Own,
     Pace,
     PerHour,
@@ -37,6 +40,7 @@ from prefixroute.cli.plan_options import (
     defaults,
     described,
 )
+from prefixroute.cli.reading import Reading
 from prefixroute.errors import ConfigError
 from prefixroute.lint import read_entries
 from prefixroute.plan.breakpoints import MOST_PROMPTS, place_breakpoints
@@ -72,7 +76,7 @@ app = typer.Typer(
 )
 
 
-@options.grouped
+@grouped
 def anthropic(  # noqa: PLR0917
     model: ModelName = None,
     requests: Annotated[
@@ -99,7 +103,7 @@ def anthropic(  # noqa: PLR0917
     traced: Traced,
     figures: Figures,
     outputs: Outputs,
-    reading: options.Reading,
+    reading: Reading,
 ) -> None:
     """Claude: order of calls, pre-warming, lifetime, breakpoints, batches; on a trace, dollars by lifetime."""
     found, stale = figures.model(model, "anthropic", ("marks",), date.today())  # noqa: DTZ011 - prices age by the day
@@ -133,7 +137,7 @@ def anthropic(  # noqa: PLR0917
     answer.give()
 
 
-@options.grouped
+@grouped
 def openai(  # noqa: PLR0917
     model: ModelName = None,
     per_minute: Annotated[
@@ -160,7 +164,7 @@ def openai(  # noqa: PLR0917
     traced: Traced,
     figures: Figures,
     outputs: Outputs,
-    reading: options.Reading,
+    reading: Reading,
 ) -> None:
     """OpenAI, and others with a routing key: how many keys, what hits to expect, lifetimes, also on a trace."""
     found, stale = figures.model(model, "openai", ("keyed",), date.today())  # noqa: DTZ011 - prices age by the day
@@ -195,7 +199,7 @@ def openai(  # noqa: PLR0917
     answer.give()
 
 
-@options.grouped
+@grouped
 def gemini(
     model: ModelName = None,
     shared_tokens: Shared = None,
@@ -206,7 +210,7 @@ def gemini(
     traced: Traced,
     figures: Figures,
     outputs: Outputs,
-    reading: options.Reading,
+    reading: Reading,
 ) -> None:
     """Gemini: implicit caching against a stored object with its rent, and the rate from which the rent pays."""
     found, stale = figures.model(model, "gemini", ("stored",), date.today())  # noqa: DTZ011 - prices age by the day
@@ -224,7 +228,7 @@ def gemini(
     answer.give()
 
 
-@options.grouped
+@grouped
 def compare(  # noqa: PLR0917
     workload: options.WorkloadName,
     models: Annotated[
@@ -247,9 +251,9 @@ def compare(  # noqa: PLR0917
         Path | None,
         typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.", rich_help_panel=PRICES),
     ] = None,
-    hardware: options.PricedHardware,
+    hardware: PricedHardware,
     outputs: Outputs,
-    reading: options.Reading,
+    reading: Reading,
 ) -> None:
     """Compare APIs with replicas of your own on the same traffic, at the price of your GPUs."""
     own = () if prices is None else (read_provider(prices),)
@@ -266,7 +270,7 @@ def compare(  # noqa: PLR0917
             open_source(reading.source(workload, told), seed),
             chosen,
             cost=hardware.cost,
-            scenario=options.scenario(hardware, options.Simulated(timed=True)),
+            scenario=scenario_of(hardware, Simulated(timed=True)),
             policy=arguments.policies(policy, workload)[0],
             promise=PROMISE if slo is None else Slo.parse(slo),
             most=most,
@@ -284,7 +288,7 @@ def _trace(
     answer: Answer,
     traced: Traced,
     model: Model,
-    reading: options.Reading,
+    reading: Reading,
     workload: Workload | None = None,
     *,
     tier: str,
@@ -298,7 +302,7 @@ def _trace(
     answer.notes += plan.notes
 
 
-def _opened(name: str, reading: options.Reading, outputs: Outputs, *, stream: bool = False) -> Workload:
+def _opened(name: str, reading: Reading, outputs: Outputs, *, stream: bool = False) -> Workload:
     with console.progress(quiet=outputs.quiet) as told:
         return open_source(reading.source(name, told, stream=stream), 1)
 
@@ -315,7 +319,7 @@ def _users(workload: Workload) -> tuple[float, dict[str, float]]:
     return 60 * counts.total() / (last - first), {user: float(count) for user, count in counts.items()}
 
 
-def _prompts(path: Path, reading: options.Reading) -> list[Prompt]:
+def _prompts(path: Path, reading: Reading) -> list[Prompt]:
     """Read the prompts of a log, or of a file of request bodies."""
     if not path.is_file():
         raise ConfigError(f"--prompts must be a file of request bodies, got {str(path)!r}")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from prefixroute.cli import console, options
-from prefixroute.cli.output import Output
-from prefixroute.cli.sheet import show_sheet, write_sheet
+from prefixroute.cli.groups import option
+from prefixroute.cli.output import Outputs
+from prefixroute.cli.sheet import give_sheet
 from prefixroute.costmodel import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import Speed
@@ -21,7 +20,7 @@ from prefixroute.plan.traffic import CLASSES, DEFAULT_CLASSES, Binding
 from prefixroute.providers.catalog import MAX_AGE_DAYS, STANDARD, Model, Provider
 from prefixroute.providers.tables import find_model, find_provider, read_provider
 from prefixroute.report.sheet import Section, Sheet
-from prefixroute.sim.sweep import SCHEMA
+from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 
 CALLS, PRICES, TRAFFIC = "Calls", "Prices and rules", "Traffic"
 REQUESTS, SHARED_TOKENS, PER_MINUTE, USERS, PER_HOUR = 10, 20_000, 60.0, 1_000, 10.0
@@ -47,35 +46,21 @@ Missed = Annotated[float, typer.Option(help="Probability that a live entry is no
 PerHour = Annotated[
     float | None, typer.Option(help="Uses of one prefix an hour, to choose its lifetime.", rich_help_panel=TRAFFIC)
 ]
-TraceOption = Annotated[
-    str | None,
-    typer.Option("--trace", metavar="FILE", help="A log or trace: reuse and dollars on it.", rich_help_panel=TRAFFIC),
-]
+_call, _price, _traffic = (partial(option, panel=panel) for panel in (CALLS, PRICES, TRAFFIC))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Prices and rules, as far as the user says."""
 
-    prices: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.", rich_help_panel=PRICES),
-    ] = None
-    input_usd: Annotated[
-        float | None, typer.Option("--input", help="$ for a million input tokens.", rich_help_panel=PRICES)
-    ] = None
-    write_usd: Annotated[float | None, typer.Option("--write", help="The same, written.", rich_help_panel=PRICES)] = (
-        None
-    )
-    read_usd: Annotated[float | None, typer.Option("--read", help="The same, read.", rich_help_panel=PRICES)] = None
-    output_usd: Annotated[
-        float | None, typer.Option("--output", help="The same, answered.", rich_help_panel=PRICES)
-    ] = None
-    minimum: Annotated[
-        int | None, typer.Option(help="Tokens of the shortest cached prefix.", rich_help_panel=PRICES)
-    ] = None
-    tier: Annotated[str, typer.Option(metavar="NAME", help="Service tier.", rich_help_panel=PRICES)] = STANDARD
-    max_age_days: Annotated[int, typer.Option(help="Age of prices that warns.", rich_help_panel=PRICES)] = MAX_AGE_DAYS
+    prices: Path | None = _price(None, "Prices of your own; they come first.", metavar="FILE.toml")
+    input_usd: float | None = _price(None, "$ for a million input tokens.", "--input")
+    write_usd: float | None = _price(None, "The same, written.", "--write")
+    read_usd: float | None = _price(None, "The same, read.", "--read")
+    output_usd: float | None = _price(None, "The same, answered.", "--output")
+    minimum: int | None = _price(None, "Tokens of the shortest cached prefix.")
+    tier: str = _price(STANDARD, "Service tier.", metavar="NAME")
+    max_age_days: int = _price(MAX_AGE_DAYS, "Age of prices that warns.")
 
     @property
     def own(self) -> tuple[Provider, ...]:
@@ -111,18 +96,10 @@ class Figures:
 class Pace:
     """How fast the API answers."""
 
-    concurrency: Annotated[
-        int | None, typer.Option(help="Calls in flight at most.", show_default="no limit", rich_help_panel=CALLS)
-    ] = None
-    prefill_tokens_per_s: Annotated[
-        float | None, typer.Option(help="Prompt tokens a second that are not cached.", rich_help_panel=CALLS)
-    ] = None
-    overhead_s: Annotated[
-        float | None, typer.Option(help="Seconds to the first token, all cached.", rich_help_panel=CALLS)
-    ] = None
-    answer_s: Annotated[float | None, typer.Option(help="Seconds from first to last token.", rich_help_panel=CALLS)] = (
-        None
-    )
+    concurrency: int | None = _call(None, "Calls in flight at most.", show_default="no limit")
+    prefill_tokens_per_s: float | None = _call(None, "Prompt tokens a second that are not cached.")
+    overhead_s: float | None = _call(None, "Seconds to the first token, all cached.")
+    answer_s: float | None = _call(None, "Seconds from first to last token.")
 
     @property
     def speed(self) -> Speed:
@@ -131,35 +108,14 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where the answer goes."""
-
-    as_json: options.AsJson = False
-    report: options.ReportFile = None
-    png: options.PngFile = None
-    quiet: options.Quiet = False
-
-
-@dataclass(frozen=True, slots=True)
 class Traced:
     """A trace, and how it is looked at."""
 
-    trace: TraceOption = None
-    by: Annotated[
-        str,
-        typer.Option(metavar="WHAT,...", help=f"Classes of sessions: {', '.join(CLASSES)}.", rich_help_panel=TRAFFIC),
-    ] = ",".join(DEFAULT_CLASSES)
-    binding_s: Annotated[
-        float | None,
-        typer.Option(help="A gateway pins sessions for this many seconds of idleness.", rich_help_panel=TRAFFIC),
-    ] = None
-    targets: Annotated[
-        int, typer.Option(help="To one of so many workspaces, keys or deployments.", rich_help_panel=TRAFFIC)
-    ] = 2
-
-    begin_s: Annotated[
-        float, typer.Option(help="Seconds until a response begins and its entry can be read.", rich_help_panel=TRAFFIC)
-    ] = 0.0
+    trace: str | None = _traffic(None, "A log or trace: reuse and dollars on it.", "--trace", metavar="FILE")
+    by: str = _traffic(",".join(DEFAULT_CLASSES), f"Classes of sessions: {', '.join(CLASSES)}.", metavar="WHAT,...")
+    binding_s: float | None = _traffic(None, "A gateway pins sessions for this many seconds of idleness.")
+    targets: int = _traffic(2, "To one of so many workspaces, keys or deployments.")
+    begin_s: float = _traffic(0.0, "Seconds until a response begins and its entry can be read.")
 
     @property
     def binding(self) -> Binding | None:
@@ -172,7 +128,6 @@ class Answer:
 
     def __init__(self, title: str, outputs: Outputs) -> None:
         self.title, self.outputs = title, outputs
-        self.output = Output(outputs.report, outputs.png)
         self.sections: list[Section] = []
         self.fields: dict[str, Any] = {}
         self.assumptions: list[Assumption] = []
@@ -187,16 +142,9 @@ class Answer:
         """Print it, and write what was asked for."""
         figures = {item.name: item for item in self.assumptions}
         sheet = Sheet(self.title, tuple(self.sections), tuple(figures.values()), tuple(dict.fromkeys(self.notes)))
-        if self.outputs.as_json:
-            behind = {
-                item.name: {"value": item.value, "unit": item.unit, "source": item.source, "assumed": item.assumed}
-                for item in sheet.assumptions
-            }
-            told = {"schema": SCHEMA, **self.fields, "assumptions": behind, "notes": list(sheet.notes)}
-            sys.stdout.write(json.dumps(told, indent=2, allow_nan=False) + "\n")
-        else:
-            show_sheet(sheet, console.stdout())
-        write_sheet(sheet, self.output)
+        behind = assumptions_dict(sheet.assumptions)
+        document = {"schema": SCHEMA, **self.fields, "assumptions": behind, "notes": list(sheet.notes)}
+        give_sheet(sheet, document, self.outputs)
 
 
 def described(model: Model) -> dict[str, object]:

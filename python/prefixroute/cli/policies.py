@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated
 
 import typer
@@ -11,7 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from prefixroute.cli import console
+from prefixroute.cli.output import print_json
 from prefixroute.policies import POLICIES, Description, describe, presets
+from prefixroute.sim.sweep import SCHEMA
 
 EXAMPLE = "Example: prefixroute policies sglang-balanced"
 
@@ -25,7 +26,7 @@ def command(
     copies = [describe(each) for each in presets()] if name is None else []
     if as_json:
         listed = {each.name: dataclasses.asdict(each) for each in (*rules, *copies)}
-        print(json.dumps({"schema": 1, "policies": listed}, indent=2))
+        print_json({"schema": SCHEMA, "policies": listed})
     elif name is not None:
         _show(rules[0])
     else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from prefixroute.cli.console import say
-from prefixroute.cli.output import Output
+from prefixroute.cli.output import Outputs
 from prefixroute.cli.table import show_assumed, show_notes
 from prefixroute.report.sheet import Section, Sheet
 
@@ -25,12 +29,13 @@ def show_sheet(sheet: Sheet, out: Console) -> None:
     show_notes(sheet.notes, out)
 
 
-def write_sheet(sheet: Sheet, output: Output) -> None:
-    """Write the page and the picture that were asked for."""
-    if output:
-        from prefixroute.report.sheet_page import sheet_charts, sheet_page
+def give_sheet(sheet: Sheet, document: Mapping[str, Any], outputs: Outputs) -> None:
+    """Print a sheet, or the JSON object of the same answer, and write the page and the picture that were asked for."""
+    outputs.answer(lambda: document, partial(show_sheet, sheet))
+    if outputs.draws:
+        from prefixroute.report.sheet_page import sheet_page, sheet_picture
 
-        output.write(lambda: sheet_page(sheet), sheet.title, sheet_charts(sheet))
+        outputs.draw(lambda: sheet_page(sheet), lambda: sheet_picture(sheet))
 
 
 def _table(section: Section) -> Table:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.output import Output
+from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
+from prefixroute.cli.groups import grouped
+from prefixroute.cli.hardware import PricedHardware
+from prefixroute.cli.output import Outputs
+from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.errors import ConfigError
 from prefixroute.report import Study
 from prefixroute.report.fleets import arrangement
-from prefixroute.report.table import remarks
 from prefixroute.sim import sweep
 from prefixroute.sim.grid import open_source
 from prefixroute.workload import measure
@@ -30,9 +33,10 @@ ENTRIES_NOTE = (
 )
 
 
-@options.grouped
-def command(  # noqa: PLR0917
+@grouped
+def command(
     workload: options.WorkloadName,
+    *,
     replicas: Annotated[
         str | None,
         typer.Option(
@@ -46,24 +50,18 @@ def command(  # noqa: PLR0917
     seed: options.Seed = 1,
     cache: options.CacheKind = None,
     infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
-    jobs: options.Jobs = 1,
-    time_budget: options.TimeBudget = None,
-    as_json: options.AsJson = False,
-    report: options.ReportFile = None,
-    png: options.PngFile = None,
-    quiet: options.Quiet = False,
-    *,
-    simulated: options.Simulated,
-    apart: options.Apart,
-    front: options.Front,
-    course: options.Course,
-    hardware: options.PricedHardware,
-    reading: options.Reading,
+    runs: options.Runs,
+    outputs: Outputs,
+    simulated: Simulated,
+    apart: Apart,
+    front: Front,
+    course: Course,
+    hardware: PricedHardware,
+    reading: Reading,
 ) -> None:
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
-    output, time_is_up = Output(report, png), console.deadline(time_budget)
-    chosen = arguments.policies(policies, workload)
-    scenario = options.scenario(hardware, simulated, front, cache=cache, **course.settings(hardware.cost))
+    chosen, time_is_up = arguments.policies(policies, workload), runs.deadline()
+    scenario = scenario_of(hardware, simulated, front, cache=cache, **course.settings(hardware.cost))
     splits = apart.splits
     if splits and not simulated.timed:
         raise ConfigError("--prefill-replicas and --decode-replicas speak of a timed simulation: give --timed too")
@@ -73,8 +71,8 @@ def command(  # noqa: PLR0917
         counts = arguments.counts(replicas, what="--replicas")
     else:
         counts = [split.replicas for split in splits] or [1, 2, 4, 8]
-    with console.progress(quiet=quiet) as told:
-        read, run = options.parts(workload, told)
+    with console.progress(quiet=outputs.quiet) as told:
+        read, run = parts(workload, told)
         opened = reading.source(workload, read)
         found = sweep(
             opened,
@@ -85,24 +83,18 @@ def command(  # noqa: PLR0917
             scenario=scenario,
             cost=hardware.cost,
             infinite=infinite,
-            jobs=jobs,
+            jobs=runs.jobs,
             progress=run,
             time_is_up=time_is_up,
-            load_parts=options.LOAD_PARTS if output else 0,
+            load_parts=options.LOAD_PARTS if outputs.draws else 0,
         )
     found = replace(found, notes=(*found.notes, *_notes(timed=simulated.timed, entries=cache is options.Cache.ENTRIES)))
     study = Study.of(found)
-    if as_json:
-        sys.stdout.write(found.to_json())
-    else:
-        show_study(study, console.stdout())
-    if output:
-        from prefixroute.report.charts import charts
-        from prefixroute.report.page import page
+    outputs.answer(found.to_dict, partial(show_study, study))
+    if outputs.draws:
+        from prefixroute.report.page import page, study_picture
 
-        trace = measure(open_source(opened, seed))
-        rests_on = remarks(study.assumptions, study.notes)
-        output.write(lambda: page(study, trace), study.headline(), charts(study), study.summary(), rests_on)
+        outputs.draw(lambda: page(study, measure(open_source(opened, seed))), lambda: study_picture(study))
 
 
 def show_study(study: Study, out: Console) -> None:

@@ -68,7 +68,10 @@ def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
 
 def _drawn(table: Table) -> RichTable:
     title = table.title or None
-    drawn = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    headed = any(head.title for head in table.heads)
+    drawn = RichTable(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_header=headed
+    )
     for head in table.heads:
         # One word a line: the heads must not be what makes the table wide.
         words = head.title

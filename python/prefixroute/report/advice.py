@@ -8,7 +8,7 @@ from prefixroute.advise import Advice, Comparison
 from prefixroute.report import html
 from prefixroute.report.answer import Answer, answer, fleet
 from prefixroute.report.charts import charts
-from prefixroute.report.drawing import Chart, svg
+from prefixroute.report.drawing import Picture, svg
 from prefixroute.report.study import Study
 from prefixroute.report.table import compared, equal_splits, losses, remarks, times, today
 from prefixroute.report.text import BASIS
@@ -57,12 +57,12 @@ def advice_page(advice: Advice) -> str:
     return html.document(title_of(advice, said), parts)
 
 
-def advice_picture(advice: Advice) -> tuple[str, dict[str, Chart], list[str], list[str]]:
-    """Return the title, the charts and what stands above and below them in a picture: the reasons, and what they rest on."""
+def advice_picture(advice: Advice) -> Picture:
+    """Return the charts between the reasons and what they rest on."""
     found, said = advice.comparison, answer(advice)
     study = _study(found)
     above = [*said.opening, *said.expectation[:1]]
-    return title_of(advice, said), charts(study), above, remarks(found.assumptions, found.notes)
+    return Picture(title_of(advice, said), charts(study), above, remarks(found.assumptions, found.notes))
 
 
 def title_of(advice: Advice, said: Answer) -> str:

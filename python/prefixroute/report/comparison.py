@@ -8,7 +8,7 @@ from prefixroute.advise import Comparison, Sizing
 from prefixroute.report import html
 from prefixroute.report.answer import sized
 from prefixroute.report.charts import bars, charts
-from prefixroute.report.drawing import Chart, svg
+from prefixroute.report.drawing import Chart, Picture, svg
 from prefixroute.report.study import Study
 from prefixroute.report.table import compared, floor_line, losses, remarks, sizes, times
 from prefixroute.report.verdicts import verdict
@@ -38,10 +38,10 @@ def comparison_page(found: Comparison) -> str:
     return html.document(_compared(found), parts)
 
 
-def comparison_picture(found: Comparison) -> tuple[str, dict[str, Chart], list[str], list[str]]:
-    """Return the title, the charts and what stands above and below them in a picture."""
+def comparison_picture(found: Comparison) -> Picture:
+    """Return the charts between the verdict and what it rests on."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    return _compared(found), charts(study), [verdict(found)], remarks(found.assumptions, found.notes)
+    return Picture(_compared(found), charts(study), [verdict(found)], remarks(found.assumptions, found.notes))
 
 
 def _compared(found: Comparison) -> str:
@@ -62,9 +62,9 @@ def sizing_page(found: Sizing, most: int) -> str:
     return html.document(sized(found), parts)
 
 
-def sizing_picture(found: Sizing) -> tuple[str, dict[str, Chart], list[str], list[str]]:
-    """Return the title, the charts and what stands above and below them in a picture."""
-    return sized(found), sizing_charts(found), [], remarks(found.assumptions, found.notes)
+def sizing_picture(found: Sizing) -> Picture:
+    """Return the charts between the verdict and what it rests on."""
+    return Picture(sized(found), sizing_charts(found), rests_on=remarks(found.assumptions, found.notes))
 
 
 def sizing_charts(found: Sizing) -> dict[str, Chart]:

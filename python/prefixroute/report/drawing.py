@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import vl_convert
@@ -67,27 +67,30 @@ def svg(chart: Chart) -> str:
     return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
 
 
-def png(
-    title: str,
-    charts: Mapping[str, Chart],
-    scale: float = 1.5,
-    remarks: Sequence[str] = (),
-    rests_on: Sequence[str] = (),
-) -> bytes:
-    """Return titled charts as one picture, see :func:`picture`."""
-    drawn = picture(title, charts, remarks, rests_on)
-    return bytes(vl_convert.vegalite_to_png(drawn, vl_version=VEGA_LITE, scale=scale))
+class Picture(NamedTuple):
+    """What a picture shows.
 
-
-def picture(title: str, charts: Mapping[str, Chart], remarks: Sequence[str] = (), rests_on: Sequence[str] = ()) -> str:
-    """Return titled charts as one picture, dark on white, two in a row, with one legend, as Vega-Lite JSON.
-
-    Args:
+    Attributes:
         title: above all.
         charts: by their titles.
         remarks: what stands under the title.
         rests_on: what stands below the charts: assumptions and notes.
     """
+
+    title: str
+    charts: Mapping[str, Chart]
+    remarks: Sequence[str] = ()
+    rests_on: Sequence[str] = ()
+
+
+def png(picture: Picture, scale: float = 1.5) -> bytes:
+    """Return a picture, see :func:`vega`."""
+    return bytes(vl_convert.vegalite_to_png(vega(picture), vl_version=VEGA_LITE, scale=scale))
+
+
+def vega(picture: Picture) -> str:
+    """Return a picture as Vega-Lite JSON: dark on white, two charts in a row, with one legend."""
+    title, charts, remarks, rests_on = picture
     drawn = [chart.properties(title=name) for name, chart in charts.items()]
     rows: list[Chart | alt.HConcatChart] = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
     if rests_on and rows:

@@ -135,8 +135,11 @@ def _framed(title: str, drawing: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption>{named}</figure>"
 
 
-def table(shown: Table) -> str:
-    """Return a table; it scrolls where it is too wide, and can be reached by the keyboard to do so."""
+def table(shown: Table, label: str = "") -> str:
+    """Return a table; it scrolls where it is too wide, and can be reached by the keyboard to do so.
+
+    ``label`` is for readers who do not see it; by default the title.
+    """
     parts = [paragraph(shown.title, soft=True)] if shown.title else []
     if shown.assumed:
         parts.append(f'<p class="soft">{ASSUMED} every figure rests on defaults, listed below</p>')
@@ -156,7 +159,8 @@ def table(shown: Table) -> str:
         rows.append(
             f'<tr class="floor first"><td class="text" colspan="{len(shown.heads)}">{escape(shown.footer)}</td></tr>'
         )
-    return "".join(parts) + grid(f"<tr>{heads}</tr>", rows, shown.title or "figures")
+    head = f"<tr>{heads}</tr>" if any(head.title for head in shown.heads) else ""
+    return "".join(parts) + grid(head, rows, label or shown.title or "figures")
 
 
 def _side(text: bool) -> str:  # noqa: FBT001 - private

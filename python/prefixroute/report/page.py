@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from prefixroute.report import html
 from prefixroute.report.charts import charts
-from prefixroute.report.drawing import svg
+from prefixroute.report.drawing import Picture, svg
 from prefixroute.report.study import Study
+from prefixroute.report.table import remarks
 from prefixroute.report.traces import trace_charts
 from prefixroute.workload import TraceStatistics
 
@@ -30,6 +31,11 @@ def page(study: Study, trace: TraceStatistics | None = None) -> str:
         *(html.paragraph(note, soft=True) for note in study.notes),
     ]
     return html.document(study.headline(), parts)
+
+
+def study_picture(study: Study) -> Picture:
+    """Return the charts between the verdict and what it rests on."""
+    return Picture(study.headline(), charts(study), study.summary(), remarks(study.assumptions, study.notes))
 
 
 def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:

@@ -8,7 +8,7 @@ from prefixroute.replay import Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
 from prefixroute.report import html
 from prefixroute.report.charts import answered_within, ratios
-from prefixroute.report.drawing import Chart, svg
+from prefixroute.report.drawing import Chart, Picture, svg
 from prefixroute.report.replays import (
     TITLES,
     difference_table,
@@ -64,9 +64,7 @@ def replay_charts(replayed: Replayed, predictions: Predictions) -> dict[str, Cha
     return drawn
 
 
-def replay_picture(
-    name: str, replayed: Replayed, predictions: Predictions
-) -> tuple[str, dict[str, Chart], list[str], list[str]]:
-    """Return the title, the charts and what stands above and below them in a picture."""
-    above, below = [*replay_verdict(replayed)], remarks(predictions.assumptions, replay_notes(replayed))
-    return replay_title(name, replayed), replay_charts(replayed, predictions), above, below
+def replay_picture(name: str, replayed: Replayed, predictions: Predictions) -> Picture:
+    """Return the charts between the verdict and what it rests on."""
+    below = remarks(predictions.assumptions, replay_notes(replayed))
+    return Picture(replay_title(name, replayed), replay_charts(replayed, predictions), replay_verdict(replayed), below)

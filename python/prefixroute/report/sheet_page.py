@@ -8,7 +8,7 @@ from html import escape
 import altair as alt
 
 from prefixroute.report import html
-from prefixroute.report.drawing import WIDTH, Chart, svg
+from prefixroute.report.drawing import WIDTH, Chart, Picture, svg
 from prefixroute.report.palette import INK, colour
 from prefixroute.report.sheet import Section, Sheet
 
@@ -26,6 +26,11 @@ def sheet_page(sheet: Sheet) -> str:
         parts += [html.heading("What this rests on"), html.assumptions(sheet.assumptions)]
     parts += [html.paragraph(note, soft=True) for note in sheet.notes]
     return html.document(sheet.title, parts)
+
+
+def sheet_picture(sheet: Sheet) -> Picture:
+    """Return the charts of a sheet."""
+    return Picture(sheet.title, sheet_charts(sheet))
 
 
 def sheet_charts(sheet: Sheet) -> dict[str, Chart]:

@@ -88,6 +88,16 @@ class Table:
         return Table(self.title, tuple(self.heads[at] for at in kept), rows, self.sections, self.assumed, self.footer)
 
 
+def pairs(heads: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a table of names with one figure each; without a head if the heads are empty."""
+    name, value = heads
+    columns: list[Column[tuple[str, str]]] = [
+        Column(name, lambda row: row[0], text=True),
+        Column(value, lambda row: row[1]),
+    ]
+    return Table.of("", columns, list(rows))
+
+
 def _milliseconds(field: str) -> Callable[[ResultRow], str]:
     return lambda row: f"{1e3 * row[field]:,.1f}"
 

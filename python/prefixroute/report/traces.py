@@ -9,9 +9,9 @@ import numpy as np
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report import html
-from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, svg
+from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, Picture, svg
 from prefixroute.report.palette import INK, colour
-from prefixroute.report.table import Table, facts
+from prefixroute.report.table import Table, facts, pairs
 from prefixroute.workload import TraceStatistics
 
 AGES_S = np.geomspace(1, 86_400, 60)
@@ -65,18 +65,26 @@ def trace_page(
     """
     drawings = {title: svg(chart) for title, chart in trace_charts(trace).items()}
     first, *others = drawings
-    rows = (f"<tr>{html.cell(name, text_like=True)}{html.cell(value)}</tr>" for name, value in facts(trace))
     parts = [
         html.paragraph(trace_verdict(trace)),
         html.deciding(first, drawings[first]),
         html.figures({title: drawings[title] for title in others}),
         *([] if where is None else [html.heading("Where the hits went"), html.table(where)]),
         html.heading("In numbers"),
-        html.grid("", rows, "in numbers"),
+        html.table(pairs(("", ""), facts(trace)), "in numbers"),
         *([html.heading("What this rests on"), html.assumptions(assumptions)] if assumptions else []),
         *(html.paragraph(note, soft=True) for note in notes),
     ]
-    return html.document(f"{trace.name}: what it shares", parts)
+    return html.document(_title(trace), parts)
+
+
+def trace_picture(trace: TraceStatistics, rests_on: Sequence[str]) -> Picture:
+    """Return the charts of a workload between the verdict and what they rest on."""
+    return Picture(_title(trace), trace_charts(trace), [trace_verdict(trace)], rests_on)
+
+
+def _title(trace: TraceStatistics) -> str:
+    return f"{trace.name}: what it shares"
 
 
 def _curve(x: np.ndarray, y: np.ndarray | list[float], titles: tuple[str, str], limit: float) -> Chart:
