@@ -272,7 +272,12 @@ def test_halves_of_characters_end_no_command(prefixroute: Prefixroute, tmp_path:
     row = {"tenant": cut, "model": cut, "prompt": cut * 40, "content": [cut], "usage": {"prompt_tokens": 50}}
     log.write_text("\n".join(json.dumps({"timestamp": at, **row, "session": f"{at} {cut}"}) for at in range(30)))
     simulate = ["simulate", f"{log},sample=0.9", "--replicas", 1, "--seeds", 1]
-    for command in (["trace", log], simulate, [*simulate, "--routers", 2, "--sticky-front"], ["convert", log, "-o", tmp_path / "p"]):
+    for command in (
+        ["trace", log],
+        simulate,
+        [*simulate, "--routers", 2, "--sticky-front"],
+        ["convert", log, "-o", tmp_path / "p"],
+    ):
         said = prefixroute(*command)
         assert (said.code, "Traceback" in said.err) == (0, False), command
 

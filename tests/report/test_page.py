@@ -9,8 +9,8 @@ import pytest
 
 from prefixroute.costmodel import CostModel
 from prefixroute.report import palette
+from prefixroute.report.behind import remarks
 from prefixroute.report.study import Study
-from prefixroute.report.table import remarks
 from prefixroute.sim import EngineModel, Scenario, sweep
 from prefixroute.workload import Poisson, chat, measure
 

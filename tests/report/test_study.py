@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from prefixroute.costmodel import Assumption
+from prefixroute.report.behind import figure
 from prefixroute.report.figures import usd
 from prefixroute.report.study import Study
-from prefixroute.report.table import figure
 
 
 def test_floor_is_unknown_when_no_row_knows_it(study: Study) -> None:

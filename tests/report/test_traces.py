@@ -4,7 +4,7 @@ import pytest
 
 from prefixroute.costmodel import CostModel
 from prefixroute.report.figures import usd
-from prefixroute.report.table import facts, lost
+from prefixroute.report.workloads import facts, lost
 from prefixroute.workload import TraceStatistics, chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")

@@ -19,8 +19,8 @@ from prefixroute.cli.output import Outputs, print_json
 from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.report import advice_dict, advice_text
-from prefixroute.report.answer import backtest_lines
-from prefixroute.report.table import bands, equal_fleets, sizes
+from prefixroute.report.backtests import backtest_lines, bands
+from prefixroute.report.sizing import equal_fleets, sizes
 from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
@@ -221,7 +221,7 @@ def size_command(
 
 
 def _show(found: Sizing, most: int, out: Console) -> None:
-    from prefixroute.report.answer import sized
+    from prefixroute.report.sizing import sized
 
     show_assumed(found.assumptions, out)
     show(sizes(found, most), out)

@@ -16,10 +16,11 @@ from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
-from prefixroute.report.answer import replicas as fleet
+from prefixroute.report.behind import floor_line
+from prefixroute.report.compared import compared, losses, times
+from prefixroute.report.figures import replicas as fleet
 from prefixroute.report.fleets import arrangement
 from prefixroute.report.sentences import idle
-from prefixroute.report.table import compared, floor_line, losses, times
 from prefixroute.report.verdicts import verdict
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"

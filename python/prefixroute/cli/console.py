@@ -28,9 +28,9 @@ def stdout() -> Console:
     return Console(file=sys.stdout, highlight=False, width=None if told else WIDE)
 
 
-def say(text: str, out: Console) -> None:
+def say(text: str, out: Console, style: str = "") -> None:
     """Print plain text. It wraps on a terminal only: elsewhere a line stays a line."""
-    out.print(text, markup=False, soft_wrap=not out.is_terminal)
+    out.print(text, markup=False, soft_wrap=not out.is_terminal, style=style or None)
 
 
 def note(text: str) -> None:

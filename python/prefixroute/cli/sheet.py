@@ -6,22 +6,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from prefixroute.cli.console import say
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.table import show_assumed, show_notes
-from prefixroute.report.sheet import Section, Sheet
+from prefixroute.cli.table import drawn, show_assumed, show_notes
+from prefixroute.report.sheet import Sheet
 
 
 def show_sheet(sheet: Sheet, out: Console) -> None:
     """Print each section, then what they rest on."""
     for section in sheet.sections:
         say(section.title, out)
-        if section.rows:
-            out.print(_table(section))
+        if section.table.rows:
+            out.print(drawn(section.table, wraps=True))
         for line in section.lines:
             say(f"  {line}", out)
         say("", out)
@@ -36,13 +34,3 @@ def give_sheet(sheet: Sheet, document: Mapping[str, Any], outputs: Outputs) -> N
         from prefixroute.report.sheet_page import sheet_page, sheet_picture
 
         outputs.draw(lambda: sheet_page(sheet), lambda: sheet_picture(sheet))
-
-
-def _table(section: Section) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column, head in enumerate(section.heads):
-        name = head.replace(" ASSUMED", "\nASSUMED")
-        table.add_column(name, justify="left" if section.is_text(column) else "right", overflow="fold")
-    for row in section.rows:
-        table.add_row(*row)
-    return table

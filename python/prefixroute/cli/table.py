@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,7 +11,8 @@ from rich.table import Table as RichTable
 
 from prefixroute.cli.console import say
 from prefixroute.costmodel import Assumption
-from prefixroute.report.table import Table, assumed_line, speeds_line
+from prefixroute.report.behind import assumed_line, speeds_line
+from prefixroute.report.table import Table
 
 UNTIMED_NOTE = (
     "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
@@ -26,6 +28,8 @@ DISPENSABLE = (
 def show(table: Table, console: Console) -> None:
     """Print a table, without the columns for which the console is too narrow; a line says which."""
     shown, left_out = _fitting(table, console)
+    if table.title:
+        say(table.title, console, style="bold")
     console.print(shown)
     if table.footer:
         say(f"  {table.footer}", console)
@@ -55,32 +59,37 @@ def show_end(verdict: Iterable[str], following: str, console: Console) -> None:
 
 def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
     """Return the widest table that fits the console, and the titles of the columns left out for it."""
-    drawn, left_out = _drawn(table), list[str]()
+    shown, left_out = drawn(table), list[str]()
     unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's
     for title in DISPENSABLE:
-        if console.measure(drawn, options=unbound).maximum <= console.width:
+        if console.measure(shown, options=unbound).maximum <= console.width:
             break
         if any(head.title == title for head in table.heads):
             left_out.append(title)
-            drawn = _drawn(table.without(left_out))
-    return drawn, left_out
+            shown = drawn(table.without(left_out))
+    return shown, left_out
 
 
-def _drawn(table: Table) -> RichTable:
-    title = table.title or None
+def drawn(table: Table, *, wraps: bool = False) -> RichTable:
+    """Return a table as the terminal shows it. ``wraps``: cells of sentences, which may take several lines."""
     headed = any(head.title for head in table.heads)
-    drawn = RichTable(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_header=headed
-    )
+    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_header=headed)
     for head in table.heads:
-        # One word a line: the heads must not be what makes the table wide.
-        words = head.title
-        for unit in (" requests", " ms", " %", " difference", " reserve", " one less"):
-            words = words.replace(unit, f"\n{unit.strip()}")
-        mark = "\nASSUMED" if head.assumed else ""
-        drawn.add_column(words + mark, justify="left" if head.text else "right", no_wrap=head.title != "verdict")
+        title = (head.title if wraps else _stacked(head.title)) + "\nASSUMED" * head.assumed
+        side: Literal["left", "right"] = "left" if head.text else "right"
+        if wraps:
+            shown.add_column(title, justify=side, overflow="fold")
+        else:
+            shown.add_column(title, justify=side, no_wrap=head.title != "verdict")
     for at, row in enumerate(table.rows):
         if at in table.sections:
-            drawn.add_section()
-        drawn.add_row(*row)
-    return drawn
+            shown.add_section()
+        shown.add_row(*row)
+    return shown
+
+
+def _stacked(title: str) -> str:
+    """Return a head of one word a line: heads must not be what makes a table wide."""
+    for unit in (" requests", " ms", " %", " difference", " reserve", " one less"):
+        title = title.replace(unit, f"\n{unit.strip()}")
+    return title

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from prefixroute.advise import Advice, Comparison
 from prefixroute.report import html
 from prefixroute.report.answer import Answer, answer, fleet
+from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
+from prefixroute.report.compared import compared, equal_splits, losses, times, today
 from prefixroute.report.drawing import Picture, svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import compared, equal_splits, losses, remarks, times, today
 from prefixroute.report.text import BASIS
 
 

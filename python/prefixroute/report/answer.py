@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefixroute.advise import NO_ROUTER, Advice, Backtest, FleetNeed, Flip, Nearest, Remedy, Saving, Sizing
+from prefixroute.advise import NO_ROUTER, Advice, FleetNeed, Flip, Remedy, Saving
 from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, NOTABLE, ROUND_ROBIN, prefill_skew, why_not
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
-from prefixroute.report.figures import percent, usd
+from prefixroute.report.backtests import backtest_lines
+from prefixroute.report.figures import percent, replicas, usd
 from prefixroute.report.sentences import finding, step
 from prefixroute.report.times import duration
 from prefixroute.routing import DEFAULT_LOAD
@@ -84,11 +85,6 @@ def advice_dict(advice: Advice) -> dict[str, Any]:
 def fleet(advice: Advice) -> str:
     """Return the fleet advised on: ``8 replicas``."""
     return replicas(advice.replicas)
-
-
-def replicas(count: int) -> str:
-    """Return a number of replicas with its noun."""
-    return f"{count} replica{'s' * (count != 1)}"
 
 
 def headline(advice: Advice) -> str:
@@ -370,56 +366,3 @@ def _flip(flip: Flip) -> str:
         f"{changed}: {advised}, {percent(flip.recompute_ratio)} recomputed, ${usd(flip.usd_per_million_requests_busiest)} per "
         "million requests"
     )
-
-
-AGREEMENT = {
-    "agrees": "agrees with the log",
-    "roughly": "agrees with the log roughly",
-    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
-}
-
-
-def backtest_lines(tested: Backtest) -> tuple[str, ...]:
-    """Return a backtest in sentences."""
-    share = 100 * tested.compared / tested.requests
-    guessed = [item.name for item in tested.assumptions if item.assumed and item.name in ("policy", "replicas")]
-    marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
-    first = (
-        f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: {percent(tested.reported)} of "
-        f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
-        f"The simulation {AGREEMENT[tested.verdict]}."
-    )
-    lines = [first]
-    if "replicas" in guessed:
-        lines.append(
-            f"The number of replicas, {tested.replicas}, is ASSUMED: hits depend on it, and `--replicas N` gives the log's."
-        )
-    if tested.nearest is not None:
-        lines.append(_nearest(tested.nearest))
-    return tuple(lines)
-
-
-def _nearest(nearest: Nearest) -> str:
-    hits = f"{percent(nearest.simulated)}, requests differ by {nearest.mean_error_tokens:,.0f} tokens in the mean"
-    found = f"Nearest of those tried: {nearest.policy} with {_capacity(nearest.capacity_tokens)} a replica, {hits}."
-    if nearest.edge is not None:
-        more = "fewer" if nearest.edge == "smallest" else "more"
-        return f"{found} Even the {nearest.edge} capacity does not explain the log: it reports {more} hits than that."
-    if nearest.told_apart:
-        return found
-    up = "up" if nearest.high is None else f"to {_capacity(nearest.high)}"
-    return f"{found} The log does not tell the capacity: from {_capacity(nearest.low)} {up} the hits are the same."
-
-
-def _capacity(tokens: int | None) -> str:
-    return "unlimited caches" if tokens is None else f"{tokens:,} tokens"
-
-
-def sized(found: Sizing) -> str:
-    """Return what a sizing says, in a line."""
-    enough = [one for one in found.fleets if one.replicas is not None]
-    if not enough:
-        return f"{found.workload}: no fleet that was tried keeps the promise"
-    best = min(enough, key=lambda one: (one.replicas or 0, found.fleets.index(one)))
-    promised = " and ".join(map(str, found.slos)) or "requests served as fast as they come"
-    return f"{found.workload}: {best.replicas} replicas with {best.policy} for {promised}"

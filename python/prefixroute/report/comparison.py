@@ -6,11 +6,12 @@ import altair as alt
 
 from prefixroute.advise import Comparison, Sizing
 from prefixroute.report import html
-from prefixroute.report.answer import sized
+from prefixroute.report.behind import floor_line, remarks
 from prefixroute.report.charts import bars, charts
+from prefixroute.report.compared import compared, losses, times
 from prefixroute.report.drawing import Chart, Picture, svg
+from prefixroute.report.sizing import sized, sizes
 from prefixroute.report.study import Study
-from prefixroute.report.table import compared, floor_line, losses, remarks, sizes, times
 from prefixroute.report.verdicts import verdict
 
 

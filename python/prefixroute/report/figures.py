@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from prefixroute.advise import Interval
+
+T = TypeVar("T")
+
+
+def known(value: T | None, text: Callable[[T], str], otherwise: str = "") -> str:
+    """Return a figure as text; ``otherwise`` where there is none."""
+    return otherwise if value is None else text(value)
 
 
 def percent(share: float, digits: int = 1) -> str:
     """Return a share as text: ``12.3 %``."""
     return f"{100 * share:.{digits}f} %"
+
+
+def hundredths(share: float) -> str:
+    """Return a share in percent, without the sign: ``12.34``."""
+    return f"{100 * share:.2f}"
+
+
+def tenths(share: float) -> str:
+    """Return a share in percent, without the sign: ``12.3``."""
+    return f"{100 * share:,.1f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds, without the unit: ``1,234.5``."""
+    return f"{1e3 * seconds:,.1f}"
+
+
+def replicas(count: int) -> str:
+    """Return a number of replicas with its noun: ``8 replicas``."""
+    return f"{count} replica{'s' * (count != 1)}"
 
 
 def usd(amount: float) -> str:

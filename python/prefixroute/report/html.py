@@ -7,8 +7,9 @@ from html import escape
 from string import Template
 
 from prefixroute.costmodel import Assumption
+from prefixroute.report.behind import figure
 from prefixroute.report.palette import colour, glyph
-from prefixroute.report.table import Table, figure
+from prefixroute.report.table import Table
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --faint: #d8dee4; --paper: #ffffff; --card: #f6f8fa; }

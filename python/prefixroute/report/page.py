@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prefixroute.report import html
+from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
 from prefixroute.report.drawing import Picture, svg
 from prefixroute.report.study import Study
-from prefixroute.report.table import remarks
 from prefixroute.report.traces import trace_charts
 from prefixroute.workload import TraceStatistics
 

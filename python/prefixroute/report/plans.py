@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefixroute.advise.own_or_api import OwnOrApi
+from prefixroute.advise.own_or_api import Offer, OwnOrApi
 from prefixroute.costmodel import HOURS_PER_MONTH
-from prefixroute.lint import LintReport
-from prefixroute.plan.breakpoints import Placement
-from prefixroute.plan.burst import BatchOrder, Burst
-from prefixroute.plan.lifetimes import LifetimePlan
-from prefixroute.plan.shards import ShardPlan
-from prefixroute.plan.storage import StoragePlan
+from prefixroute.lint import Finding, LintReport
+from prefixroute.plan.breakpoints import Change, Mark, Placement
+from prefixroute.plan.burst import BatchOrder, Burst, Order
+from prefixroute.plan.lifetimes import LifetimeChoice, LifetimePlan
+from prefixroute.plan.shards import ShardPlan, ShardRow
+from prefixroute.plan.storage import StoragePlan, StorageRow
 from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
-from prefixroute.report.figures import dollars, percent
-from prefixroute.report.sheet import Section, assumed, lasting
+from prefixroute.report.figures import dollars, known, percent
+from prefixroute.report.sheet import Section, lasting
+from prefixroute.report.table import Column, Table, on_any_default
 
 SHOWN_CLASSES = 20
 SHOWN_USERS = 5
@@ -35,22 +36,18 @@ def burst_section(burst: Burst) -> Section:
         )
     if not burst.is_promised:
         lines.append("The provider promises no hit: the worst case stands beside the expected cost.")
-    rows = tuple(
-        (
-            order.name,
-            dollars(order.usd),
-            dollars(order.best_usd),
-            dollars(order.worst_usd),
-            f"{order.last_first_token_s:,.2f}",
-        )
-        for order in burst.orders
-    )
     expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
+    columns: list[Column[Order]] = [
+        Column("order", lambda order: order.name, text=True),
+        Column(expected, lambda order: dollars(order.usd)),
+        Column("best", lambda order: dollars(order.best_usd)),
+        Column("worst", lambda order: dollars(order.worst_usd)),
+        Column("last first token s", lambda order: f"{order.last_first_token_s:,.2f}", marked=on_any_default(times)),
+    ]
     return Section(
         f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
         f"{burst.lifetime}",
-        ("order", expected, "best", "worst", assumed("last first token s", times)),
-        rows,
+        Table.of("", columns, burst.orders),
         tuple(lines),
         tuple((order.name, order.usd) for order in burst.orders),
         "US dollars",
@@ -74,21 +71,28 @@ def _even(burst: Burst) -> str:
 
 def batch_section(orders: Sequence[BatchOrder]) -> Section:
     """Return what batches cost between the best and the worst case."""
-    rows = tuple((order.name, dollars(order.best_usd), dollars(order.worst_usd)) for order in orders)
+    columns: list[Column[BatchOrder]] = [
+        Column("order", lambda order: order.name, text=True),
+        Column("best", lambda order: dollars(order.best_usd)),
+        Column("worst", lambda order: dollars(order.worst_usd)),
+    ]
     line = (
         "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others "
         "start."
     )
-    return Section("As batches", ("order", "best", "worst"), rows, (line,))
+    return Section("As batches", Table.of("", columns, orders), (line,))
 
 
 def lifetime_section(plan: LifetimePlan) -> Section:
     """Return what each lifetime costs for one prefix."""
-    rows = tuple((choice.name, percent(choice.hit_ratio), dollars(choice.usd_per_thousand)) for choice in plan.choices)
+    columns: list[Column[LifetimeChoice]] = [
+        Column("lifetime", lambda choice: choice.name, text=True),
+        Column("hits", lambda choice: percent(choice.hit_ratio)),
+        Column("$ / 1,000 uses", lambda choice: dollars(choice.usd_per_thousand)),
+    ]
     return Section(
         f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}",
-        ("lifetime", "hits", "$ / 1,000 uses"),
-        rows,
+        Table.of("", columns, plan.choices),
         (f"Cheapest: {plan.best.name}.",),
         tuple((choice.name, choice.usd_per_thousand) for choice in plan.choices),
         "US dollars for a thousand uses",
@@ -110,30 +114,28 @@ def placement_sections(placed: Placement) -> tuple[Section, ...]:
         )
     if not placed.marks:
         lines = ["No breakpoint pays: the prompts share too little, or less than the model's minimum."]
-    marks = tuple(
-        (mark.where, f"{mark.tokens:,}", percent(mark.share), f"{mark.gain_tokens:,}") for mark in placed.marks
-    )
-    sections = [
-        Section(
-            "Breakpoints", ("on", "tokens up to it", "prompts that share it", "tokens read more"), marks, tuple(lines)
-        )
-    ]
+    sections = [Section("Breakpoints", Table.of("", MARKS, placed.marks), tuple(lines))]
     if placed.changes:
-        rows = tuple(
-            (
-                f"{change.where}, character {change.character:,}",
-                change.kind,
-                f"{change.tokens:,}",
-                f"{change.lost_tokens:,}",
-                percent(change.share),
-                ", ".join(repr(example) for example in change.examples),
-            )
-            for change in placed.changes
-        )
         line = "Nothing behind a text that changes is reused: move it to the end of the prompt."
-        heads = ("where", "kind", "tokens before", "tokens lost behind", "prompts", "examples")
-        sections.append(Section("What changes in the heads of prompts", heads, rows, (line,), prose=frozenset({1, 5})))
+        changes = Table.of("", CHANGES, placed.changes)
+        sections.append(Section("What changes in the heads of prompts", changes, (line,)))
     return tuple(sections)
+
+
+MARKS: tuple[Column[Mark], ...] = (
+    Column("on", lambda mark: mark.where, text=True),
+    Column("tokens up to it", lambda mark: f"{mark.tokens:,}"),
+    Column("prompts that share it", lambda mark: percent(mark.share)),
+    Column("tokens read more", lambda mark: f"{mark.gain_tokens:,}"),
+)
+CHANGES: tuple[Column[Change], ...] = (
+    Column("where", lambda change: f"{change.where}, character {change.character:,}", text=True),
+    Column("kind", lambda change: change.kind, text=True),
+    Column("tokens before", lambda change: f"{change.tokens:,}"),
+    Column("tokens lost behind", lambda change: f"{change.lost_tokens:,}"),
+    Column("prompts", lambda change: percent(change.share)),
+    Column("examples", lambda change: ", ".join(map(repr, change.examples)), text=True),
+)
 
 
 def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
@@ -154,11 +156,10 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
         )
     if total.short:
         lines.append(f"{total.short:,} of {total.requests:,} prompts are under the model's minimum and are not cached.")
-    rows = [_kept("no cache", total, total.uncached, plan)]
-    rows += [_kept(name, total, reuse, plan) for name, reuse in total.kept.items()]
+    rows = [("no cache", total.uncached), *total.kept.items()]
     if plan.binding is not None:
         behind = f"behind a binding of {lasting(plan.binding.seconds)} to one of {plan.binding.targets}"
-        rows += [_kept(f"{name} {behind}", total, reuse, plan) for name, reuse in total.bound.items()]
+        rows += [(f"{name} {behind}", reuse) for name, reuse in total.bound.items()]
         lines += [
             f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back "
             "in "
@@ -168,8 +169,7 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
     sections = [
         Section(
             f"{plan.workload}: {total.requests:,} requests, {total.prompt_tokens:,} prompt tokens, {plan.model}",
-            ("lifetime", "read from the cache", "cost", "$ / 1M requests", "$ / month"),
-            tuple(rows),
+            _reuse(rows, plan),
             tuple(lines),
             (("no cache", total.uncached.usd), *((name, reuse.usd) for name, reuse in total.kept.items())),
             "US dollars for the trace",
@@ -180,31 +180,36 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _kept(name: str, traffic: Traffic, reuse: Reuse, plan: TracePlan) -> tuple[str, ...]:
-    month = dollars(reuse.usd / plan.span_s * _MONTH_S) if plan.span_s > 0 else ""
-    million = dollars(1e6 * reuse.usd / max(1, traffic.requests))
-    return name, percent(traffic.ratio(reuse)), dollars(reuse.usd), million, month
+def _reuse(rows: Sequence[tuple[str, Reuse]], plan: TracePlan) -> Table:
+    total, span_s = plan.total, plan.span_s
+    columns: list[Column[tuple[str, Reuse]]] = [
+        Column("lifetime", lambda row: row[0], text=True),
+        Column("read from the cache", lambda row: percent(total.ratio(row[1]))),
+        Column("cost", lambda row: dollars(row[1].usd)),
+        Column("$ / 1M requests", lambda row: dollars(1e6 * row[1].usd / max(1, total.requests))),
+        Column("$ / month", lambda row: dollars(row[1].usd / span_s * _MONTH_S) if span_s > 0 else ""),
+    ]
+    return Table.of("", columns, rows)
 
 
 def _classes(plan: TracePlan) -> Section:
-    names = list(plan.total.kept)
-    rows = tuple(
-        (
-            one.name,
-            f"{one.requests:,}",
-            f"{one.sessions:,}",
-            *(f"{percent(one.ratio(one.kept[name]))}, {dollars(one.kept[name].usd)}" for name in names),
-            one.best.lifetime,
-        )
-        for one in plan.classes[:SHOWN_CLASSES]
-    )
+    def kept(name: str) -> Column[Traffic]:
+        return Column(name, lambda one: f"{percent(one.ratio(one.kept[name]))}, {dollars(one.kept[name].usd)}")
+
+    columns: list[Column[Traffic]] = [
+        Column("class", lambda one: one.name, text=True),
+        Column("requests", lambda one: f"{one.requests:,}"),
+        Column("sessions", lambda one: f"{one.sessions:,}"),
+        *map(kept, plan.total.kept),
+        Column("best", lambda one: one.best.lifetime),
+    ]
     more = len(plan.classes) - SHOWN_CLASSES
     lines = [
         f"With the best lifetime of each class: {dollars(plan.mixed_usd)}, with one for all: {dollars(plan.total.best.usd)}."
     ]
     if more > 0:
         lines.append(f"{more} smaller classes are left out here; --json has them.")
-    return Section("By class of session", ("class", "requests", "sessions", *names, "best"), rows, tuple(lines))
+    return Section("By class of session", Table.of("", columns, plan.classes[:SHOWN_CLASSES]), tuple(lines))
 
 
 def shard_section(plan: ShardPlan) -> Section:
@@ -222,20 +227,16 @@ def shard_section(plan: ShardPlan) -> Section:
         lines.append(f"{len(plan.over_limit) - SHOWN_USERS} more users do.")
     lines.append(f"One key more moves {percent(plan.moved_by_one_more)} of the users to another key.")
     lines.append("Hit ratios are those of a model of what the provider describes; it promises none.")
-    rows = tuple(
-        (
-            f"{row.shards}{' (needed)' if row.shards == plan.shards else ''}",
-            f"{row.busiest_per_minute:,.1f}",
-            percent(row.overflow_ratio),
-            percent(row.hit_ratio),
-            dollars(row.usd_per_thousand),
-        )
-        for row in plan.rows[:SHOWN_SHARDS]
-    )
+    columns: list[Column[ShardRow]] = [
+        Column("keys", lambda row: f"{row.shards}{' (needed)' * (row.shards == plan.shards)}", text=True),
+        Column("busiest key / min", lambda row: f"{row.busiest_per_minute:,.1f}"),
+        Column("over the limit", lambda row: percent(row.overflow_ratio)),
+        Column("expected hits", lambda row: percent(row.hit_ratio)),
+        Column("$ / 1,000 prompts", lambda row: dollars(row.usd_per_thousand)),
+    ]
     return Section(
         f"Routing keys, {plan.model}",
-        ("keys", "busiest key / min", "over the limit", "expected hits", "$ / 1,000 prompts"),
-        rows,
+        Table.of("", columns, plan.rows[:SHOWN_SHARDS]),
         tuple(lines),
         tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows),
         "% of prompt tokens hit",
@@ -255,14 +256,15 @@ def storage_section(plan: StoragePlan) -> Section:
             if implicit is None
             else f"It costs less than implicit caching with these misses from {implicit:,.2f} uses an hour on."
         )
-    rows = tuple(
-        (row.name, dollars(row.usd_per_hour), dollars(row.best_usd_per_hour), dollars(row.worst_usd_per_hour))
-        for row in plan.rows
-    )
+    columns: list[Column[StorageRow]] = [
+        Column("way", lambda row: row.name, text=True),
+        Column("$ / hour", lambda row: dollars(row.usd_per_hour), marked=on_any_default(plan.assumptions)),
+        Column("best", lambda row: dollars(row.best_usd_per_hour)),
+        Column("worst", lambda row: dollars(row.worst_usd_per_hour)),
+    ]
     return Section(
         f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}",
-        ("way", assumed("$ / hour", plan.assumptions), "best", "worst"),
-        rows,
+        Table.of("", columns, plan.rows),
         tuple(lines),
         tuple((row.name, row.usd_per_hour) for row in plan.rows),
         "US dollars an hour",
@@ -279,37 +281,24 @@ def offer_section(found: OwnOrApi) -> Section:
             "requests a "
             f"month on; this traffic has {found.requests_per_month:,.0f}."
         )
-    rows = tuple(
-        (
-            offer.name,
-            offer.provider,
-            offer.way,
-            "" if offer.hit_ratio is None else percent(offer.hit_ratio),
-            "" if offer.usd_per_million_requests is None else dollars(offer.usd_per_million_requests),
-            "none keeps it" if offer.usd_per_month is None else dollars(offer.usd_per_month),
-            "" if offer.replicas is None else str(offer.replicas),
-            "" if offer.ttft_s is None else f"{offer.ttft_s:.2f}",
-        )
-        for offer in found.offers
-    )
-    promised = f"p{found.promise.percentile:g} TTFT s"
-    heads = (
-        "model",
-        "provider",
-        "way",
-        "hits",
-        "$ / 1M requests",
-        assumed("$ / month", found.assumptions),
-        "replicas",
-        promised,
-    )
+    marked = on_any_default(found.assumptions)
+    columns: list[Column[Offer]] = [
+        Column("model", lambda offer: offer.name, text=True),
+        Column("provider", lambda offer: offer.provider, text=True),
+        Column("way", lambda offer: offer.way, text=True),
+        Column("hits", lambda offer: known(offer.hit_ratio, percent)),
+        Column("$ / 1M requests", lambda offer: known(offer.usd_per_million_requests, dollars)),
+        Column("$ / month", lambda offer: known(offer.usd_per_month, dollars, "none keeps it"), marked=marked),
+        Column("replicas", lambda offer: known(offer.replicas, str)),
+        Column(f"p{found.promise.percentile:g} TTFT s", lambda offer: known(offer.ttft_s, "{:.2f}".format)),
+    ]
     bars = tuple(
         (f"{offer.name}, {offer.provider}", offer.usd_per_month)
         for offer in found.offers
         if offer.usd_per_month is not None
     )
     title = f"{found.workload}: {found.requests_per_month:,.0f} requests a month, replicas with {found.promise}"
-    return Section(title, heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({1, 2}))
+    return Section(title, Table.of("", columns, found.offers), tuple(lines), bars, "US dollars a month")
 
 
 def lint_section(found: LintReport) -> Section:
@@ -322,15 +311,11 @@ def lint_section(found: LintReport) -> Section:
     lines = [f"{found.requests:,} requests{bodies}."]
     if not found.findings:
         lines.append("Nothing found.")
-    rows = tuple(
-        (
-            f"{one.rule.level} {one.rule.name}",
-            "" if one.usd_per_month is None else dollars(one.usd_per_month),
-            f"{one.message}.",
-            one.remedy,
-        )
-        for one in found.findings
-    )
+    columns: list[Column[Finding]] = [
+        Column("finding", lambda one: f"{one.rule.level} {one.rule.name}", text=True),
+        Column("$ / month", lambda one: known(one.usd_per_month, dollars), marked=on_any_default(found.assumptions)),
+        Column("evidence", lambda one: f"{one.message}.", text=True),
+        Column("how to fix it", lambda one: one.remedy, text=True),
+    ]
     bars = tuple((one.rule.name, one.usd_per_month) for one in found.findings if one.usd_per_month)
-    heads = ("finding", assumed("$ / month", found.assumptions), "evidence", "how to fix it")
-    return Section(f"{found.log}", heads, rows, tuple(lines), bars, "US dollars a month", prose=frozenset({2, 3}))
+    return Section(f"{found.log}", Table.of("", columns, found.findings), tuple(lines), bars, "US dollars a month")

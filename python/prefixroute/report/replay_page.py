@@ -7,6 +7,7 @@ import numpy as np
 from prefixroute.replay import Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
 from prefixroute.report import html
+from prefixroute.report.behind import remarks
 from prefixroute.report.charts import answered_within, ratios
 from prefixroute.report.drawing import Chart, Picture, svg
 from prefixroute.report.replays import (
@@ -18,7 +19,6 @@ from prefixroute.report.replays import (
     replay_title,
     replay_verdict,
 )
-from prefixroute.report.table import remarks
 from prefixroute.sim.metrics import CURVE
 
 

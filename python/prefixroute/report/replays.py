@@ -7,6 +7,7 @@ from typing import Any
 from prefixroute.costmodel.assumption import SECONDS, SHARES
 from prefixroute.replay import Difference, Figures, Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
+from prefixroute.report.figures import hundredths, known, milliseconds
 from prefixroute.report.table import Column, Table
 from prefixroute.sim.sweep import left_out
 
@@ -25,29 +26,21 @@ TITLES = {
 _DIFFERING = {"ttft_s": "TTFT mean", "tpot_s": "TPOT mean", "total_s": "total mean", "recompute_ratio": "recomputed"}
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:,.1f}"
-
-
-def _percent(share: float | None) -> str:
-    return "not told" if share is None else f"{100 * share:.2f}"
-
-
 MEASURED: tuple[Column[Figures], ...] = (
     Column("policy", lambda one: one.policy, text=True),
     Column("requests", lambda one: f"{one.requests:,}"),
     Column("errors", lambda one: f"{one.errors:,}"),
-    Column("TTFT mean ms", lambda one: _ms(one.ttft_mean_s)),
-    Column("p50 ms", lambda one: _ms(one.ttft_p50_s)),
-    Column("p90 ms", lambda one: _ms(one.ttft_p90_s)),
-    Column("p99 ms", lambda one: _ms(one.ttft_p99_s)),
-    Column("TPOT mean ms", lambda one: _ms(one.tpot_mean_s)),
-    Column("total mean ms", lambda one: _ms(one.total_mean_s)),
-    Column("recomputed %", lambda one: _percent(one.recompute_ratio)),
+    Column("TTFT mean ms", lambda one: milliseconds(one.ttft_mean_s)),
+    Column("p50 ms", lambda one: milliseconds(one.ttft_p50_s)),
+    Column("p90 ms", lambda one: milliseconds(one.ttft_p90_s)),
+    Column("p99 ms", lambda one: milliseconds(one.ttft_p99_s)),
+    Column("TPOT mean ms", lambda one: milliseconds(one.tpot_mean_s)),
+    Column("total mean ms", lambda one: milliseconds(one.total_mean_s)),
+    Column("recomputed %", lambda one: known(one.recompute_ratio, hundredths, "not told")),
     Column("skew", lambda one: f"{one.skew:.3f}"),
     Column("good / s", lambda one: f"{one.goodput_rps:,.2f}"),
     Column("good %", lambda one: f"{100 * one.good_share:.1f}"),
-    Column("late ms", lambda one: _ms(one.late_max_s)),
+    Column("late ms", lambda one: milliseconds(one.late_max_s)),
 )
 """Columns of what was measured. ``late`` is how late the sender was at worst: above some milliseconds it is the limit."""
 

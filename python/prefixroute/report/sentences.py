@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from prefixroute.advise import Finding, Step
+from prefixroute.report.compared import ALWAYS_SHOWN
 from prefixroute.report.figures import percent, usd
-from prefixroute.report.table import ALWAYS_SHOWN
 from prefixroute.report.times import duration
 
 Evidence = Any

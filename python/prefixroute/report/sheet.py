@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prefixroute.costmodel import Assumption
+from prefixroute.report.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,26 +13,18 @@ class Section:
     """One table with what is said above it.
 
     Attributes:
-        title: of the table.
-        heads: of its columns; the first column is text, the others are numbers unless ``prose``.
-        rows: cells, as many as heads.
+        title: of the section.
+        table: without a title of its own.
         lines: sentences above the table.
         bars: (label, value) of a chart of the table, with the unit in ``bar_title``; none for no chart.
         bar_title: what the values are.
-        prose: columns that hold sentences.
     """
 
     title: str
-    heads: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    table: Table
     lines: tuple[str, ...] = ()
     bars: tuple[tuple[str, float], ...] = ()
     bar_title: str = ""
-    prose: frozenset[int] = frozenset()
-
-    def is_text(self, column: int) -> bool:
-        """Return whether a column is aligned to the left."""
-        return column == 0 or column in self.prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +43,3 @@ def lasting(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:,.0f} {unit}"
     return f"{seconds:,.4g} s"
-
-
-def assumed(text: str, figures: Sequence[Assumption]) -> str:
-    """Return a head, marked where one of the figures behind it is a default."""
-    return f"{text} ASSUMED" if any(figure.assumed for figure in figures) else text

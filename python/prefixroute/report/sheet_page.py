@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 import altair as alt
 
@@ -41,23 +40,8 @@ def sheet_charts(sheet: Sheet) -> dict[str, Chart]:
 def _section(section: Section) -> Iterator[str]:
     yield html.heading(section.title)
     yield from (html.paragraph(line) for line in section.lines)
-    if section.rows:
-        heads = "".join(_head(section, column) for column in range(len(section.heads)))
-        rows = (
-            "<tr>" + "".join(_cell(section, row, column) for column in range(len(row))) + "</tr>"
-            for row in section.rows
-        )
-        yield html.grid(f"<tr>{heads}</tr>", rows, section.title)
-
-
-def _head(section: Section, column: int) -> str:
-    title, assumed, _ = section.heads[column].partition(" ASSUMED")
-    side = "text" if section.is_text(column) else "number"
-    return f'<th class="{side}">{escape(title)}{" " + html.ASSUMED if assumed else ""}</th>'
-
-
-def _cell(section: Section, row: tuple[str, ...], column: int) -> str:
-    return html.cell(row[column], text_like=section.is_text(column))
+    if section.table.rows:
+        yield html.table(section.table, section.title)
 
 
 def _bars(section: Section) -> Chart:

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from prefixroute.costmodel import Assumption
-from prefixroute.report.figures import usd
-from prefixroute.report.table import Table, floor_line, simulated
+from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
+from prefixroute.report.behind import floor_line
+from prefixroute.report.figures import hundredths, milliseconds, tenths, usd
+from prefixroute.report.table import Column, Table
 from prefixroute.sim import ResultRow, Sweep
 from prefixroute.sim.metrics import LoadCurve
+
+Row: TypeAlias = Mapping[str, Any]
+FIGURES: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
+    ("recomputed %", "recompute_ratio", hundredths, SHARES),
+    ("unlimited %", "recompute_ratio_infinite", hundredths, RUN),
+    ("spread", "recompute_ratio_spread", hundredths, SHARES),
+    ("skew", "skew", "{:.3f}".format, SHARES),
+    ("$ / 1M requests", "usd_per_million_requests", usd, MONEY),
+    ("$ busiest", "usd_per_million_requests_busiest", usd, MONEY),
+    ("TTFT mean ms", "ttft_mean_s", milliseconds, SECONDS),
+    ("p50 ms", "ttft_p50_s", milliseconds, SECONDS),
+    ("p90 ms", "ttft_p90_s", milliseconds, SECONDS),
+    ("p99 ms", "ttft_p99_s", milliseconds, SECONDS),
+    ("TPOT mean ms", "tpot_mean_s", milliseconds, SECONDS),
+    ("TPOT p99 ms", "tpot_p99_s", milliseconds, SECONDS),
+    ("ITL mean ms", "itl_mean_s", milliseconds, SECONDS),
+    ("ITL p99 ms", "itl_p99_s", milliseconds, SECONDS),
+    ("queue mean ms", "queue_mean_s", milliseconds, SECONDS),
+    ("busy %", "busy", tenths, SECONDS),
+    ("requests / s", "requests_per_s", "{:,.2f}".format, SECONDS),
+    ("goodput / s", "goodput_per_s", "{:,.2f}".format, SECONDS),
+    ("preempted", "preemptions", "{:,.0f}".format, SECONDS),
+    ("duplicated GB", "kv_duplicated_gb", "{:,.1f}".format, SHARES),
+)
+"""Columns of ``simulate``: title, field of the row, how it reads, what it rests on. Shown where every row has the field."""
+APART: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
+    ("handover ms", "handover_mean_s", milliseconds, SECONDS),
+    ("prefill busy %", "prefill_busy", tenths, SECONDS),
+    ("decode busy %", "decode_busy", tenths, SECONDS),
+)
+"""Further columns where some rows are of fleets that prefill and decode apart; ``-`` in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +62,7 @@ class Study:
 
     workload: str
     cache: str
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Row, ...]
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
     ttft_s: Mapping[tuple[str, int], Sequence[float]] = field(default_factory=dict, compare=False)
@@ -70,8 +103,16 @@ class Study:
 
     def table(self, title: str) -> Table:
         """Return the table of all rows, with the floor below."""
+        rows = self.rows
+        columns: list[Column[Row]] = [
+            Column("replicas", lambda row: str(row["replicas"])),
+            Column("policy", lambda row: str(row["policy"]), text=True),
+            *(_column(*one) for one in FIGURES if all(one[1] in row for row in rows)),
+            *(_column(*one) for one in APART if any(one[1] in row for row in rows)),
+        ]
+        sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]
         footer = "" if self.floor is None else floor_line(self.floor, self.assumptions)
-        return simulated(title, self.rows, self.assumptions, footer)
+        return Table.of(title, columns, rows, self.assumptions, sections=sections, footer=footer)
 
     def headline(self) -> str:
         """Return the verdict at the largest number of replicas, in a line."""
@@ -97,7 +138,7 @@ class Study:
         )
         return [f"{share}{floor}.", f"{bought} {_bought(worst)} and {_bought(least)}."]
 
-    def _extremes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def _extremes(self) -> tuple[Row, Row]:
         """Return the rows of the largest fleet that compute the least and the most again."""
         most = max(self.replicas)
         rows = [row for row in self.rows if row["replicas"] == most]
@@ -105,13 +146,17 @@ class Study:
         return rows[0], rows[-1]
 
 
-def _replicas(row: Mapping[str, Any]) -> str:
+def _column(title: str, field: str, text: Callable[[Any], str], rests_on: frozenset[str]) -> Column[Row]:
+    return Column(title, lambda row: text(row[field]) if field in row else "-", rests_on)
+
+
+def _replicas(row: Row) -> str:
     return f"{row['replicas']} replica{'s' * (row['replicas'] > 1)}"
 
 
-def _recomputed(row: Mapping[str, Any]) -> str:
+def _recomputed(row: Row) -> str:
     return f"{row['policy']} computes {100 * row['recompute_ratio']:.1f} %"
 
 
-def _bought(row: Mapping[str, Any]) -> str:
+def _bought(row: Row) -> str:
     return f"${usd(row['usd_per_million_requests_busiest'])} with {row['policy']} (skew {row['skew']:.2f})"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice
 from prefixroute.report.answer import BUSIEST, answer, fleet
-from prefixroute.report.table import Table, compared, equal_splits, losses, times
+from prefixroute.report.compared import compared, equal_splits, losses, times
+from prefixroute.report.table import Table
 
 BASIS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
 """What the dollars of an advice are."""

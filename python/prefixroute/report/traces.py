@@ -11,7 +11,8 @@ from prefixroute.costmodel import Assumption
 from prefixroute.report import html
 from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, Picture, svg
 from prefixroute.report.palette import INK, colour
-from prefixroute.report.table import Table, facts, pairs
+from prefixroute.report.table import Table, pairs
+from prefixroute.report.workloads import facts
 from prefixroute.workload import TraceStatistics
 
 AGES_S = np.geomspace(1, 86_400, 60)

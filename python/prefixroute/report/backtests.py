@@ -1,0 +1,63 @@
+"""A backtest: its table, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefixroute.advise import Backtest, Nearest
+from prefixroute.advise.backtest import Band
+from prefixroute.report.figures import percent, replicas
+from prefixroute.report.table import Column, Table
+
+AGREEMENT = {
+    "agrees": "agrees with the log",
+    "roughly": "agrees with the log roughly",
+    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
+}
+
+
+def backtest_lines(tested: Backtest) -> tuple[str, ...]:
+    """Return a backtest in sentences."""
+    share = 100 * tested.compared / tested.requests
+    guessed = [item.name for item in tested.assumptions if item.assumed and item.name in ("policy", "replicas")]
+    marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
+    first = (
+        f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: {percent(tested.reported)} of "
+        f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
+        f"The simulation {AGREEMENT[tested.verdict]}."
+    )
+    lines = [first]
+    if "replicas" in guessed:
+        lines.append(
+            f"The number of replicas, {tested.replicas}, is ASSUMED: hits depend on it, and `--replicas N` gives the log's."
+        )
+    if tested.nearest is not None:
+        lines.append(_nearest(tested.nearest))
+    return tuple(lines)
+
+
+def _nearest(nearest: Nearest) -> str:
+    hits = f"{percent(nearest.simulated)}, requests differ by {nearest.mean_error_tokens:,.0f} tokens in the mean"
+    found = f"Nearest of those tried: {nearest.policy} with {_capacity(nearest.capacity_tokens)} a replica, {hits}."
+    if nearest.edge is not None:
+        more = "fewer" if nearest.edge == "smallest" else "more"
+        return f"{found} Even the {nearest.edge} capacity does not explain the log: it reports {more} hits than that."
+    if nearest.told_apart:
+        return found
+    up = "up" if nearest.high is None else f"to {_capacity(nearest.high)}"
+    return f"{found} The log does not tell the capacity: from {_capacity(nearest.low)} {up} the hits are the same."
+
+
+def _capacity(tokens: int | None) -> str:
+    return "unlimited caches" if tokens is None else f"{tokens:,} tokens"
+
+
+def bands(found: Sequence[Band]) -> Table:
+    """Return the table of a backtest: hits reported and simulated, by prompt length."""
+    columns: list[Column[Band]] = [
+        Column("prompt tokens", lambda band: f"{band.shortest:,} to {band.longest:,}"),
+        Column("requests", lambda band: f"{band.requests:,}"),
+        Column("reported hits %", lambda band: f"{100 * band.reported:.1f}"),
+        Column("simulated hits %", lambda band: f"{100 * band.simulated:.1f}"),
+    ]
+    return Table.of("", columns, found)
