@@ -62,3 +62,12 @@ def test_dollars(amount: float, text: str) -> None:
 )
 def test_figures(value: float | str, text: str) -> None:
     assert figure(value) == text
+
+
+def test_mixed_fleets_have_a_dash_for_what_only_split_ones_have(study: Study) -> None:
+    mixed, split = (dict(row) for row in study.rows[:2])
+    split |= {"handover_mean_s": 0.0125, "prefill_busy": 0.06, "decode_busy": 0.993}
+    table = replace(study, rows=(mixed, split)).table("")
+    cells = [dict(zip((head.title for head in table.heads), row, strict=True)) for row in table.rows]
+    assert [row["handover ms"] for row in cells] == ["-", "12.5"]
+    assert [row["decode busy %"] for row in cells] == ["-", "99.3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -44,8 +45,8 @@ from prefixroute.cli.reading import Reading
 from prefixroute.errors import ConfigError
 from prefixroute.lint import read_entries
 from prefixroute.plan.breakpoints import MOST_PROMPTS, place_breakpoints
-from prefixroute.plan.burst import Calls, figures_assumed, plan_batch, plan_burst
-from prefixroute.plan.lifetimes import lifetimes_by_rate
+from prefixroute.plan.burst import Burst, Calls, figures_assumed, plan_batch, plan_burst
+from prefixroute.plan.lifetimes import LifetimePlan, lifetimes_by_rate
 from prefixroute.plan.prompts import Prompt
 from prefixroute.plan.shards import LIMIT, Load, plan_shards
 from prefixroute.plan.storage import plan_storage
@@ -77,7 +78,8 @@ app = typer.Typer(
 
 
 @grouped
-def anthropic(  # noqa: PLR0917
+def anthropic(
+    *,
     model: ModelName = None,
     requests: Annotated[
         str | None,
@@ -98,7 +100,6 @@ def anthropic(  # noqa: PLR0917
             rich_help_panel=TRAFFIC,
         ),
     ] = None,
-    *,
     pace: Pace,
     traced: Traced,
     figures: Figures,
@@ -106,28 +107,21 @@ def anthropic(  # noqa: PLR0917
     reading: Reading,
 ) -> None:
     """Claude: order of calls, pre-warming, lifetime, breakpoints, batches; on a trace, dollars by lifetime."""
-    found, stale = figures.model(model, "anthropic", ("marks",), date.today())  # noqa: DTZ011 - prices age by the day
-    answer = Answer(f"Prompt caching with {found.id}", outputs)
-    answer.notes += stale
-    answer.fields["model"] = described(found)
+    answer, found = _begun(figures, model, "anthropic", "marks", outputs)
     burst_asked = any(value is not None for value in (requests, shared_tokens))
     others_asked = any(value is not None for value in (per_hour, prompts, traced.trace))
-    shared = SHARED_TOKENS if shared_tokens is None else arguments.count(shared_tokens, what="--shared-tokens")
+    shared = _count(shared_tokens, SHARED_TOKENS, "--shared-tokens")
     if burst_asked or not others_asked:
-        number = REQUESTS if requests is None else arguments.count(requests, what="--requests")
+        number = _count(requests, REQUESTS, "--requests")
         answer.assumptions += defaults(("requests", number, requests), ("shared_tokens", shared, shared_tokens))
         calls = Calls(number, shared, own_tokens, output_tokens, workspaces, miss_probability)
-        burst = plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed)
-        answer.add("burst", burst.to_dict(), burst_section(burst))
-        answer.assumptions += burst.assumptions
+        _burst(answer, plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed))
         if any(price.tier == BATCH for price in found.prices):
             orders = plan_batch(found, calls)
-            batches = [{"name": one.name, "best_usd": one.best_usd, "worst_usd": one.worst_usd} for one in orders]
-            answer.add("batch", batches, batch_section(orders))
+            answer.add("batch", [asdict(one) for one in orders], batch_section(orders))
     if per_hour is not None:
-        plan = lifetimes_by_rate(found, shared, per_hour, tier=figures.tier)
         answer.assumptions += defaults(("shared_tokens", shared, shared_tokens))
-        answer.add("lifetimes", plan.to_dict(), lifetime_section(plan))
+        _lifetimes(answer, lifetimes_by_rate(found, shared, per_hour, tier=figures.tier))
     if prompts is not None:
         placed = place_breakpoints(_prompts(prompts, reading), found)
         answer.add("breakpoints", placed.to_dict(), *placement_sections(placed))
@@ -138,7 +132,8 @@ def anthropic(  # noqa: PLR0917
 
 
 @grouped
-def openai(  # noqa: PLR0917
+def openai(
+    *,
     model: ModelName = None,
     per_minute: Annotated[
         float | None, typer.Option(help="Requests a minute.", show_default=f"{PER_MINUTE:g}", rich_help_panel=TRAFFIC)
@@ -160,18 +155,14 @@ def openai(  # noqa: PLR0917
     lifetime: Lifetime = None,
     per_hour: PerHour = None,
     seed: options.Seed = 1,
-    *,
     traced: Traced,
     figures: Figures,
     outputs: Outputs,
     reading: Reading,
 ) -> None:
     """OpenAI, and others with a routing key: how many keys, what hits to expect, lifetimes, also on a trace."""
-    found, stale = figures.model(model, "openai", ("keyed",), date.today())  # noqa: DTZ011 - prices age by the day
-    answer = Answer(f"Prompt caching with {found.id}", outputs)
-    answer.notes += stale
-    answer.fields["model"] = described(found)
-    shared = SHARED_TOKENS if shared_tokens is None else arguments.count(shared_tokens, what="--shared-tokens")
+    answer, found = _begun(figures, model, "openai", "keyed", outputs)
+    shared = _count(shared_tokens, SHARED_TOKENS, "--shared-tokens")
     rate: float = PER_MINUTE if per_minute is None else per_minute
     senders: int | dict[str, float] = USERS if users is None else users
     workload = None if traced.trace is None else _opened(traced.trace, reading, outputs)
@@ -189,10 +180,8 @@ def openai(  # noqa: PLR0917
     plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
     answer.add("keys", plan.to_dict(), shard_section(plan))
     # Unless said otherwise, the uses of one key's entry: its share of the requests.
-    kept = lifetimes_by_rate(
-        found, shared, 60 * rate / plan.shards if per_hour is None else per_hour, tier=figures.tier
-    )
-    answer.add("lifetimes", kept.to_dict(), lifetime_section(kept))
+    per_key = 60 * rate / plan.shards if per_hour is None else per_hour
+    _lifetimes(answer, lifetimes_by_rate(found, shared, per_key, tier=figures.tier))
     if workload is not None:
         _trace(answer, traced, found, reading, workload, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
@@ -213,11 +202,8 @@ def gemini(
     reading: Reading,
 ) -> None:
     """Gemini: implicit caching against a stored object with its rent, and the rate from which the rent pays."""
-    found, stale = figures.model(model, "gemini", ("stored",), date.today())  # noqa: DTZ011 - prices age by the day
-    answer = Answer(f"Prompt caching with {found.id}", outputs)
-    answer.notes += stale
-    answer.fields["model"] = described(found)
-    shared = SHARED_TOKENS if shared_tokens is None else arguments.count(shared_tokens, what="--shared-tokens")
+    answer, found = _begun(figures, model, "gemini", "stored", outputs)
+    shared = _count(shared_tokens, SHARED_TOKENS, "--shared-tokens")
     rate = PER_HOUR if per_hour is None else per_hour
     answer.assumptions += defaults(("shared_tokens", shared, shared_tokens), ("uses_per_hour", rate, per_hour))
     plan = plan_storage(found, shared, rate, hours=hours, miss_probability=miss_probability, tier=figures.tier)
@@ -229,8 +215,9 @@ def gemini(
 
 
 @grouped
-def compare(  # noqa: PLR0917
+def compare(
     workload: options.WorkloadName,
+    *,
     models: Annotated[
         str | None,
         typer.Option(
@@ -246,7 +233,6 @@ def compare(  # noqa: PLR0917
         float | None, typer.Option(help="Rate to plan for.", show_default="the trace's own", rich_help_panel=TRAFFIC)
     ] = None,
     seed: options.Seed = 1,
-    *,
     prices: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.", rich_help_panel=PRICES),
@@ -282,6 +268,28 @@ def compare(  # noqa: PLR0917
     answer.assumptions += defaults(("slo", str(PROMISE), slo))
     answer.notes += found.notes
     answer.give()
+
+
+def _begun(figures: Figures, model: str | None, provider: str, kind: str, outputs: Outputs) -> tuple[Answer, Model]:
+    """Return the answer about a model whose cache works in one way, and the model."""
+    found, stale = figures.model(model, provider, (kind,), date.today())  # noqa: DTZ011 - prices age by the day
+    answer = Answer(f"Prompt caching with {found.id}", outputs)
+    answer.notes += stale
+    answer.fields["model"] = described(found)
+    return answer, found
+
+
+def _count(text: str | None, default: int, what: str) -> int:
+    return default if text is None else arguments.count(text, what=what)
+
+
+def _burst(answer: Answer, burst: Burst) -> None:
+    answer.add("burst", burst.to_dict(), burst_section(burst))
+    answer.assumptions += burst.assumptions
+
+
+def _lifetimes(answer: Answer, plan: LifetimePlan) -> None:
+    answer.add("lifetimes", plan.to_dict(), lifetime_section(plan))
 
 
 def _trace(
