@@ -9,7 +9,7 @@ from prefixroute.workload import TraceStatistics, chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
-from prefixroute.report.drawing import picture
+from prefixroute.report.drawing import Picture, vega
 from prefixroute.report.traces import trace_charts, trace_page, trace_verdict
 
 
@@ -55,7 +55,7 @@ def test_the_page_lists_what_its_dollars_rest_on(trace: TraceStatistics) -> None
 
 
 def test_a_picture_has_no_marks_of_code(trace: TraceStatistics) -> None:
-    drawn = picture("title", trace_charts(trace), ["With `--timed`, and in `advise`, another may lead."])
+    drawn = vega(Picture("title", trace_charts(trace), ["With `--timed`, and in `advise`, another may lead."]))
     assert "With --timed, and in advise, another may lead." in drawn
 
 
