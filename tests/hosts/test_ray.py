@@ -223,7 +223,7 @@ def test_the_routers_of_two_processes_route_as_one(deploy: Any, options: dict[st
     try:
         assert front.remote(chat(99)).result() in router
         until = time.monotonic() + 20.0
-        while not router.stats()["peers"]["peers"] and time.monotonic() < until:
+        while not router.stats()["peers"]["living"] and time.monotonic() < until:
             time.sleep(0.02)
         homes: list[set[str]] = [set() for _ in range(12)]
         for turn in range(4):

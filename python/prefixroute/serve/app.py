@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.errors import UnknownReplicaError
@@ -93,7 +94,7 @@ class Service:
         shared = Shared(self.router, self._the_client, self.fleet, self.metrics, self.settings, self.reader)
         pages = [Route("/healthz", self._healthz)]
         looks = [*pages, Route("/metrics", self._metrics)]
-        relays = [Route(api.value, Relay(api, shared), methods=["POST"]) for api in Api]
+        relays = {api.value: Relay(api, shared) for api in Api}
         own = looks if listen.admin_port is None and listen.workers == 1 else pages
         changes = [
             Route("/replicas", self._replicas),
@@ -101,9 +102,12 @@ class Service:
             Route("/replicas/resume", self._hold, methods=["POST"]),
         ]
         handlers = {HTTPException: _no_such_page}
-        clients = [*relays, Route(MODELS, self._models), *own]
+        clients = [
+            *(Route(path, relay, methods=["POST"]) for path, relay in relays.items()),
+            Route(MODELS, self._models),
+        ]
         return (
-            Starlette(routes=clients, lifespan=self._lifespan, exception_handlers=handlers),
+            _Clients(relays, routes=[*clients, *own], lifespan=self._lifespan, exception_handlers=handlers),
             Starlette(routes=[*looks, *changes], exception_handlers=handlers),
         )
 
@@ -175,6 +179,19 @@ class Service:
         except UnknownReplicaError as error:
             return Response(error_body(404, str(error)), 404, media_type="application/json")
         return await self._replicas(request)
+
+
+class _Clients(Starlette):
+    """The app for clients, which goes straight to a relay: layers that do nothing for it cost a fiftieth of a request."""
+
+    def __init__(self, relays: Mapping[str, Relay], **options: Any) -> None:
+        super().__init__(**options)
+        self._relays = relays
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        relay = self._relays.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        await (super().__call__ if relay is None else relay)(scope, receive, send)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

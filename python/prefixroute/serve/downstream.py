@@ -64,17 +64,20 @@ class Downstream:
         """Send a whole answer."""
         self.status, self.bytes, self.started, self.first_at = status, len(body), True, monotonic()
         length = (b"content-length", str(len(body)).encode())
-        await self._out({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        await self._out({"type": "http.response.body", "body": body, "more_body": False})
+        await self._out(
+            {"type": "http.response.start", "status": status, "headers": [*headers, length]},
+            {"type": "http.response.body", "body": body, "more_body": False},
+        )
 
     async def refuse(self, refused: Refused) -> None:
         """Send what a refusal says."""
         await self.reply(refused.status, refused.headers, refused.body)
 
-    async def _out(self, message: dict[str, object]) -> None:
+    async def _out(self, *messages: dict[str, object]) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._send(message)
+                for message in messages:
+                    await self._send(message)
         except TimeoutError:
             raise ClientTooSlow(f"took nothing for {self._timeout_s:g} s") from None
 
@@ -123,17 +126,15 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], bool
     if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.max_header_bytes:
         said = f"the headers must have at most {limits.max_header_bytes} bytes"
         raise refusal(431, said, "headers too large", close=True, openai=openai)
-    said = f"the body must have at most {limits.max_body_bytes} bytes"
-    too_large = refusal(413, said, "body too large", close=True, openai=openai)
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > limits.max_body_bytes:
-        raise too_large
+        raise _too_large(limits, openai=openai)
     body = bytearray()
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             async for part in request.stream():
                 if len(body) + len(part) > limits.max_body_bytes:
-                    raise too_large
+                    raise _too_large(limits, openai=openai)
                 if not take(len(part)):
                     said = f"the bodies of all requests must have at most {limits.max_held_bytes} bytes"
                     raise refusal(429, said, "no room", retry_s=TOO_BUSY_S, close=True, openai=openai)
@@ -142,6 +143,11 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], bool
         said = f"the body must arrive within {limits.body_timeout_s:g} s"
         raise refusal(408, said, "body too slow", close=True, openai=openai) from error
     return bytes(body)
+
+
+def _too_large(limits: Limits, *, openai: bool) -> Refused:
+    said = f"the body must have at most {limits.max_body_bytes} bytes"
+    return refusal(413, said, "body too large", close=True, openai=openai)
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
