@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +78,24 @@ def test_every_example_is_tried() -> None:
         "what_if.py",
     }
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried
+
+
+def test_the_tutorial_shows_what_its_commands_print(tmp_path: Path) -> None:
+    """Every line below a command, but for the spaces; ``...`` leaves lines out."""
+    (tmp_path / "day.jsonl").write_text(run("sample_log.py", cwd=tmp_path))
+    tutorial = (EXAMPLES.parent / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = [block.split("```")[0].strip().splitlines() for block in tutorial.split("```console\n")[1:]]
+    shown = {block[0].removeprefix("$ prefixroute "): block[1:] for block in blocks if "prefixroute" in block[0]}
+    checked = {command: lines for command, lines in shown.items() if lines and not lines[0].startswith("$")}
+    assert {command.split()[0] for command in checked} == {"trace", "backtest"}
+    for command, lines in checked.items():
+        printed = subprocess.run(
+            [sys.executable, "-m", "prefixroute", *command.split(), "-q"],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        words = " ".join(printed.split())
+        assert [line for line in lines if line.strip() != "..." and " ".join(line.split()) not in words] == []
