@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -107,24 +108,31 @@ def test_a_gateway_reads_prompt_session_and_usage() -> None:
 
 def test_the_fastapi_service_streams_and_retries_before_the_first_chunk() -> None:
     namespace = run_blocks("docs/howto-fastapi.md")
-    asked: list[str] = []
+    router, asked = namespace["router"], list[str]()
+    usage = {"prompt_tokens": 600, "completion_tokens": 200, "prompt_tokens_details": {"cached_tokens": 0}}
+    events = [{"choices": [{"delta": {"content": "Good day. " * 80}}]}, {"choices": [], "usage": usage}]
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    question = {"role": "user", "content": "hello " * 400}
 
     def engine(request: httpx.Request) -> httpx.Response:
         asked.append(str(request.url.copy_with(path="/")).rstrip("/"))
-        return httpx.Response(503 if len(asked) == 1 else 200, content=b"data: hello\n\n")
+        assert json.loads(request.content)["stream_options"] == {"include_usage": True}
+        return httpx.Response(503 if len(asked) == 1 else 200, text=stream)
 
     async def ask() -> httpx.Response:
         app = namespace["app"]
         app.state.client = httpx.AsyncClient(transport=httpx.MockTransport(engine))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            body = {"messages": [{"role": "user", "content": "hello"}]}
+            body = {"messages": [question]}
             return await client.post("/v1/chat/completions", json=body, headers={"x-session-id": "chat-17"})
 
     response = asyncio.run(ask())
-    assert response.content == b"data: hello\n\n"
+    assert response.text == stream
     assert sorted(asked) == sorted(namespace["ENGINES"])
-    assert namespace["router"].stats()["counts"]["finished"] == 1
-    assert namespace["router"].stats()["in_flight"] == 0
+    stats = router.stats()
+    assert (stats["counts"]["finished"], stats["in_flight"], stats["unreported_requests"]) == (1, 0, 0)
+    answered = [question, {"role": "assistant", "content": "Good day. " * 80}, {"role": "user", "content": "More?"}]
+    assert router.choose(answered, session="chat-17").hit_tokens > 600  # prompt and answer
 
 
 def test_links_lead_somewhere() -> None:
