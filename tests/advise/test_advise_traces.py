@@ -24,10 +24,10 @@ LARGE = Scenario(replicas=8, capacity_tokens=3_000_000)
 @pytest.mark.parametrize(
     ("name", "requests", "policy", "router"),
     [
-        # Prompts of very unequal lengths: counts of requests balance badly.
+        # Prompts bring very unequal numbers of new tokens: counts of requests balance badly.
         ("mooncake_conversation", 2_000, "lmetric", ("lmetric", "requests")),
         ("mooncake_synthetic", 2_000, BY_TOKENS, ("cache-aware:spill_gap=16384", "uncached_tokens")),
-        ("claude_code_weka", 400, "cache-aware", ("cache-aware", "requests")),
+        ("claude_code_weka", 400, "lmetric", ("lmetric", "requests")),
         # Its agents share heads of 64 tokens; the default minimum costs more at the busiest replica.
         ("lmcache_agents", 600, "cache-aware:min_match_tokens=80", ("cache-aware:min_match_tokens=80", "requests")),
     ],

@@ -39,8 +39,9 @@ TOKEN_GAP = 16_384.0
 """Its ``spill_gap``, in tokens that wait. On the Mooncake traces, 8 replicas: mean TTFT of 491 against 693 ms by requests with
 300,000 tokens a replica, 371 against 511 ms with 3 M; 8,192 and 32,768 are within 3 % of that."""
 UNEQUAL = 0.75
-"""Standard deviation over mean of prompt lengths from which requests are too unequal to be counted: Mooncake's traces have 1.2 and
-1.3, made-up conversations and agents 0.4 and less, where tokens balance worse (skew 1.6 against 1.1)."""
+"""Standard deviation over mean of the new tokens of prompts from which requests are too unequal to be counted. New are those that no
+request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain nothing, or balance far worse;
+where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT. docs/planning.md has the table."""
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
 COINCIDENCE = 0.05
@@ -60,7 +61,7 @@ FAR_SLOWER = 1.5
 def candidates(profile: Profile, base: Scenario, further: Sequence[AnyPolicy] = ()) -> list[Scenario]:
     """Return a scenario for every policy worth a run, each policy once.
 
-    ``cache-aware`` is run with another minimum match too (:func:`other_match`), and where prompts are of very unequal lengths
+    ``cache-aware`` is run with another minimum match too (:func:`other_match`), and where what prompts bring is very unequal
     by the tokens that wait (:func:`by_tokens`), and ``lmetric`` with it.
 
     Args:
@@ -103,7 +104,7 @@ def other_match(profile: Profile, base: Scenario) -> Scenario | None:
 
 
 def by_tokens(profile: Profile, base: Scenario) -> list[Scenario]:
-    """Return policies that balance the prompt tokens that wait, where prompts are so unequal that a count of requests says little.
+    """Return policies that balance the prompt tokens that wait, where new tokens are too unequal for a count of requests.
 
     Timed runs only: nothing waits in untimed ones. None where a load signal was given.
     """

@@ -83,7 +83,7 @@ class Profile:
         documents: distinct document keys.
         models: distinct models asked for.
         prompt_tokens: of all requests.
-        unequal: standard deviation of the prompts' lengths over their mean; a pure number, 0 where all are alike.
+        unequal: of the prompt tokens that no request before had, by request: standard deviation over mean; 0 where all are alike.
         span_s: seconds from the first arrival to the last.
         head_tokens: length of the longest head that at least half of the sessions begin with.
         heads: the heads, those of the most sessions first.
@@ -156,6 +156,11 @@ def common_blocks(one: Hashes, other: Hashes) -> int:
     return low
 
 
+def _unequal(count: int, total: int, squares: int) -> float:
+    """Return the standard deviation over the mean of so many numbers, from their sum and that of their squares."""
+    return math.sqrt(max(0, count * squares - total**2)) / max(1, total)
+
+
 class _Tally:
     """The second pass."""
 
@@ -180,7 +185,6 @@ class _Tally:
         self.last_s = request.arrival_s
         self.requests += 1
         self.prompt += request.prompt_tokens
-        self.squares += request.prompt_tokens**2
         self.short += not len(request.prompt)
         self.reported += request.reported_hit_tokens is not None
         if request.model is not None:
@@ -188,6 +192,7 @@ class _Tally:
         if request.document is not None:
             self.documents.add(request.document)
         hit = self.store.serve(request)
+        self.squares += (request.prompt_tokens - hit) ** 2
         blocks = request.prompt.array
         head = self.heads.of(blocks)
         by_head = 0 if head is None else min(hit, head.tokens)
@@ -251,7 +256,7 @@ class _Tally:
             documents=len(self.documents),
             models=len(self.models),
             prompt_tokens=self.prompt,
-            unequal=math.sqrt(max(0, requests * self.squares - self.prompt**2)) / prompt,
+            unequal=_unequal(requests, self.prompt - self.hit, self.squares),
             span_s=self.last_s - self.first_s,
             head_tokens=self.heads.common,
             heads=self.heads.found,

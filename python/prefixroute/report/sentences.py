@@ -257,8 +257,8 @@ def _load_signal(found: Evidence) -> str:
         "requests"
     )
     return (
-        f"Prompts are of very unequal lengths (standard deviation {found['unequal']:.2f} times the mean), so that counts of requests say "
-        f'little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware {told}'
+        f"Prompts bring very unequal numbers of new tokens (standard deviation {found['unequal']:.2f} times the mean), so that counts of "
+        f'requests say little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware {told}'
         f"{': use it' if found['taken'] else ''}."
     )
 
