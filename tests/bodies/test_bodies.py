@@ -153,6 +153,13 @@ def test_every_key_of_the_table_has_a_source() -> None:
         assert one["source"].startswith(("https://", "none: "))
 
 
+@pytest.mark.parametrize("wrong", ["x-mine", [1], 3, [None]])
+@pytest.mark.parametrize("where", ["headers", "fields"])
+def test_session_keys_are_strings(where: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=where):
+        SessionKeys.of(**{where: wrong})
+
+
 def test_keys_of_ones_own_take_the_place_of_known_ones() -> None:
     keys = SessionKeys.of(headers=["X-Mine"])
     assert session_of({"x-mine": "a", "x-session-id": "b"}, {}, keys) == "a"

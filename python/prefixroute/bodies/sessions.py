@@ -36,17 +36,34 @@ class SessionKeys(NamedTuple):
         Args:
             headers: names of headers; ``None`` = the known ones.
             fields: fields of the body, with dots into objects; ``None`` = the known ones.
+
+        Returns:
+            Keys for :func:`session_of`.
+
+        Raises:
+            ConfigError: headers or fields are one string, or hold something that is none.
         """
         known = cls.known()
+        paths = None if fields is None else _names("fields", fields)
         return cls(
-            known.headers if headers is None else tuple(name.lower() for name in headers),
-            known.fields if fields is None else tuple(_Field(tuple(path.split(".")), None) for path in fields),
+            known.headers if headers is None else tuple(name.lower() for name in _names("headers", headers)),
+            known.fields if paths is None else tuple(_Field(tuple(path.split(".")), None) for path in paths),
         )
 
     @classmethod
     def known(cls) -> Self:
         """Return those of known clients, from ``sessions.toml`` of this package."""
         return cls(*_known())
+
+
+def _names(what: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return names as a tuple; refuse a bare string, and what is no string."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ConfigError(f"{what} must be a collection of strings, got {shown(names)}")
+    names = tuple(names)
+    for name in names:
+        check_instance(f"each of {what}", name, str)
+    return names
 
 
 def session_of(
