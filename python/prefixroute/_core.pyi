@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, Unpack, final
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ __all__ = [
     "Attempt",
     "Lease",
     "Ledger",
+    "Kernel",
     "LoadCounts",
+    "Sight",
     "Cluster",
     "duplicated_tokens",
     "ReplicaStore",
@@ -1281,6 +1283,12 @@ class Attempt:
     def open(self) -> bool:
         """Whether it has not ended."""
     @property
+    def over(self) -> bool:
+        """Whether its request is over, by this or another of its attempts: finished, or given up for another one with its key."""
+    @property
+    def retried(self) -> bool:
+        """Whether a retry has taken its place."""
+    @property
     def started(self) -> bool:
         """Whether it has had its first token."""
     @property
@@ -1315,6 +1323,134 @@ class Lease:
     @property
     def attempt(self) -> Attempt:
         """What it holds."""
+
+@final
+class Sight:
+    """What a decision sees of the fleet: what each replica holds of the prompt, its load, and the session's place. Immutable.
+
+    Args:
+        hits: leading prompt tokens that each slot is believed to hold.
+        loads: load of each slot; longer where slots are free.
+        binding: slot that the session is bound to; negative = bound, but it has to move; `None` = not bound.
+        branch: hash of the last block that some replica holds, if the prompt goes on behind it.
+        shared: share of the last beginnings that branched there.
+
+    Raises:
+        ConfigError: a hit is no token count, or a load is no number.
+    """
+
+    def __new__(
+        cls,
+        hits: Sequence[int],
+        loads: _Column[float],
+        *,
+        binding: int | None = None,
+        branch: int | None = None,
+        shared: float | None = None,
+    ) -> Sight: ...
+    def columns(self) -> tuple[list[int], list[float], int | None]:
+        """Hits, loads and binding, as they follow each other in a view."""
+    @property
+    def hits(self) -> list[int]:
+        """Leading prompt tokens that each slot is believed to hold."""
+    @property
+    def loads(self) -> list[float]:
+        """Load of each slot."""
+    @property
+    def binding(self) -> int | None:
+        """Slot that the session is bound to; -1 if its replica has left or drains; `None` = not bound."""
+    @property
+    def branch(self) -> int | None:
+        """Hash of the last block that some replica holds, if the prompt goes on behind it."""
+    @property
+    def shared(self) -> float | None:
+        """Share of the last beginnings that branched there."""
+    def hit(self, slot: int, /) -> int:
+        """Leading prompt tokens that one slot is believed to hold.
+
+        Args:
+            slot: its number.
+
+        Returns:
+            Tokens.
+
+        Raises:
+            ConfigError: there is no such slot.
+        """
+    def best_hit(self, slots: tuple[int, ...], /) -> int:
+        """The most that one of these slots is believed to hold.
+
+        Args:
+            slots: their numbers.
+
+        Returns:
+            Tokens.
+
+        Raises:
+            ConfigError: there is no such slot.
+        """
+    def bound_to(self, binding: int | None, /) -> Sight:
+        """The same for a session that is bound elsewhere.
+
+        Args:
+            binding: the slot; negative = it has to move.
+
+        Returns:
+            Another sight.
+        """
+
+@final
+class Kernel:
+    """A policy as a compiled function of plain columns: a pure one, as every policy is."""
+
+    SPILLS: ClassVar[tuple[str, ...]]
+    """What `cache_aware` may compare a holder with."""
+    @staticmethod
+    def random() -> Kernel:
+        """Draws one."""
+    @staticmethod
+    def session() -> Kernel:
+        """Stays where the session is bound; -1 where there is none, or it is bound to no candidate."""
+    @staticmethod
+    def round_robin() -> Kernel:
+        """Takes turns."""
+    @staticmethod
+    def least_loaded() -> Kernel:
+        """Takes the least loaded; ties are drawn."""
+    @staticmethod
+    def cache_aware(
+        *,
+        min_match_tokens: float,
+        min_match_ratio: float,
+        spill: str,
+        spill_ratio: float,
+        spill_gap: float,
+        shorter: bool,
+        gate_ratio: float,
+        gate_gap: float,
+        adaptive: bool,
+    ) -> Kernel:
+        """Follows the longest match; see `prefixroute.policies.CacheAware`, which has these parameters."""
+    def decide(
+        self, sight: Sight, slots: tuple[int, ...], seed: int, decision_id: int, prompt_tokens: float, in_session: bool, /
+    ) -> tuple[int, str]:
+        """The pick of a decision: a slot and why. -1: there is nothing to go by, and why; the policy's fallback has to decide.
+
+        Args:
+            sight: what is known of each slot.
+            slots: the candidates, ascending.
+            seed: the router's seed.
+            decision_id: number of the decision.
+            prompt_tokens: length of the prompt.
+            in_session: whether the request has a session.
+
+        Returns:
+            The slot, or -1; and the reason.
+
+        Raises:
+            ConfigError: a slot is beyond the columns.
+            ValueError: there is no candidate, or a load is NaN.
+        """
 
 @final
 class LoadCounts:
@@ -1381,22 +1517,19 @@ class Ledger:
         tried: frozenset[Any],
         epoch: int,
         now: float,
+        earlier: Attempt | None = None,
         /,
     ) -> Attempt:
-        """An attempt that is going to be booked."""
+        """An attempt that is going to be booked; `earlier`: one of the same request."""
     def book(
         self,
         attempt: Attempt,
         insertion: Any,
         decision_id: int,
         reason: str,
-        best_hit: int,
-        branch: int | None,
-        hits: list[int],
+        sight: Sight,
         slots: tuple[int, ...],
         session: str | None,
-        first: bool,
-        detour: bool,
         media: Sequence[int] | None,
         spent_s: float | None,
         earlier: Attempt | None = None,
@@ -1410,13 +1543,9 @@ class Ledger:
             insertion: what the belief said.
             decision_id: number of the decision.
             reason: the policy's word for why.
-            best_hit: the most that any candidate held of the prompt, in tokens.
-            branch: hash of the last block that some replica holds, if the prompt goes on behind it.
-            hits: tokens held, by slot.
+            sight: what was known of each slot.
             slots: the candidates.
             session: the request's session.
-            first: whether that is new.
-            detour: the request goes elsewhere while its session stays bound.
             media: hit tokens on GPU, CPU and disk; `None` = all on the GPU.
             spent_s: prefill seconds that the replica is given; `None` = not counted.
             earlier: an attempt of the same request; `None` = this is the first.
@@ -1428,13 +1557,9 @@ class Ledger:
         insertion: Any,
         decision_id: int,
         reason: str,
-        best_hit: int,
-        branch: int | None,
-        hits: list[int],
+        sight: Sight,
         slots: tuple[int, ...],
         session: str | None,
-        first: bool,
-        detour: bool,
         media: Sequence[int] | None,
         spent_s: float | None,
         answer: Attempt,
@@ -1454,9 +1579,17 @@ class Ledger:
     def first_token(self, attempt: Attempt, now: float, /) -> _Effects:
         """Note that an engine answers, or goes on answering."""
     def finish(
-        self, attempt: Attempt, now: float, reported_hit_tokens: int | None, /
+        self, attempt: Attempt, now: float, reported_hit_tokens: int | None, belief: Any, held: Any, namespace: Any, /
     ) -> tuple[_Effects, bool | None] | None:
         """End an attempt normally.
+
+        Args:
+            attempt: what ends.
+            now: seconds.
+            reported_hit_tokens: cached tokens as the engine reports them.
+            belief: has what the replica holds from now on inserted, before anything else.
+            held: that, as `belief.insert` takes it; `None` = nothing.
+            namespace: of what is held, if that is not hashed.
 
         Returns:
             `None` if it had ended; else what the end asks for, and whether the replica's belief counts from now on, `None` if
@@ -1512,9 +1645,6 @@ class Ledger:
     def loads(self, *, recent: bool = False) -> LoadCounts:
         """What is in flight, by slot; with `recent`, what the recent window holds."""
     @property
-    def busy(self) -> list[float]:
-        """Requests in flight, plus a half for each of the fleet's latest served requests."""
-    @property
     def last_miss(self) -> list[int]:
         """Decision id of the last request that each replica took without a hit; -1 = none yet."""
     @property
@@ -1534,32 +1664,31 @@ class Ledger:
         self,
         out: NDArray[np.uint32],
         blocks: Any,
-        size: int,
-        limit: int,
+        prompt_tokens: int,
+        block_size: int,
         session: str | None,
         now: float,
-        busy: bool,
+        load: int | None,
         /,
-    ) -> tuple[list[int], int, int | None, float | None, int | None, list[float] | None]:
+    ) -> Sight:
         """What a decision sees of a match and of the ledger, in one pass.
 
         Args:
             out: tokens that each slot holds of the prompt.
             blocks: the prompt's hashes.
-            size: tokens of a block.
-            limit: tokens that a hit may have at most.
+            prompt_tokens: length of the prompt.
+            block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
             session: the request's session.
             now: seconds.
-            busy: whether the load is asked for.
-
-        Returns:
-            Hits by slot; the largest; the hash of its last block, if the prompt goes on behind it; the share of the last
-            beginnings that branched there; the slot that the session is bound to, -1 if its replica has left or drains; and
-            `busy` by slot.
+            load: which of `LOADS` is balanced, by its place; `None` = none, so that there are no loads.
 
         Raises:
             ConfigError: `out` is not a contiguous uint32 array.
         """
+    LOADS: ClassVar[tuple[str, ...]]
+    """Names of the loads that a ledger knows."""
+    def balanced(self, load: int, /) -> list[float]:
+        """A load by slot, by its place in `LOADS`."""
     @property
     def distrusts(self) -> bool:
         """Whether some replica's belief counts for nothing."""
@@ -1810,6 +1939,20 @@ class Cluster:
     def add(self, store: ReplicaStore, label: int) -> int:
         """Add an idle replica; return its number. ``label`` names it in the log."""
 
+    def tell(self, ledger: Ledger, belief: Any) -> None:
+        """Tell a router, from now on, of the requests that are submitted with an attempt: first tokens, and ends.
+
+        Each is a step of the ledger, at its time on the clock; what a replica then holds goes into the belief before. The router
+        neither hedges nor books pairs, and no other router listens to it.
+
+        Args:
+            ledger: the router's.
+            belief: the router's.
+        """
+
+    def let_go(self, number: int) -> None:
+        """Tell no more of a request, whose attempt has ended."""
+
     def submit(
         self,
         replica: int,
@@ -1822,10 +1965,12 @@ class Cluster:
         arrival: float,
         now: float,
         decode: int | None = None,
+        attempt: Attempt | None = None,
     ) -> None:
         """Give a request to a replica at second ``now``, to which the cluster has been advanced.
 
-        With ``decode``, the replica computes the prompt alone, and that one decodes.
+        With ``decode``, the replica computes the prompt alone, and that one decodes. ``attempt``: what the router has booked that
+        is told of requests, see :meth:`tell`.
 
         Raises:
             ConfigError: a prompt without tokens, or more than 2**32 tokens of prompt or output.
@@ -1839,7 +1984,8 @@ class Cluster:
 
         Returns:
             ``(0, at, number, hit_tokens)``: a first token is out; ``(1, at, number, hit_tokens)``: a request is
-            finished;
+            finished. If a router is told (:meth:`tell`), no first tokens, and in place of the hits whether the replica's belief
+            counts from now on, ``None`` = as before;
             ``(2, at, replica, events)``: a store that records them has changed; ``(3, at, number, 0)``: a request that
             was aborted while it ran is out. :attr:`BATCH` or more: call again.
 

@@ -12,9 +12,34 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute._core import falling, filled, highest, is_answer, lowest, mapped, nth, sum_of_products, up_to
+from prefixroute._core import (
+    Kernel,
+    Sight,
+    falling,
+    filled,
+    highest,
+    is_answer,
+    lowest,
+    mapped,
+    nth,
+    sum_of_products,
+    up_to,
+)
 
 Column: TypeAlias = Sequence[float] | NDArray[np.float64]
 """One number per replica."""
 
-__all__ = ["Column", "falling", "filled", "highest", "is_answer", "lowest", "mapped", "nth", "sum_of_products", "up_to"]
+__all__ = [
+    "Column",
+    "Kernel",
+    "Sight",
+    "falling",
+    "filled",
+    "highest",
+    "is_answer",
+    "lowest",
+    "mapped",
+    "nth",
+    "sum_of_products",
+    "up_to",
+]

@@ -324,7 +324,7 @@ def test_a_key_booked_again_is_charged_once(make_router: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", [["retry", "retry"], ["hedge", "route"], ["hedge", "retry", "route"], ["hedge", "hedge", "route"]]
+    "first", [["retry"], ["hedge", "route"], ["hedge", "retry", "route"], ["hedge", "hedge", "route"]]
 )
 def test_only_one_request_answers_to_a_key(make_router: Make, first: list[str]) -> None:
     router = make_router(4)
@@ -359,10 +359,45 @@ def test_what_is_over_is_not_tried_again_and_harms_no_other(make_router: Make, c
     assert other is None or other.open
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_ticket_is_retried_once(make_router: Make, key: str | None, pair: bool, given_up: bool) -> None:
+    """A late failure of the first attempt books nothing beside its successor, in flight or finished."""
+    router = make_router(4)
+    ticket = router.route_pair(TOKENS, key=key) if pair else router.route(TOKENS, key=key)
+    if given_up:
+        ticket.abort()
+    following = ticket.retry()
+    before = router.stats()
+    with pytest.raises(NoReplicaError, match="retried already"):
+        ticket.retry()
+    assert router.stats() == before
+    following.finish()
+    with pytest.raises(NoReplicaError, match="is over"):
+        ticket.retry()
+    assert loads(router) == (0, 0, 0)
+
+
+def test_what_a_hedge_has_decided_is_over_for_all_attempts(make_router: Make) -> None:
+    router = make_router(4)
+    first = router.route(TOKENS)
+    hedge = first.hedge()
+    first.abort()
+    hedge.finish()
+    other = router.route(TOKENS)
+    lost = other.hedge()
+    other.first_token()
+    for ticket in (first, hedge, lost):
+        with pytest.raises(NoReplicaError, match="is over"):
+            ticket.retry()
+    assert loads(router)[0] == 1
+
+
 def test_a_pair_with_a_key_given_at_commit_is_one_request(make_router: Make) -> None:
     router = make_router(4)
     ticket = router.commit_pair(router.choose_pair(TOKENS), key="k")
-    assert [ticket.retry().open for _ in range(2)] == [True, True]
+    assert ticket.retry().retry().open
     router.abort("k")
     assert loads(router) == (0, 0, 0)
 

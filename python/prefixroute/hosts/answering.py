@@ -78,7 +78,7 @@ class Answering:
         if answer.response_id is not None:
             self.ticket.alias(answer.response_id)
         with suppress(ConfigError, TokensError):  # it has ended all the same; what cannot be read is not learned from
-            is_chat = self.ticket.decision.prompt_kind == "messages"
+            is_chat = self.ticket.decision.query.kind == "messages"
             self.ticket.finish(output=answer.output() if is_chat else None, usage=answer.usage)
 
     def leave(self) -> None:

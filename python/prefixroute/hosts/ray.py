@@ -130,8 +130,8 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
         model, session = pending.metadata.multiplexed_model_id, pending.metadata.session_id
         earlier: Decision | None = getattr(pending, _DECIDED, None)
         if earlier is not None:
-            prompt, kind = earlier.blocks, earlier.prompt_kind
-            session = earlier.view.request.session
+            prompt, kind = earlier.blocks, earlier.query.kind
+            session = earlier.request.session
         else:
             body = body_in(pending.args, pending.kwargs)
             prompt, kind = _prompt(body)

@@ -89,7 +89,7 @@ class PrefixLoadBalancer:
 
     def _expired(self, ticket: Any) -> None:
         """Forget a request that is given up: a later release is of a later request."""
-        self._taken((ticket.replica, ticket.decision.view.request.session), ticket.decision.decision_id)
+        self._taken((ticket.replica, ticket.decision.request.session), ticket.decision.decision_id)
 
     def add_servers(self, servers: Mapping[str, Any]) -> None:
         """Add servers; one whose id is known has come back empty."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuar
 
 import numpy as np
 
-from prefixroute.columns import Column, highest, nth
+from prefixroute.columns import Column, Kernel, Sight, highest, nth
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
 from prefixroute.validation import shown
@@ -61,6 +61,10 @@ class Policy:
         fallback = getattr(self, "fallback", None)
         return self.matches or (isinstance(fallback, Policy) and fallback.reads_hits())
 
+    def kernel(self) -> Kernel | None:
+        """Return a compiled function that decides as :meth:`decide` does, without a view; ``None`` = there is none."""
+        return None
+
     def head_length(self, prompt_tokens: int) -> int:
         """Return the tokens that ``view.head`` stands for, given the prompt's length.
 
@@ -80,6 +84,23 @@ class Policy:
             view: all that may be known of the request and the replicas.
         """
         raise NotImplementedError
+
+
+def kernel_of(policy: Policy) -> Kernel | None:
+    """Return a policy's kernel; ``None`` if it has none, or is of a class that decides otherwise than the kernel's."""
+    for kind in type(policy).__mro__:
+        if "kernel" in vars(kind):
+            return policy.kernel()
+        if "decide" in vars(kind):
+            break
+    return None
+
+
+def compiled(kernel: Kernel, view: View) -> Pick:
+    """Return what a kernel picks from a view; -1 = the policy's fallback has to decide."""
+    sight = Sight(view.hits, view.loads, binding=view.binding, shared=view.shared)
+    in_session = bool(view.request.session)
+    return kernel.decide(sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, in_session)
 
 
 Answer: TypeAlias = int | Pick | Column | Scores

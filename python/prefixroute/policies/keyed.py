@@ -13,12 +13,12 @@ from hashlib import blake2b
 from math import ceil, inf, nextafter
 from typing import ClassVar
 
-from prefixroute.columns import up_to
+from prefixroute.columns import Kernel, up_to
 from prefixroute.draws import first_choice
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, resolve
+from prefixroute.policies.base import Pick, Policy, compiled, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, is_candidate, least, less_loaded_of_two
+from prefixroute.policies.view import View, least, less_loaded_of_two
 from prefixroute.validation import shown
 
 CACHED_KEY = 256
@@ -93,14 +93,18 @@ class Session(Policy):
         """Signals of the fallback."""
         return self.fallback.required_signals()
 
+    def kernel(self) -> Kernel:
+        """Return the rule for sessions that are bound, compiled."""
+        return Kernel.session()
+
     def decide(self, view: View) -> Pick:
         """Return the bound slot, or the rendezvous choice of the session."""
-        session = view.request.session
+        slot, reason = compiled(self.kernel(), view)
+        if slot >= 0:
+            return slot, reason
+        session, bound = view.request.session, view.binding
         if not session:
             return _fallback(self.fallback, view), "no_session"
-        bound = view.binding
-        if bound is not None and is_candidate(bound, view.slots):
-            return bound, "primary"
         reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
         if self.placement == "fallback":
             return _fallback(self.fallback, view), reason

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy
-from prefixroute.policies.view import View, least, less_loaded_of_two, one_of
+from prefixroute.policies.base import Pick, Policy, compiled
+from prefixroute.policies.view import View, least, less_loaded_of_two
 from prefixroute.types import LoadReport
 from prefixroute.validation import shown
 
@@ -29,9 +30,13 @@ class RoundRobin(Policy):
     signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.round_robin()
+
     def decide(self, view: View) -> Pick:
         """Return the slot whose turn it is."""
-        return view.slots[(view.decision_id + view.seed) % len(view.slots)], "turn"
+        return compiled(self.kernel(), view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,13 @@ class Random(Policy):
     signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.random()
+
     def decide(self, view: View) -> Pick:
         """Return a slot drawn at random."""
-        return one_of(view, view.slots, 0), "drawn"
+        return compiled(self.kernel(), view)
 
 
 _MEASURES = {
@@ -81,10 +90,15 @@ class LeastLoaded(Policy):
         """Only the signals of the chosen measure."""
         return _MEASURES[self.by]
 
+    def kernel(self) -> Kernel | None:
+        """Return the rule for loads, compiled."""
+        return Kernel.least_loaded() if self.by == "load" else None
+
     def decide(self, view: View) -> Pick:
         """Return the slot where the measure is smallest."""
-        if self.by == "load":
-            return least(view, view.loads, 0), "least"
+        kernel = self.kernel()
+        if kernel is not None:
+            return compiled(kernel, view)
         values = self._measure(view)
         if values is None:
             return least(view, view.loads, 0), "unreported"

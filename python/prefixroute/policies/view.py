@@ -64,19 +64,15 @@ class SignalSource(Protocol):
     def active_hits(self) -> list[int]:
         """Return the leading prompt tokens whose blocks are among those."""
 
-    @property
-    def shared(self) -> float | None:
-        """How common the prompt's longest match is among new requests; ``None`` = it ends there."""
-
 
 class Signal:
     """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new signal is a new field."""
 
-    __slots__ = ("branching", "read")
+    __slots__ = ("kept", "read")
 
-    def __init__(self, read: Callable[[SignalSource], Any], *, branching: bool = False) -> None:
-        """Read the field by a function of the source; ``branching``: only for prompts that go on behind a match."""
-        self.read, self.branching = read, branching
+    def __init__(self, read: Callable[[Any], Any], *, kept: bool = False) -> None:
+        """Read the field by a function of the :class:`SignalSource`; ``kept``: of the sight, which the decision keeps."""
+        self.read, self.kept = read, kept
 
 
 class View(NamedTuple):
@@ -133,7 +129,7 @@ class View(NamedTuple):
     """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""
     active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
     """(n) Leading prompt tokens whose blocks are among those."""
-    shared: Annotated[float | None, Signal(attrgetter("shared"), branching=True)] = None
+    shared: Annotated[float | None, Signal(attrgetter("shared"), kept=True)] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
     the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
     kv_at: Annotated[int | None, Signal(attrgetter("kv_at"))] = None
@@ -186,18 +182,26 @@ NOT_GATHERED: tuple[None, ...] = (None,) * len(SIGNALS)
 """The signals of a view for a policy that reads none, in the order of their fields."""
 
 
-Readers = tuple[tuple[int, Callable[[SignalSource], Any]], ...]
+Readers = tuple[tuple[int, Callable[[Any], Any]], ...]
 """How signals are read, each with its place among the signals of a view."""
 
 
-def readers_of(signals: Collection[str], *, branching: bool) -> Readers:
-    """Return how the named signals of a prompt are read that goes on behind a match, or that does not."""
+def readers_of(signals: Collection[str], *, kept: bool) -> Readers:
+    """Return how the named signals are read: those of the sight, which a decision keeps, or the others."""
     first = len(View._fields) - len(SIGNALS)
     return tuple(
         (View._fields.index(name) - first, mark.read)
         for name, mark in _MARKS.items()
-        if name in signals and (branching or not mark.branching)
+        if name in signals and mark.kept == kept
     )
+
+
+def gathered(readers: Readers, source: object, signals: tuple[Any, ...] = NOT_GATHERED) -> tuple[Any, ...]:
+    """Return the signals of a view with those read that are asked for."""
+    values = list(signals)
+    for place, read in readers:
+        values[place] = read(source)
+    return tuple(values)
 
 
 def is_candidate(slot: int, slots: tuple[int, ...]) -> bool:

@@ -38,7 +38,7 @@ class Booking(Lease):
     @property
     def key(self) -> str | None:
         """The request's key."""
-        key: str | None = self.attempt.decision.view.request.key
+        key: str | None = self.attempt.decision.request.key
         return key
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from prefixroute.errors import ConfigError
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
-from prefixroute.router.tickets import Guarded
+from prefixroute.router.calls import Calls
 from prefixroute.routing import RouterState, membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.types import Replica
@@ -16,23 +16,15 @@ from prefixroute.validation import check_float
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
-    from prefixroute.router.link import PeerLink
 
 T = TypeVar("T")
 
 
-class FleetCalls:
+class FleetCalls(Calls):
     """The calls of :class:`~prefixroute.router.Router` about its fleet: members, loads and KV events, given or followed.
 
-    It has the router's state and its lock; deciding and booking are the router's own.
+    Deciding and booking are the router's own.
     """
-
-    def _guard(self, state: RouterState) -> None:
-        self._state, self._guarded = state, Guarded(state)
-        self._lock, self._time = self._guarded.lock, self._guarded.time
-        self._shadows = self._guarded.shadows
-        self._watching: list[Subscriber | LoadPoller] = []
-        self._peers: PeerLink | None = None
 
     def _change(self, change: Callable[[RouterState], T]) -> T:
         """Make a change of the fleet, in the state of the router and in every shadow's."""

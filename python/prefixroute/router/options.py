@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import RequestInfo
-from prefixroute.routing.decision import NO_LIMITS, Limits, limits_of
+from prefixroute.routing.decide import Query
+from prefixroute.routing.decision import NO_LIMITS, limits_of
+from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.routing.prompts import check_kind
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
 from prefixroute.validation import check_float, check_instance, check_int, shown
@@ -48,13 +50,10 @@ class RequestOptions(TypedDict, total=False):
     attrs: Mapping[str, object]
 
 
-Asked = tuple[RequestInfo, Limits, str | None]
-"""What the caller said about a request, what the caller allows, and the prompt's kind if that is not the router's."""
-PLAIN: Asked = (RequestInfo(), NO_LIMITS, None)
-"""A request without keywords."""
-
-
 def asked(  # one for each keyword of RequestOptions
+    prompt: Any,
+    now: float,
+    part: int,
     *,
     session: str | None = None,
     key: str | None = None,
@@ -68,8 +67,8 @@ def asked(  # one for each keyword of RequestOptions
     slo_ttft_s: float | None = None,
     max_tokens: int | None = None,
     attrs: Mapping[str, object] = EMPTY_ATTRS,
-) -> Asked:
-    """Return a request's keywords as decisions read them; raise :class:`ConfigError` for what is not allowed."""
+) -> Query:
+    """Return what is to be decided on a part of a request; raise :class:`ConfigError` for a keyword that is not allowed."""
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
     if max_tokens is not None:
@@ -86,7 +85,8 @@ def asked(  # one for each keyword of RequestOptions
     limits = NO_LIMITS
     if candidates is not None or exclude is not None or affinity != "soft" or unknown_candidates != "raise":
         limits = limits_of(candidates, exclude, affinity, unknown_candidates)
-    return info, limits, prompt_kind
+    query: Query = new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, prompt_kind, part, None, None))
+    return query
 
 
 def check_key(key: Any) -> None:

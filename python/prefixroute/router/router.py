@@ -10,40 +10,33 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.live import Subscriber
 from prefixroute.peers.alone import warn_if_alone
 from prefixroute.peers.transports import RingPeers
-from prefixroute.router.booking import Booking
 from prefixroute.router.fleet_calls import FleetCalls
 from prefixroute.router.link import PeerLink
-from prefixroute.router.options import PLAIN, RequestOptions, asked, check_key
+from prefixroute.router.options import RequestOptions, asked, check_key
 from prefixroute.router.pairs import PairTicket
+from prefixroute.router.request_calls import RequestCalls
+from prefixroute.router.status_calls import StatusCalls
 from prefixroute.router.tickets import Ticket
 from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, pairs, steps
 from prefixroute.routing.fleet import PROMPT, WHOLE
-from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.routing.pairs import PairDecision
 from prefixroute.routing.prompts import check_kind
-from prefixroute.telemetry import status
-from prefixroute.telemetry.explain import explain_attempt, explain_decision
-from prefixroute.telemetry.feeds import Watched
 from prefixroute.telemetry.records import Sink, to_record, write_record
-from prefixroute.types import Namespace, new_tuple
+from prefixroute.types import Namespace
 from prefixroute.validation import check_callable, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief
     from prefixroute.peers.transport import Transport
-    from prefixroute.policies import Answer, Policy, View
     from prefixroute.routing import RouterOptions
-    from prefixroute.routing.ledger import Attempt
-    from prefixroute.telemetry import Regret
 
-T = TypeVar("T")
+D = TypeVar("D", Decision, PairDecision)
 _LOG = logging.getLogger("prefixroute")
 
 
-class Router(FleetCalls):
+class Router(FleetCalls, RequestCalls, StatusCalls):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
@@ -89,7 +82,7 @@ class Router(FleetCalls):
         if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
             options["hash_key"] = transport.shared_key()
         try:
-            self._open(RouterState(RouterConfig.of(options), index), record, timer)
+            self._guard(RouterState(RouterConfig.of(options), index), record, timer)
             if on_expired is not None:
                 check_callable("on_expired", on_expired)
                 guarded = self._guarded
@@ -104,21 +97,6 @@ class Router(FleetCalls):
             raise
         if transport is None and self._state.config.clock is time.monotonic:
             warn_if_alone(self._state.config.policy_name, self.replicas)
-
-    def _open(self, state: RouterState, record: Sink | None, timer: Callable[[], float] | None) -> None:
-        self._guard(state)
-        self._record, self._timer = record, timer
-
-    @classmethod
-    def of(cls, state: RouterState) -> Router:
-        """Return a router over a state, e.g. a shadow's.
-
-        Args:
-            state: what it decides on and books into.
-        """
-        router = cls.__new__(cls)
-        router._open(state, None, None)  # noqa: SLF001  # its own class's
-        return router
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -141,10 +119,9 @@ class Router(FleetCalls):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits, kind = asked(**options) if options else PLAIN
-        now = self._time(now)
+        query = asked(prompt, self._time(now), WHOLE, **options)
         with self._lock:
-            return self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None, None)))
+            return self._decide(steps.choose, query)
 
     def commit(
         self, decision: Decision, replica: str | None = None, *, key: str | None = None, now: float | None = None
@@ -190,11 +167,9 @@ class Router(FleetCalls):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits, kind = asked(**options) if options else PLAIN
-        now = self._time(now)
+        query = asked(prompt, self._time(now), WHOLE, **options)
         with self._lock:
-            decision = self._choose(new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, WHOLE, None, None)))
-            return self._guarded.commit(decision, None, now)
+            return self._guarded.commit(self._decide(steps.choose, query), None, query.now)
 
     def choose_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairDecision:
         """Decide which replica should compute a prompt, and which should decode behind it. Changes nothing, as :meth:`choose`.
@@ -217,12 +192,9 @@ class Router(FleetCalls):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits, kind = asked(**options) if options else PLAIN
-        now = self._time(now)
+        query = asked(prompt, self._time(now), PROMPT, **options)
         with self._lock:
-            return self._choose_pair(
-                new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None, None))
-            )
+            return self._decide(pairs.choose, query)
 
     def commit_pair(
         self,
@@ -273,42 +245,28 @@ class Router(FleetCalls):
             TokensError: the prompt is not what ``prompt_kind`` says, or holds something that is no token id.
             ConfigError: a keyword has a value that is not allowed.
         """
-        info, limits, kind = asked(**options) if options else PLAIN
-        now = self._time(now)
+        query = asked(prompt, self._time(now), PROMPT, **options)
         with self._lock:
-            decision = self._choose_pair(
-                new_tuple(Query, (prompt, info, now, limits, NONE_TRIED, kind, PROMPT, None, None))
+            return self._guarded.commit_pair(
+                pairs.draft(self._state, self._decide(pairs.choose, query), query.now), query.now
             )
-            return self._guarded.commit_pair(pairs.draft(self._state, decision, now), now)
 
-    def _choose(self, query: Query) -> Decision:
-        timer = self._timer
-        if timer is None:
-            decision = steps.choose(self._state, query)
-        else:
-            begun = timer()
-            decision = steps.choose(self._state, query)
-            self._state.ledger.time(timer() - begun)
-        if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
-            self._write(decision, self._state.config.policy_name, query.now)
-        return decision
-
-    def _choose_pair(self, query: Query) -> PairDecision:
-        timer = self._timer
+    def _decide(self, choose: Callable[[RouterState, Query], D], query: Query) -> D:
+        """Return a decision; note the time that it took, and record it."""
+        timer, state = self._timer, self._state
         begun = 0.0 if timer is None else timer()
-        pair = pairs.choose(self._state, query)
+        decided = choose(state, query)
         if timer is not None:
-            self._state.ledger.time(timer() - begun)
+            state.ledger.time(timer() - begun)
         if self._record is not None or _LOG.isEnabledFor(logging.DEBUG):
-            self._write(pair.prefill, self._state.config.policy_name, query.now)
-            self._write(pair.decode, self._state.config.decode_policy_name, query.now)
-        return pair
-
-    def _write(self, decision: Decision, policy: str, now: float) -> None:
-        record = to_record(decision, policy, now)
-        _LOG.debug("decision %s", record)
-        if self._record is not None:
-            write_record(self._record, record)
+            policies = state.config.policy_name, state.config.decode_policy_name
+            decisions = (decided,) if isinstance(decided, Decision) else decided
+            for decision, policy in zip(decisions, policies, strict=False):
+                record = to_record(decision, policy, query.now)
+                _LOG.debug("decision %s", record)
+                if self._record is not None:
+                    write_record(self._record, record)
+        return decided
 
     async def hash(
         self, prompt: Any, *, namespace: Namespace | None = None, prompt_kind: str | None = None
@@ -331,103 +289,6 @@ class Router(FleetCalls):
         prepare, size = self._state.prompts.of(prompt_kind).prepare, self._state.config.block_size
         hash_key = self.hash_key
         return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace, hash_key))
-
-    # -- requests by key -----------------------------------------------------------------------------------------
-
-    def first_token(self, key: str, *, now: float | None = None) -> None:
-        """Note the first token of the request with this key, see :meth:`Ticket.first_token`.
-
-        Args:
-            key: the caller's name for the request; an unknown or late one is counted and does nothing.
-            now: time on the router's clock, in seconds.
-        """
-        attempt = self._guarded.find(key, "first_token")
-        if attempt is not None:
-            self._guarded.first_token(attempt, now)
-
-    def finish(
-        self,
-        key: str,
-        *,
-        output: Any = None,
-        usage: Any = None,
-        reported_hit_tokens: int | None = None,
-        reported_prompt_tokens: int | None = None,
-        now: float | None = None,
-    ) -> None:
-        """End the request with this key normally, see :meth:`Ticket.finish`.
-
-        Args:
-            key: the caller's name for the request; an unknown or late one is counted and does nothing.
-            output: the answer, in the prompt's kind: its blocks count as cached.
-            usage: the usage object or mapping of an OpenAI or Anthropic answer, in place of the two numbers.
-            reported_hit_tokens: prompt tokens that the engine took from its cache.
-            reported_prompt_tokens: prompt tokens that the engine counted.
-            now: time on the router's clock, in seconds.
-        """
-        attempt = self._guarded.find(key, "finish")
-        if attempt is not None:
-            self._guarded.finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
-
-    def abort(self, key: str, *, now: float | None = None) -> None:
-        """Give the request with this key up, see :meth:`Ticket.abort`.
-
-        Args:
-            key: the caller's name for the request; an unknown or late one is counted and does nothing.
-            now: time on the router's clock, in seconds.
-        """
-        del now
-        attempt = self._guarded.find(key, "abort")
-        if attempt is not None:
-            self._guarded.abort(attempt)
-
-    # -- sessions ------------------------------------------------------------------------------------------------
-
-    def alias(self, session: str, alias: str, *, now: float | None = None) -> bool:
-        """Bind another key to a session's replica, e.g. the response id that the next turn will name.
-
-        Args:
-            session: a session that is bound.
-            alias: the other key.
-            now: time on the router's clock, in seconds.
-
-        Returns:
-            Whether the session was bound.
-        """
-        check_instance("session", session, str)
-        check_instance("alias", alias, str)
-        now = self._time(now)
-        with self._lock:
-            state = self._state
-            bound = state.ledger.alias(session, alias, now)
-            slot = state.ledger.bound(alias, now) if state.listener is not None else None
-            if state.listener is not None and slot is not None and slot >= 0:
-                state.listener.bound(alias, slot)
-            return bound
-
-    def forget(self, session: str) -> bool:
-        """Drop a session's binding; return whether there was one.
-
-        Args:
-            session: its name.
-
-        Returns:
-            Whether it was bound.
-        """
-        check_instance("session", session, str)
-        with self._lock:
-            if self._state.listener is not None:
-                self._state.listener.forgot(session)
-            return self._state.ledger.forget(session)
-
-    def forget_sessions(self) -> int:
-        """Drop every session's binding, e.g. after :meth:`new_epoch`; return how many there were."""
-        with self._lock:
-            if self._state.listener is not None:
-                self._state.listener.forgot(None)
-            count = self._state.ledger.forget_sessions()
-            self._shadows.apply(lambda state: state.ledger.forget_sessions())
-            return count
 
     # -- other routers -------------------------------------------------------------------------------------------
 
@@ -490,125 +351,6 @@ class Router(FleetCalls):
         if self._peers is None:
             raise ConfigError("the router has no peers: call peer_feed() first")
         return self._peers.apply(data, now)
-
-    # -- looking at it -------------------------------------------------------------------------------------------
-
-    @property
-    def config(self) -> RouterConfig:
-        """Every option of the router, with a preset's belief settings applied."""
-        return self._state.config
-
-    @property
-    def hash_key(self) -> int:
-        """Key of the hashes of prompts: ``hash_blocks(tokens, hash_key=router.hash_key)`` hashes as this router does."""
-        return self._state.belief.hash_key
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that decides."""
-        return self._state.policy
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a preset changed of the options, in words."""
-        return self._state.notes
-
-    def _settled(self, now: float | None) -> float:
-        """Give back what is overdue, with the lock held; return the time."""
-        now = self._time(now)
-        if self._state.step is not None:
-            self._state.repair()
-        steps.expire(self._state, now)
-        return now
-
-    def load(self, *, now: float | None = None) -> dict[str, float]:
-        """Return the load signal by replica, as policies see it.
-
-        Args:
-            now: time on the router's clock, in seconds.
-
-        Returns:
-            The load of each replica by its name, in the units of the signal that the router was made with.
-        """
-        state = self._state
-        with self._lock:
-            now = self._settled(now)
-            slots = state.fleet.now.slots
-            loads = state.fleet.scaled(state.load(state, now, slots), now, slots)
-            return {name: loads[member.slot] for name, member in state.fleet.members.items()}
-
-    def stats(self) -> dict[str, Any]:
-        """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
-        watched = self._watched()
-        with self._lock:
-            return status.stats(self._state, self._settled(None), watched)
-
-    def metrics_text(self) -> str:
-        """Return the metrics in the text format of Prometheus, for the host to serve."""
-        watched = self._watched()
-        with self._lock:
-            return status.metrics_text(self._state, self._shadows, self._settled(None), watched)
-
-    def _watched(self) -> Watched:
-        """Return what the feeds and pollers say of each replica."""
-        feeds: dict[str, dict[str, Any]] = {}
-        polls: dict[str, dict[str, Any]] = {}
-        for watch in self._watching:
-            (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
-        peers = None if self._peers is None else self._peers.stats()
-        return Watched(feeds, polls, peers)
-
-    def explain(self, request: str | Ticket | PairTicket | Decision | PairDecision) -> str:
-        """Return why a request went where it did, in a paragraph.
-
-        Args:
-            request: its key (in flight, or among the last 256 keyed ones that ended), its ticket, or a decision.
-
-        Raises:
-            ConfigError: no such request is known.
-        """
-        now = self._time(None)
-        with self._lock:
-            if isinstance(request, Decision):
-                return explain_decision(self._state, request, now)
-            if isinstance(request, PairDecision):
-                return " ".join(explain_decision(self._state, half, now) for half in request)
-            attempt = request.attempt if isinstance(request, Booking) else self._known(request)
-            if attempt is None:
-                raise ConfigError(
-                    f"no request with key {shown(request)} is in flight or among the last ones that ended"
-                )
-            return explain_attempt(self._state, attempt, now)
-
-    def _known(self, key: str) -> Attempt | None:
-        check_instance("request", key, str)
-        return self._state.ledger.known(key)
-
-    def shadow(
-        self, policy: str | Policy | Callable[[View], Answer], *, name: str | None = None, index: Belief | None = None
-    ) -> Router:
-        """Let another policy decide on the same traffic from now on, with its own index, load and bindings.
-
-        It never sends anything, and costs one more routing per request.
-
-        Args:
-            policy: a name, a preset's name, a policy, or a function of a view.
-            name: what :meth:`regret` calls it; by default the policy's name.
-            index: its belief; by default a new index.
-
-        Returns:
-            Its router, to be looked at only.
-        """
-        if name is not None:
-            check_instance("name", name, str)
-        now = self._time(None)
-        with self._lock:
-            return Router.of(self._shadows.add(policy, name, index, now))
-
-    def regret(self) -> dict[str, Regret]:
-        """Return, for each shadow, what the live policy cost beyond it in tokens, seconds and dollars."""
-        with self._lock:
-            return self._shadows.regret()
 
     def __repr__(self) -> str:
         """Show the policy and the fleet's size."""

@@ -67,6 +67,8 @@ class Ticket(Booking):
     def retry(self, *, now: float | None = None) -> Ticket:
         """Abort if still open, and route the request again to a replica that has not been tried.
 
+        A ticket is retried once: the one that this returns stands for the request from then on.
+
         Args:
             now: time on the router's clock in seconds.
 
@@ -74,8 +76,9 @@ class Ticket(Booking):
             The handle of the new attempt.
 
         Raises:
-            NoReplicaError: none is left; the request has ended. Or it was over before, finished or given up for another
-                request with its key: that one goes on, and nothing has changed.
+            NoReplicaError: none is left; the request has ended. Or there is nothing to try again, and nothing has changed: the
+                request was over before, by whichever of its tickets; it was given up for another request with its key; or
+                this ticket has been retried already.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
         return self.host.retry(self.attempt, now)
@@ -179,8 +182,8 @@ class Guarded:
         context = None
         if output is not None and attempt.open:
             decision, prompts = attempt.decision, self.state.prompts
-            if decision.prompt_kind is not None:
-                prompts = prompts.of(decision.prompt_kind)
+            if decision.query.kind is not None:
+                prompts = prompts.of(decision.query.kind)
             context = prompts.context(decision.prompt, output, decision.blocks.token_count)
         followers = attempt.followers
         with self.lock:
@@ -233,7 +236,7 @@ class Guarded:
 
     def _again(self, attempt: Attempt, now: float, *, hedge: bool) -> Ticket:
         decision = steps.again(self.state, attempt, now)
-        following = steps.draft(self.state, decision, None, now, steps.tried(attempt))
+        following = steps.draft(self.state, decision, None, now, steps.tried(attempt), earlier=attempt)
         ticket = Ticket(self, following)
         try:
             steps.book(self.state, following, now, attempt, hedge=hedge)

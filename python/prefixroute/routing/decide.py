@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.columns import is_answer
+from prefixroute.columns import Sight, is_answer
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.policies.base import resolve
-from prefixroute.policies.view import NOT_GATHERED, RequestInfo, View, is_candidate
+from prefixroute.policies.view import NOT_GATHERED, RequestInfo, gathered, is_candidate
 from prefixroute.routing.admission import admitted
 from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
 from prefixroute.routing.fleet import ANSWER, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
+from prefixroute.routing.loads import balanced
 from prefixroute.types import new_tuple
 from prefixroute.validation import shown
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from prefixroute.belief import Belief, Blocks
-    from prefixroute.policies.view import Readers
     from prefixroute.routing.fleet import Process, Snapshot
     from prefixroute.routing.ledger import Ledger, LoadCounts
     from prefixroute.routing.state import RouterState
-    from prefixroute.types import LoadReport, Namespace
+    from prefixroute.types import LoadReport
 
 
 ANSWER_SEED = 0x616E_7377_6572
@@ -65,14 +65,12 @@ class Source(NamedTuple):
     Attributes:
         state: the router's.
         prompt_blocks: the prompt, hashed.
-        shared: share of the last beginnings that branched where this prompt does.
         now: time of the decision, in seconds.
         kv_at: slot of the replica that computes the prompt, where the answer is decided on.
     """
 
     state: RouterState
     prompt_blocks: Blocks
-    shared: float | None
     now: float
     kv_at: int | None
 
@@ -127,110 +125,99 @@ def decide(state: RouterState, query: Query) -> Decision:
         OverloadedError: all that may are over their admission caps.
         TokensError: the prompt is not of the router's kind, or holds something that is no token id.
     """
-    decision = Decision()
+    decision = Decision(query)
     while True:
         fleet = state.fleet.now
         try:
-            view = _look(state, fleet, query, decision)
+            _look(state, fleet, query, decision)
         except ConfigError:
             if state.fleet.now is fleet:
                 raise
         else:
             if state.fleet.now is fleet:  # else a signal handler has changed the fleet meanwhile: look again
                 break
-    policy, slots = state.rules[query.part].policy, view.slots
-    choice = policy.decide(view)
-    decision.slot, decision.reason = choice if is_answer(choice, slots) else resolve(choice, view, policy.name)
-    decision.view, decision.rule = view, policy
-    if len(slots) != len(view.hits):
-        decision.best_hit_tokens = max(view.of_candidates(view.hits))
-    decision.limits, decision.fleet_version = query.limits, fleet.version
+    rule, slots, slot = decision.rule, decision.slots, -1
+    if rule.kernel is not None:
+        number, in_session = decision.decision_id, bool(query.info.session)
+        slot, reason = rule.kernel.decide(
+            decision.sight, slots, decision.seed, number, decision.prompt_tokens, in_session
+        )
+    if slot < 0:
+        view, policy = decision.view, rule.policy
+        answer = policy.decide(view)
+        slot, reason = answer if is_answer(answer, slots) else resolve(answer, view, policy.name)
+    decision.slot, decision.reason = slot, reason
     return decision
 
 
-def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> View:
-    """Return what the policy sees; note in the decision what the view does not have."""
-    prompt, info, now, limits, tried, decision.prompt_kind, part, kv_at, number = query
+def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> None:
+    """Note in a decision what the policy is to see."""
+    prompt, info, now, limits, tried, kind, part, kv_at, number = query
+    ledger, width, scratch, prompts, size = state.ledger, state.width, state.scratch, state.prompts, state.block_size
     allowed = slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
         allowed = slots = state.fleet.candidates(info.namespace, limits, tried, part)
     if state.capped:
         slots = admitted(state, slots, now)
-    out = _match(state, prompt, info.namespace, decision)
-    size, tokens, ledger = state.block_size, decision.blocks.token_count, state.ledger
-    limit = (tokens - 1) // size * size if tokens else 0
-    session = info.session or None if part != ANSWER else None
-    seen = ledger.sight(out, decision.blocks, size, limit, session, now, state.balances_requests)
-    hits, decision.best_hit_tokens, decision.branch, shared, binding, busy = seen
-    state.scratch.append(out)
-    if state.adjusts or ledger.distrusts or decision.prompt_kind is not None:
-        hits, tokens = _adjusted(state, decision, hits, limit)
-    decision.detour = False
-    if binding is not None:
-        if tried or limits is not NO_LIMITS or slots is not allowed:
-            binding, slots = _limited(state, query, binding, allowed, slots)
-        decision.detour = binding >= 0 and not is_candidate(binding, slots)
-    loads = state.load(state, now, pool) if busy is None else busy
-    if not fleet.even:
-        loads = state.fleet.scaled(loads, now, pool)
-    signals, rule = NOT_GATHERED, state.rules[part]
-    readers = rule.readers if shared is None else rule.branch_readers
-    if readers:
-        signals = _gathered(readers, new_tuple(Source, (state, decision.blocks, shared, now, kv_at)))
-    names, seed = fleet.names, state.seed if part != ANSWER else state.seed ^ ANSWER_SEED
-    if number is None:
-        number = state.decision_id
-    own = (slots, names, fleet.hashes, fleet.weights, number, seed, tokens, hits, loads, binding, info)
-    return new_tuple(View, own + signals)  # type: ignore[no-any-return]
-
-
-def _gathered(readers: Readers, source: Source) -> tuple[Any, ...]:
-    """Return the signals of a view in the order of their fields: those that the policy names, and ``None`` for the others."""
-    signals: list[Any] = list(NOT_GATHERED)
-    for place, read in readers:
-        signals[place] = read(source)
-    return tuple(signals)
-
-
-def _match(state: RouterState, prompt: Any, namespace: Namespace | None, decision: Decision) -> NDArray[np.uint32]:
-    """Hash a prompt and match it; return the tokens that each slot holds, in an array that is to be given back."""
-    scratch, width, prompts = state.scratch, state.width, state.prompts
-    if decision.prompt_kind is not None:
-        prompts = prompts.of(decision.prompt_kind)
+    if kind is not None:
+        prompts = prompts.of(kind)
     decision.prompt = prompts.keep(prompt) if prompts.keeps else prompt
     out = scratch.pop() if scratch else np.zeros(width, np.uint32)
     if len(out) != width:
         out = np.zeros(width, np.uint32)
-    decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
-    return out
+    blocks = decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, info.namespace)
+    tokens, session = blocks.token_count, info.session or None if part != ANSWER else None
+    sight = ledger.sight(out, blocks, tokens, size, session, now, state.booked_load)
+    scratch.append(out)
+    if state.adjusts or ledger.distrusts or kind is not None:
+        sight, tokens = _adjusted(state, decision, sight)
+    if tried or limits is not NO_LIMITS or slots is not allowed:
+        bound, slots = _limited(state, query, sight.binding, allowed, slots)
+        sight = sight.bound_to(bound)
+    if state.booked_load is None or not fleet.even:
+        loads = balanced(state, now, pool)
+        sight = _seen(sight, sight.hits, loads if fleet.even else state.fleet.scaled(loads, now, pool))
+    rule = decision.rule = state.rules[part]
+    decision.signals = NOT_GATHERED
+    if rule.readers:
+        decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now, kv_at)))
+    decision.fleet, decision.sight, decision.slots, decision.prompt_tokens = fleet, sight, slots, tokens
+    decision.decision_id = state.decision_id if number is None else number
+    decision.seed = state.seed if part != ANSWER else state.seed ^ ANSWER_SEED
 
 
-def _adjusted(state: RouterState, decision: Decision, hits: list[int], limit: int) -> tuple[list[int], int]:
-    """Return hits and length with what tiers are worth, without distrusted replicas, in the engine's tokens."""
-    length = decision.blocks.token_count
+def _seen(sight: Sight, hits: Sequence[int], loads: Sequence[float]) -> Sight:
+    """Return what is seen with other hits and loads."""
+    return Sight(hits, loads, binding=sight.binding, branch=sight.branch, shared=sight.shared)
+
+
+def _adjusted(state: RouterState, decision: Decision, sight: Sight) -> tuple[Sight, int]:
+    """Return what is seen, and the length, with what tiers are worth, without distrusted replicas, in the engine's tokens."""
+    hits, length, size = sight.hits, decision.blocks.token_count, state.block_size
     if state.credits is not None:
         credited = state.belief.match_media(decision.blocks) @ np.asarray(state.credits)
-        hits = np.minimum(credited, limit).astype(np.int64).tolist()
-    scale = state.prompts.of(decision.prompt_kind).scale
+        hits = np.minimum(credited, max(0, length - 1) // size * size).astype(np.int64).tolist()
+    scale = state.prompts.of(decision.query.kind).scale
     if state.ledger.distrusts:
         distrusted = state.ledger.distrusted
         hits = [0 if slot in distrusted else hit for slot, hit in enumerate(hits)]
     if scale != 1.0:
         length, hits = round(length * scale), [int(hit * scale) for hit in hits]
-    decision.best_hit_tokens = max(hits, default=0)
-    return hits, length
+    return _seen(sight, hits, sight.loads), length
 
 
 def _limited(
-    state: RouterState, query: Query, bound: int, allowed: tuple[int, ...], slots: tuple[int, ...]
-) -> tuple[int, tuple[int, ...]]:
-    """Return the slot that a session stays bound to, -1 if it has to move, and the candidates.
+    state: RouterState, query: Query, bound: int | None, allowed: tuple[int, ...], slots: tuple[int, ...]
+) -> tuple[int | None, tuple[int, ...]]:
+    """Return the slot that a session stays bound to, -1 if it has to move, ``None`` if it is not bound, and the candidates.
 
     It moves if the request has tried its replica, or if that is over its caps.
 
     Raises:
         NoReplicaError: affinity is hard, and the bound replica is no candidate.
     """
+    if bound is None:
+        return None, slots
     member = state.fleet.by_slot[bound] if bound >= 0 else None
     if member is not None and (member, member.generation) in query.tried:
         bound = -1

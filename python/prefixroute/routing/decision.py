@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
+from prefixroute.policies.view import View, gathered
+from prefixroute.types import new_tuple
 from prefixroute.validation import check_int, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Blocks
-    from prefixroute.policies.base import Policy
-    from prefixroute.policies.view import View
+    from prefixroute.columns import Sight
+    from prefixroute.policies import RequestInfo
+    from prefixroute.routing.decide import Query
+    from prefixroute.routing.fleet import Snapshot
+    from prefixroute.routing.state import Rule
 
 
 class Limits(NamedTuple):
@@ -66,75 +71,85 @@ def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
 class Decision:
     """The answer of :meth:`Router.choose`. Immutable; changes nothing until it is committed.
 
-    ``ranked`` and ``scores`` are worked out when asked for, from the view that the decision was made of.
+    ``view``, ``ranked`` and ``scores`` are worked out when asked for, from what the decision keeps.
 
     Attributes:
-        view: what the policy saw.
-        slot: slot of the chosen replica in the view.
-        reason: the policy's word for why.
-        best_hit_tokens: the most that any candidate is believed to hold of the prompt.
-        rule: the policy that decided.
+        query: what was to be decided.
         prompt: the prompt as the caller gave it.
-        prompt_kind: its kind, if that is another than the router's; else ``None``.
         blocks: the prompt, hashed.
-        branch: hash of the last block that some replica holds, if the prompt goes on behind it; else ``None``.
-        limits: what the caller allowed.
-        detour: the request goes elsewhere while its session stays bound.
-        fleet_version: version of the fleet that was chosen from.
+        prompt_tokens: length of the prompt in tokens.
+        fleet: the fleet that was chosen from.
+        sight: what was known of each slot: hits, loads, binding.
+        slots: the candidates, ascending.
+        signals: what the policy asked for beside, in the order of a view's fields.
+        decision_id: number of the decision; with the seed it fixes every draw.
+        seed: of the draws.
+        rule: the policy that decided.
+        slot: slot of the chosen replica.
+        reason: the policy's word for why.
     """
 
     __slots__ = (
-        "best_hit_tokens",
-        "blocks",
-        "branch",
-        "detour",
-        "fleet_version",
-        "limits",
-        "prompt",
-        "prompt_kind",
-        "reason",
-        "rule",
-        "slot",
-        "view",
-    )
+        "_view", "blocks", "decision_id", "fleet", "prompt", "prompt_tokens", "query", "reason", "rule", "seed", "sight",
+        "signals", "slot", "slots",
+    )  # fmt: skip
 
-    view: View
-    slot: int
-    reason: str
-    best_hit_tokens: int
-    rule: Policy
-    prompt: Any
-    prompt_kind: str | None
+    _view: View | None
     blocks: Blocks
-    branch: int | None
-    limits: Limits
-    detour: bool
-    fleet_version: int
+    decision_id: int
+    fleet: Snapshot
+    prompt: Any
+    prompt_tokens: int
+    query: Query
+    reason: str
+    rule: Rule
+    seed: int
+    sight: Sight
+    signals: tuple[Any, ...]
+    slot: int
+    slots: tuple[int, ...]
+
+    def __init__(self, query: Query) -> None:
+        """Begin with what is to be decided; :func:`~prefixroute.routing.decide.decide` sets the rest."""
+        self.query, self._view = query, None
+
+    @property
+    def view(self) -> View:
+        """What the policy sees."""
+        if self._view is not None:
+            return self._view
+        fleet, sight, signals = self.fleet, self.sight, self.signals
+        if self.rule.kept:
+            signals = gathered(self.rule.kept, sight, signals)
+        named = self.slots, fleet.names, fleet.hashes, fleet.weights, self.decision_id, self.seed, self.prompt_tokens
+        view: View = new_tuple(View, (*named, *sight.columns(), self.query.info, *signals))
+        self._view = view
+        return view
 
     @property
     def replica(self) -> str:
         """Name of the chosen replica."""
-        return self.view.names[self.slot] or ""
+        return self.fleet.names[self.slot] or ""
 
     @property
     def hit_tokens(self) -> int:
         """Leading prompt tokens that the chosen replica is believed to hold."""
-        return self.view.hits[self.slot]
+        return self.sight.hit(self.slot)
 
     @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens."""
-        return self.view.prompt_tokens
+    def best_hit_tokens(self) -> int:
+        """The most that any candidate is believed to hold of the prompt."""
+        return self.sight.best_hit(self.slots)
 
     @property
     def policy(self) -> str:
         """Name of the policy that decided."""
-        return self.rule.name
+        return self.rule.policy.name
 
     @property
-    def decision_id(self) -> int:
-        """Number of the decision; with the router's seed it fixes every draw."""
-        return self.view.decision_id
+    def request(self) -> RequestInfo:
+        """What the caller said about the request."""
+        return self.query.info
 
     @property
     def ranked(self) -> list[str]:
@@ -148,11 +163,11 @@ class Decision:
             count: how many names at most, 1 or more. Each behind the first costs one more decision of the policy.
         """
         check_int("count", count, 1)
-        view, slot = self.view, self.slot
+        view, slot, policy = self.view, self.slot, self.rule.policy
         names = [view.names[slot] or ""]
         while len(names) < count and len(view.slots) > 1:
             view = view.without(slot)
-            slot = resolve(self.rule.decide(view), view, self.rule.name)[0]
+            slot = resolve(policy.decide(view), view, policy.name)[0]
             names.append(view.names[slot] or "")
         return names
 
@@ -165,18 +180,30 @@ class Decision:
         Returns:
             An equal decision with that key.
         """
-        named = copy(self)
-        named.view = self.view._replace(request=self.view.request._replace(key=key))
-        return named
+        return self.about(self.request._replace(key=key))
+
+    def about(self, request: RequestInfo) -> Decision:
+        """Return the same decision for a request of which the caller says this.
+
+        Args:
+            request: what the caller says.
+
+        Returns:
+            An equal decision about that request.
+        """
+        same = copy(self)
+        same.query = self.query._replace(info=request)
+        same._view = self.view._replace(request=request)  # noqa: SLF001  # its own class's
+        return same
 
     @property
     def scores(self) -> dict[str, float] | None:
         """Score of each candidate, higher is better; ``None`` if the policy picks without scores."""
-        choice = self.rule.decide(self.view)
+        choice = self.rule.policy.decide(self.view)
         if not isinstance(choice, Scores):
             return None
-        names = self.view.names
-        return {names[slot] or "": value for slot, value in zip(self.view.slots, choice.values, strict=True)}
+        names = self.fleet.names
+        return {names[slot] or "": value for slot, value in zip(self.slots, choice.values, strict=True)}
 
     def __repr__(self) -> str:
         """Show the answer in a line."""

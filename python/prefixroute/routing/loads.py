@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from prefixroute.policies.spread import ASSUMED_TOKENS_PER_S, start_seconds
+from prefixroute.routing.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,35 +17,7 @@ if TYPE_CHECKING:
     from prefixroute.routing.state import RouterState
     from prefixroute.types import LoadReport
 
-# ruff: noqa: ARG001  # every signal takes the same arguments
-
-
-def _in_flight(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
-    """Return requests in flight."""
-    return state.live.in_flight
-
-
-def _recent(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
-    """Return how many of the fleet's last ``recent_window`` bookings each replica received."""
-    return state.recent.in_flight
-
-
-def _requests(state: RouterState, now: float, slots: Sequence[int]) -> list[float]:
-    """Return requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests.
-
-    Requests in flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
-    """
-    return state.ledger.busy
-
-
-def _uncached_tokens(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
-    """Return prompt tokens that wait to be computed: uncached tokens of requests before their first token."""
-    return state.live.queued
-
-
-def _tokens(state: RouterState, now: float, slots: Sequence[int]) -> list[int]:
-    """Return uncached tokens that wait, plus context tokens in decode."""
-    return [queued + decoding for queued, decoding in zip(state.live.queued, state.live.decoding, strict=True)]
+# every signal takes the same arguments
 
 
 def _reported_requests(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[float]:
@@ -125,20 +98,31 @@ def _reported(
     return values
 
 
-LOADS: dict[str, Callable[[RouterState, float, Sequence[int]], Sequence[float]]] = {
-    "requests": _requests,
-    "in_flight": _in_flight,
-    "recent": _recent,
-    "uncached_tokens": _uncached_tokens,
-    "tokens": _tokens,
+BOOKED = Ledger.LOADS
+"""Load signals that the router's own book has, by name.
+
+- ``requests``: requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests. Requests in
+  flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
+- ``in_flight``: requests in flight. ``recent``: how many of the fleet's last ``recent_window`` bookings each replica received.
+- ``uncached_tokens``: prompt tokens that wait to be computed: uncached tokens of requests before their first token.
+- ``tokens``: the same, plus context tokens in decode.
+"""
+REPORTED: dict[str, Callable[[RouterState, float, Sequence[int]], Sequence[float]]] = {
     "reported_requests": _reported_requests,
     "reported_tokens": _reported_tokens,
     "kv_use": _kv_use,
     "seconds": _seconds,
 }
-"""Load signals by name. In those that rest on reports, a replica without a fresh report counts as what this router has there
-plus the median of what others have at the replicas that report."""
+"""Load signals that rest on reports, by name. A replica without a fresh report counts as what this router has there plus the
+median of what others have at the replicas that report."""
+LOADS = (*BOOKED, *REPORTED)
+"""Names of all load signals."""
 DEFAULT_LOAD = "requests"
 """The signal that a router balances unless told otherwise."""
-REPORTED = frozenset({"reported_requests", "reported_tokens", "kv_use", "seconds"})
-"""Load signals that rest on reports."""
+
+
+def balanced(state: RouterState, now: float, pool: Sequence[int]) -> Sequence[float]:
+    """Return the load signal of a router by slot. ``pool``: the slots that share the work."""
+    if state.booked_load is not None:
+        return state.ledger.balanced(state.booked_load)
+    return REPORTED[state.config.load](state, now, pool)

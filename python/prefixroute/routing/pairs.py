@@ -10,7 +10,6 @@ The decode replica keeps what is moved to it, as vLLM does: the prompt's blocks 
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from prefixroute.errors import ConfigError
@@ -58,9 +57,8 @@ class PairDecision(NamedTuple):
         Returns:
             An equal decision with that key.
         """
-        prefill, decode = self.prefill.keyed(key), copy(self.decode)
-        decode.view = decode.view._replace(request=prefill.view.request)
-        return PairDecision(prefill, decode)
+        prefill = self.prefill.keyed(key)
+        return PairDecision(prefill, self.decode.about(prefill.request))
 
 
 class Halves(NamedTuple):
@@ -118,8 +116,8 @@ def choose_answer(
         number: of the decision; ``None`` = the next one.
     """
     free = limits._replace(hard=False) if limits.hard else limits
-    kind = prefill.prompt_kind
-    query = Query(prefill.blocks, prefill.view.request, now, free, tried, kind, ANSWER, kv_at, number)
+    kind = prefill.query.kind
+    query = Query(prefill.blocks, prefill.request, now, free, tried, kind, ANSWER, kv_at, number)
     decode = steps.choose(state, query) if number is None else decide(state, query)
     decode.prompt = prefill.prompt  # as the caller gave it
     return decode
@@ -161,17 +159,17 @@ def again(state: RouterState, pair: Halves, failed: str, now: float) -> Halves:
         OverloadedError: those left are over their admission caps.
     """
     prefill, decode = pair
-    earlier, info = prefill.decision, decode.decision.view.request
-    limits, kind = earlier.limits, earlier.prompt_kind
+    earlier, info = prefill.decision, decode.decision.request
+    limits, kind = earlier.query.limits, earlier.query.kind
     if failed != DECODE or not prefill.open:
         tried = prefill.tried if failed == DECODE else steps.tried(prefill)
         decision = steps.choose(state, Query(earlier.blocks, info, now, limits, tried, kind, PROMPT))
         decision.prompt = earlier.prompt
-        prefill = steps.draft(state, decision, None, now, tried, keyed=False)
+        prefill = steps.draft(state, decision, None, now, tried, keyed=False, earlier=pair.decode)
     if failed != PREFILL or decode.started or not decode.open:
         tried = decode.tried if failed == PREFILL else steps.tried(decode)
         decision = choose_answer(state, earlier, prefill.slot, limits=limits, now=now, tried=tried)
-        decode = steps.draft(state, decision, None, now, tried)
+        decode = steps.draft(state, decision, None, now, tried, earlier=pair.decode)
     return Halves(prefill, decode)
 
 
@@ -194,15 +192,13 @@ def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None 
     new = [half for half in halves if earlier is None or half not in earlier]
     insertions = {half.number: state.belief.insert(half.name, half.decision.blocks, None, now) for half in new}
     decision, answer = prefill.decision, decode.decision
-    view = decision.view
-    session = view.request.session or None
+    session = decision.request.session or None
     media = steps.by_medium(state, prefill) if prefill.member.tiered and earlier is None else None
-    spent = state.config.cost.prefill_seconds(view.prompt_tokens - prefill.hit, prefill.hit) if state.spends else None
     step = None if state.active is None else state.begin()
     booked, effects = state.ledger.book_pair(
-        prefill, insertions.get(prefill.number), view.decision_id, decision.reason, decision.best_hit_tokens, decision.branch,
-        view.hits, view.slots, session, view.binding is None and session is not None, decision.detour, media, spent,
-        decode, insertions.get(decode.number), answer.view.decision_id, answer.reason, None if earlier is None else earlier.decode,
+        prefill, insertions.get(prefill.number), decision.decision_id, decision.reason, decision.sight, decision.slots, session,
+        media, steps.spent_s(state, prefill), decode, insertions.get(decode.number), answer.decision_id, answer.reason,
+        None if earlier is None else earlier.decode,
     )  # fmt: skip
     if state.active is not None:
         for half in new if booked else ():

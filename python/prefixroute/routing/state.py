@@ -11,11 +11,12 @@ from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import Policy, as_policy
+from prefixroute.policies.base import kernel_of
 from prefixroute.policies.view import Readers, readers_of
 from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.fleet import Fleet
 from prefixroute.routing.ledger import Head, Ledger
-from prefixroute.routing.loads import LOADS
+from prefixroute.routing.loads import BOOKED
 from prefixroute.routing.prompts import Prompts
 from prefixroute.types import Caps
 from prefixroute.validation import shown
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from prefixroute.columns import Kernel
     from prefixroute.routing.config import RouterConfig
     from prefixroute.routing.ledger import Attempt, Listener
     from prefixroute.types import LoadReport
@@ -36,17 +38,18 @@ SWEEP_S = 1.0
 
 
 class Rule(NamedTuple):
-    """A policy, and how the signals that it reads are read, for a prompt that goes on behind a match too."""
+    """A policy, its kernel, and how the signals that it reads are read: when it decides, and later from what is kept."""
 
     policy: Policy
+    kernel: Kernel | None
     readers: Readers
-    branch_readers: Readers
+    kept: Readers
 
     @classmethod
     def of(cls, policy: Policy) -> Rule:
         """Return the rule of a policy."""
         required = policy.required_signals()
-        return cls(policy, readers_of(required, branching=False), readers_of(required, branching=True))
+        return cls(policy, kernel_of(policy), readers_of(required, kept=False), readers_of(required, kept=True))
 
 
 class RouterState:
@@ -65,8 +68,7 @@ class RouterState:
         policy: the policy that decides.
         rules: the policies that decide on each part of a request.
         belief: what each replica is believed to hold.
-        load: the load signal.
-        balances_requests: whether that is ``requests``, which comes with each match.
+        booked_load: the load signal, if the ledger has it, by its place in ``Ledger.LOADS``; else ``None``.
         capped: whether there are admission caps.
         adjusts: whether hits may count other than in full: tiers have credits, or tokens are estimated.
         decision_id: number of the next decision.
@@ -109,7 +111,7 @@ class RouterState:
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
         self.active = ActiveBlocks(config.block_size) if required & {"active", "active_hits"} else None
-        self.load, self.balances_requests = LOADS[config.load], config.load == "requests"
+        self.booked_load = BOOKED.index(config.load) if config.load in BOOKED else None
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prefixroute.routing.fleet import Process
     from prefixroute.routing.ledger import Attempt, Effects
     from prefixroute.routing.state import RouterState
+    from prefixroute.types import Namespace
 
 _LOG = logging.getLogger("prefixroute")
 
@@ -61,9 +62,10 @@ def draft(
     decision: Decision,
     replica: str | None,
     now: float,
-    earlier: frozenset[Process] = NONE_TRIED,
+    tried: frozenset[Process] = NONE_TRIED,
     *,
     keyed: bool = True,
+    earlier: Attempt | None = None,
 ) -> Attempt:
     """Return the attempt that a decision becomes at a replica, not yet booked.
 
@@ -72,24 +74,34 @@ def draft(
         decision: what was decided.
         replica: the replica that the host really took; ``None`` = the decision's.
         now: time in seconds.
-        earlier: processes that earlier attempts have tried.
+        tried: processes that earlier attempts have tried.
         keyed: it answers to the request's key, if that has one.
+        earlier: an earlier attempt of the same request.
 
     Raises:
         UnknownReplicaError: the replica has left the fleet.
     """
-    view, slot, member = decision.view, decision.slot, None
-    if replica is None and decision.fleet_version == state.fleet.now.version:
-        member = state.fleet.by_slot[slot]
-    if member is not None:
-        hit = view.hits[slot]
-    else:
-        member = state.fleet[decision.replica if replica is None else replica]
+    fleet, slot, member, known = state.fleet, decision.slot, None, decision.fleet.names
+    if replica is None and decision.fleet is fleet.now:
+        member = fleet.by_slot[slot]
+    if member is None:
+        member = fleet[decision.replica if replica is None else replica]
         slot = member.slot
-        hit = view.hits[slot] if slot < len(view.names) and view.names[slot] == member.name else 0
-    name, generation, key = member.name, member.generation, view.request.key if keyed else None
+    name, key = member.name, decision.query.info.key if keyed else None
+    hit = decision.sight.hit(slot) if slot < len(known) and known[slot] == name else 0
     return state.ledger.draft(
-        decision, member, name, slot, generation, hit, view.prompt_tokens, key, earlier, state.epoch, now
+        decision,
+        member,
+        name,
+        slot,
+        member.generation,
+        hit,
+        decision.prompt_tokens,
+        key,
+        tried,
+        state.epoch,
+        now,
+        earlier,
     )
 
 
@@ -106,15 +118,13 @@ def book(
         hedge: the earlier one goes on, and the first to answer wins.
     """
     decision = attempt.decision
-    view, hit = decision.view, attempt.hit
     insertion = state.belief.insert(attempt.name, decision.blocks, None, now)
     media = by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
-    spent = state.config.cost.prefill_seconds(view.prompt_tokens - hit, hit) if state.spends else None
-    session = view.request.session or None
+    spent, session = spent_s(state, attempt), decision.query.info.session or None
     step = None if state.active is None else state.begin()
     effects = state.ledger.book(
-        attempt, insertion, view.decision_id, decision.reason, decision.best_hit_tokens, decision.branch, view.hits,
-        view.slots, session, view.binding is None and session is not None, decision.detour, media, spent, earlier, hedge,
+        attempt, insertion, decision.decision_id, decision.reason, decision.sight, decision.slots, session, media, spent,
+        earlier, hedge,
     )  # fmt: skip
     if state.active is not None:
         state.active.enter(attempt.name, decision.blocks)
@@ -123,6 +133,12 @@ def book(
         carry_out(state, effects)
     if state.listener is not None:
         state.listener.booked(attempt, session, now, earlier, hedge)
+
+
+def spent_s(state: RouterState, attempt: Attempt) -> float | None:
+    """Return the prefill seconds that an attempt gives its replica, if a policy looks at them."""
+    hit = attempt.hit
+    return state.config.cost.prefill_seconds(attempt.prompt_tokens - hit, hit) if state.spends else None
 
 
 def carry_out(state: RouterState, effects: Effects) -> None:
@@ -171,7 +187,12 @@ def first_token(state: RouterState, attempt: Attempt, now: float) -> None:
 def _end_of_prefill(state: RouterState, attempt: Attempt, now: float) -> tuple[Attempt, Any] | None:
     """Believe what the other half of a pair has computed; return it with that, or ``None`` if it ended before."""
     prefill = attempt.prefill
-    return (prefill, hold(state, prefill, None, now)) if prefill.open else None
+    if not prefill.open:
+        return None
+    held, _ = _held(state, prefill, None)
+    if held is not None:
+        state.belief.insert(prefill.name, held, None, now)
+    return prefill, held
 
 
 def finish(state: RouterState, attempt: Attempt, context: Any, now: float, reported: Reported) -> bool:
@@ -189,9 +210,9 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         return False
     prefill = attempt.prefill
     computed = None if prefill is None else _end_of_prefill(state, attempt, now)
-    held = hold(state, attempt, context, now)
+    held, namespace = _held(state, attempt, context)
     step = None if state.active is None else state.begin()
-    ended = state.ledger.finish(attempt, now, reported[0])
+    ended = state.ledger.finish(attempt, now, reported[0], state.belief, held, namespace)
     if state.active is not None:
         if ended is not None:
             _leave(state, attempt)
@@ -206,40 +227,32 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
             state.listener.finished(*computed, now)
         state.listener.finished(attempt, held, now)
     if believed is not None:
-        _tell_trust(attempt.name if prefill is None else prefill.name, believed=believed)
+        tell_trust(attempt.name if prefill is None else prefill.name, believed=believed)
     if reported[1] is not None:
         decision = attempt.decision
-        state.prompts.of(decision.prompt_kind).calibrate(decision.blocks.token_count, reported[1])
+        state.prompts.of(decision.query.kind).calibrate(decision.blocks.token_count, reported[1])
     return True
 
 
-def hold(state: RouterState, attempt: Attempt, context: Any, now: float) -> Any:
-    """Believe that the replica of an attempt holds what it has computed, unless its own events tell what it holds.
+def _held(state: RouterState, attempt: Attempt, context: Any) -> tuple[Any, Namespace | None]:
+    """Return what the replica of an attempt holds once it has answered, and the namespace of that if it is not hashed.
 
-    Args:
-        state: the router's.
-        attempt: where.
-        context: prompt and output; ``None`` = the prompt.
-        now: time in seconds.
-
-    Returns:
-        The blocks that are believed; ``None`` = none.
+    ``None`` = nothing that is to be believed: the process is gone, or its own events tell what it holds. ``context``: prompt and
+    output; ``None`` = the prompt.
     """
     member = attempt.member
     if member.generation != attempt.generation or attempt.epoch != state.epoch or member.replica.events:
-        return None
+        return None, None
     decision = attempt.decision
     if context is None:
-        state.belief.insert(attempt.name, decision.blocks, None, now)
-        return decision.blocks
-    namespace = decision.view.request.namespace
+        return decision.blocks, None
+    namespace = decision.query.info.namespace
     if state.listener is not None and not isinstance(context, BlockHashes):
         context = hash_blocks(context, state.block_size, namespace, state.belief.hash_key)  # others want them too
-    state.belief.insert(attempt.name, context, namespace, now)
-    return context
+    return context, namespace
 
 
-def _tell_trust(name: str, *, believed: bool) -> None:
+def tell_trust(name: str, *, believed: bool) -> None:
     """Log that a replica's belief counts again, or counts no more."""
     if believed:
         _LOG.info("replica %r reports cached tokens again: its belief counts", name)
@@ -270,12 +283,20 @@ def tried(attempt: Attempt) -> frozenset[Process]:
 
 
 def check_not_over(state: RouterState, attempt: Attempt) -> None:
-    """Raise :class:`NoReplicaError` if the request of an attempt is over, or its key has gone to another request."""
-    if attempt.outcome in ("finished", "rebooked"):
+    """Raise :class:`NoReplicaError` if there is nothing to try again.
+
+    That is so if the request of an attempt is over by any of its attempts, if a retry has taken the attempt's place already, and
+    if its key has gone to another request.
+    """
+    if attempt.over or attempt.outcome == "hedge lost":
         raise NoReplicaError(f"the request is over, its attempt at {attempt.name!r} is {attempt.outcome}")
-    request = attempt.decision.view.request
+    if attempt.retried:
+        raise NoReplicaError(
+            f"the attempt at {attempt.name!r} has been retried already: what retry() returned stands for the request"
+        )
+    request = attempt.decision.request
     holder = None if request.key is None else state.ledger.find(request.key)
-    if holder is not None and holder is not attempt and holder.decision.view.request is not request:
+    if holder is not None and holder is not attempt and holder.decision.request is not request:
         raise NoReplicaError(f"another request is in flight with key {shown(request.key)}")
 
 
@@ -287,9 +308,7 @@ def again(state: RouterState, attempt: Attempt, now: float) -> Decision:
         OverloadedError: those left are over their admission caps.
     """
     earlier = attempt.decision
-    decision = choose(
-        state, Query(earlier.blocks, earlier.view.request, now, earlier.limits, tried(attempt), earlier.prompt_kind)
-    )
+    decision = choose(state, earlier.query._replace(prompt=earlier.blocks, now=now, tried=tried(attempt), number=None))
     decision.prompt = earlier.prompt
     return decision
 

@@ -119,15 +119,15 @@ class Front:
     def _replica(self, name: str) -> Replica:
         return Replica(events=self._events, role=role_of(name, self._split))
 
-    def route(self, request: Request) -> Ticket:
-        """Pass a request to a router, and book what it decides."""
+    def route(self, request: Request, now: float) -> Ticket:
+        """Pass a request to a router at second ``now``, and book what it decides."""
         router, attrs = self._asked(request)
-        return router.route(request.prompt, session=request.session, attrs=attrs)
+        return router.route(request.prompt, now=now, session=request.session, attrs=attrs)
 
-    def route_pair(self, request: Request) -> PairTicket:
+    def route_pair(self, request: Request, now: float) -> PairTicket:
         """The same in a split fleet: one replica computes the prompt, another decodes."""
         router, attrs = self._asked(request)
-        return router.route_pair(request.prompt, session=request.session, attrs=attrs)
+        return router.route_pair(request.prompt, now=now, session=request.session, attrs=attrs)
 
     def _asked(self, request: Request) -> tuple[Router, Mapping[str, object]]:
         """Return the router that a request is passed to, and its attributes."""
@@ -140,19 +140,22 @@ class Front:
             return router, request.attrs
         return router, {**request.attrs, "document": request.document}
 
-    def retry(self, request: Request, ticket: Ticket | PairTicket | None, died: str) -> Ticket | PairTicket:
+    def retry(self, request: Request, ticket: Ticket | PairTicket | None, died: str, now: float) -> Ticket | PairTicket:
         """Route a request again: by the router that has its ticket, to a replica that has not been tried, or anew.
 
         Args:
             request: the request.
             ticket: its ticket, if it is still known.
             died: the replica that has died.
+            now: second of the run.
         """
         if ticket is None:
-            return self.route(request) if self._split is None else self.route_pair(request)
+            return self.route(request, now) if self._split is None else self.route_pair(request, now)
         for belief in self._perfect:
             belief.request = request
-        return ticket.retry() if isinstance(ticket, Ticket) else ticket.retry(role_of(died, self._split))
+        return (
+            ticket.retry(now=now) if isinstance(ticket, Ticket) else ticket.retry(role_of(died, self._split), now=now)
+        )
 
     def _next(self, request: Request) -> Router:
         routers = self.routers
@@ -160,6 +163,11 @@ class Front:
             return routers[crc32(request.session.encode()) % len(routers)]
         self._turn += 1
         return routers[self._turn % len(routers)]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one router, which predicts its replicas from what it sent and what finished."""
+        return self._only is not None and self._mail is None and not self.watches
 
     @property
     def watches(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.router import PairTicket, Ticket
+from prefixroute.routing import steps
 from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
 from prefixroute.sim.fleet import Fleet, Progress
 from prefixroute.sim.front import Front
@@ -19,6 +20,9 @@ from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.untimed import PROGRESS_EVERY
 from prefixroute.workload import Request
+
+LET_GO_EVERY = 64
+"""Requests between two looks for tickets that have ended."""
 
 
 class Agenda:
@@ -70,7 +74,7 @@ class TimedRun:
         self.now = 0.0
         self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)
         split = scenario.split
-        self._route: Callable[[Request], Ticket | PairTicket] = (
+        self._route: Callable[[Request, float], Ticket | PairTicket] = (
             self.front.route if split is None else self.front.route_pair
         )
         self._cluster = model.cluster(
@@ -83,6 +87,8 @@ class TimedRun:
         self._flights: dict[int, tuple[Request, Ticket | PairTicket | None]] = {}
         self._oldest: deque[int] = deque()
         self._arrived = 0
+        self._tells = False
+        """Whether the cluster tells the router what happens, without Python in between."""
         self._begun = self._ended = 0.0
         self._lives: list[tuple[str, float, float, float]] = []
         self.retried = 0
@@ -170,32 +176,49 @@ class TimedRun:
                 self.front.observed(replica.name, replica.store, detail, at)
             else:
                 request, ticket = flights.pop(number)
-                if ticket is not None:
+                if self._tells:
+                    if detail is not None and ticket is not None:
+                        steps.tell_trust(ticket.attempt.name, believed=detail)
+                elif ticket is not None:
                     ticket.finish(output=request.context, reported_hit_tokens=detail, now=at)
                 self._ended = at
 
     def _arrive(self, request: Request) -> None:
         number = self._arrived
+        ticket = self._route(request, self.now)
         if not number:
             self._begun = self.now
+            self._tells = self._can_tell(request, ticket)
         self._arrived += 1
-        self._submit(number, request, self._route(request))
+        self._submit(number, request, ticket)
         self._oldest.append(number)
-        self._let_go()
+        if number % LET_GO_EVERY == 0:
+            self._let_go()
+
+    def _can_tell(self, request: Request, ticket: Ticket | PairTicket) -> bool:
+        """Let the cluster tell the router directly, if that is the only one and nobody else wants to hear of its requests."""
+        state = ticket.host.state
+        if isinstance(ticket, PairTicket) or not self.front.is_alone or state.active is not None:
+            return False
+        if state.block_size != request.context.block_size:  # it believes in other blocks than the engines have
+            return False
+        self._cluster.tell(state.ledger, state.belief)
+        return True
 
     def _submit(self, number: int, request: Request, ticket: Ticket | PairTicket) -> None:
         """Give a request to its replica, or to the two of its pair."""
         self._flights[number] = request, ticket
         session = self.log.session_number(request, number)
         arrival, prompt, context, prompt_tokens, output_tokens = request[:5]
-        decode = None
-        if isinstance(ticket, Ticket):
-            replica = self._replicas[ticket.replica].number
+        decode, attempt = None, ticket.attempt
+        if attempt.prefill is None:
+            replica = self._replicas[attempt.name].number
         else:
-            replica, decode = self._replicas[ticket.prefill].number, self._replicas[ticket.decode].number
+            replica, decode = self._replicas[attempt.prefill.name].number, self._replicas[attempt.name].number
         self._cluster.submit(
-            replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, self.now, decode
-        )
+            replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, self.now, decode,
+            attempt if self._tells else None,
+        )  # fmt: skip
 
     def _let_go(self) -> None:
         """Let go of tickets that have ended, the oldest first.
@@ -208,9 +231,10 @@ class TimedRun:
             flight = flights.get(oldest[0])
             if flight is not None:
                 request, ticket = flight
-                if ticket is not None and ticket.open:
+                if ticket is not None and ticket.attempt.open:
                     return
                 flights[oldest[0]] = request, None
+                self._cluster.let_go(oldest[0])
             oldest.popleft()
 
     def _start(self, name: str) -> None:
@@ -253,7 +277,7 @@ class TimedRun:
 
     def _reroute(self, request: Request, ticket: Ticket | PairTicket | None, died: str) -> Ticket | PairTicket:
         try:
-            return self.front.retry(request, ticket, died)
+            return self.front.retry(request, ticket, died, self.now)
         except NoReplicaError as error:
             raise ConfigError(f"the last replica died at {self.now:g} s with requests in flight") from error
 

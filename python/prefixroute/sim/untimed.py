@@ -33,11 +33,11 @@ class UntimedRun:
             while self._changes and self._changes[-1].at <= count:
                 self._change(self._changes.pop())
             self._now = now = request.arrival_s
-            ticket = front.route(request)
-            name = ticket.replica
+            ticket = front.route(request, now)
+            name = ticket.attempt.name
             store = stores[name]
             hit = store.serve(request)
-            ticket.finish(output=request.context, reported_hit_tokens=hit)
+            ticket.finish(output=request.context, reported_hit_tokens=hit, now=now)
             if watches:
                 front.observed(name, store, store.take_events(), now)
             if count >= warmup:

@@ -79,7 +79,7 @@ class Followed(Lease):
             context = None
             if output is not None:
                 decision = attempt.decision
-                prompts = state.prompts.of(decision.prompt_kind)
+                prompts = state.prompts.of(decision.query.kind)
                 context = prompts.context(decision.prompt, output, decision.blocks.token_count)
             steps.finish(state, attempt, context, now, steps.NOTHING_REPORTED)
         except Exception:  # noqa: BLE001  # whatever fails in a shadow, the live request goes on
@@ -115,8 +115,8 @@ class Shadow:
         state, decision = self.state, live.decision
         self.last = None
         try:
-            info = decision.view.request._replace(key=None)
-            query = Query(decision.prompt, info, now, limits[0], kind=decision.prompt_kind)
+            info = decision.request._replace(key=None)
+            query = Query(decision.prompt, info, now, limits[0], kind=decision.query.kind)
             if live.prefill is None:
                 attempt = computing = steps.draft(state, steps.choose(state, query), None, now)
                 followed = Followed(state, attempt)
@@ -227,7 +227,7 @@ class Shadows:
         parts = [attempt] if attempt.prefill is None else [attempt.prefill, attempt]
         taken = [Limits((part.name,)) for part in parts]
         followed = [copy.follow(attempt, taken, now) for copy in self.copies]
-        free = [part.decision.limits._replace(hard=False) for part in parts]
+        free = [part.decision.query.limits._replace(hard=False) for part in parts]
         followed += [shadow.follow(attempt, free, now) for shadow in self.all.values()]
         return tuple(each for each in followed if each is not None)
 

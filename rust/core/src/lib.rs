@@ -18,6 +18,7 @@ mod linked_slab;
 mod lock;
 mod outcome;
 pub mod peers;
+pub mod policies;
 mod registry;
 pub mod replica_cache;
 pub mod routing;

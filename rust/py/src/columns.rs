@@ -96,7 +96,7 @@ fn peak<'py>(
 }
 
 #[cold]
-fn incomparable() -> PyErr {
+pub fn incomparable() -> PyErr {
     PyValueError::new_err("there is no highest and no lowest of nothing, nor of what is not a number")
 }
 

@@ -77,7 +77,7 @@ fn fitting(int: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
 }
 
 /// The lowest 64 bits of an int of any size, in two's complement.
-fn bits(int: &Bound<'_, PyInt>) -> u64 {
+pub fn bits(int: &Bound<'_, PyInt>) -> u64 {
     hash_of(int).unwrap_or_else(|| {
         // SAFETY: a live int, of which this takes the lowest bits; nothing is raised.
         unsafe { ffi::PyLong_AsUnsignedLongLongMask(int.as_ptr()) }

@@ -42,7 +42,7 @@ mod _core {
     #[pymodule_export]
     use super::peers::{PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRing, PeerRings, PeerSeal};
     #[pymodule_export]
-    use super::routing::{Attempt, Lease, Ledger, LoadCounts};
+    use super::routing::{Attempt, Kernel, Lease, Ledger, LoadCounts, Sight};
     #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, TransferPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};

@@ -2,7 +2,6 @@
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList};
 
 use crate::errors;
 
@@ -50,25 +49,6 @@ pub fn out_matrix<'a, 'py>(
         return Err(errors::config(format!("out must have shape ({prompts}, {slots}), got {:?}", array.shape())));
     }
     Ok(array)
-}
-
-/// What every slot holds, by `match` and the like, as a list of ints of at most `limit`, and the largest of them (0 for none).
-/// One pass, and one int for neighbours that hold the same.
-pub fn capped_hits<'py>(out: &Bound<'py, PyArray1<u32>>, limit: usize) -> PyResult<(Bound<'py, PyList>, u32)> {
-    let (py, held) = (out.py(), out.try_readonly().map_err(|_| not_an_out_array())?);
-    let held = held.as_slice().map_err(|_| not_an_out_array())?;
-    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let mut most = 0;
-    let mut last = (0, PyInt::new(py, 0));
-    let hits = held.iter().map(|&tokens| {
-        let hit = tokens.min(limit);
-        if hit != last.0 {
-            last = (hit, PyInt::new(py, hit));
-            most = most.max(hit);
-        }
-        last.1.clone()
-    });
-    Ok((PyList::new(py, hits)?, most))
 }
 
 fn is_writable<'py>(array: &impl PyUntypedArrayMethods<'py>) -> bool {

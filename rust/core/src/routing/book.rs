@@ -42,6 +42,33 @@ impl Counts {
     }
 }
 
+/// What of a book a router may balance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balanced {
+    /// Requests in flight, plus a half for each of the fleet's latest served requests. In flight alone is zero almost
+    /// everywhere while load is light: whatever is hot then herds at its holder.
+    Requests,
+    /// Requests in flight.
+    InFlight,
+    /// How many of the latest bookings each replica received.
+    Recent,
+    /// Prompt tokens that wait to be computed.
+    UncachedTokens,
+    /// The same, plus context tokens in decode.
+    Tokens,
+}
+
+impl Balanced {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("requests", Self::Requests),
+        ("in_flight", Self::InFlight),
+        ("recent", Self::Recent),
+        ("uncached_tokens", Self::UncachedTokens),
+        ("tokens", Self::Tokens),
+    ];
+}
+
 /// Which windows a book keeps, and how long they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
@@ -125,6 +152,21 @@ impl Book {
         self.latest.retain(|booking| booking.0 != slot);
         self.served.retain(|served| *served != slot);
         self.spans.retain(|span| span.1 != slot);
+    }
+
+    /// A load of each slot.
+    pub fn balanced(&self, what: Balanced) -> Vec<f64> {
+        let floats = |column: &[i64]| column.iter().map(|&count| count as f64).collect();
+        match what {
+            Balanced::Requests => self.busy.clone(),
+            Balanced::InFlight => floats(&self.live.in_flight),
+            Balanced::Recent => floats(&self.recent.in_flight),
+            Balanced::UncachedTokens => floats(&self.live.queued),
+            Balanced::Tokens => {
+                let both = self.live.queued.iter().zip(&self.live.decoding);
+                both.map(|(queued, decoding)| (queued + decoding) as f64).collect()
+            }
+        }
     }
 
     /// Count a request that was sent to a slot: `uncached` tokens to compute of a prompt of `context`. All uncached tokens

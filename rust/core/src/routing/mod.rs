@@ -12,7 +12,7 @@ mod recency;
 mod sessions;
 mod trust;
 
-pub use book::{Book, Counts, Windows};
+pub use book::{Balanced, Book, Counts, Windows};
 pub use counters::{Counters, DURATIONS_S, MAX_REASON_CHARS, MAX_REASONS, OTHER_REASON, Outcome};
 pub use heads::{Head, Heads};
 pub use ledger::{Attempt, Booking, Effect, Finished, Half, Halves, Ledger, Limits, Process, State};

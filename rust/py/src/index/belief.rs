@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use prefixroute_core::Error;
 use prefixroute_core::hash::hash_tokens_keyed;
+use prefixroute_core::{BlockHash, Error};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use super::PrefixIndex;
 use crate::batch::{names_of, ragged};
@@ -15,6 +17,32 @@ use crate::outcomes::Insertion;
 use crate::sizes;
 use crate::text::Text;
 use crate::tokens::token_ids;
+
+impl PrefixIndex {
+    fn believe(&self, py: Python<'_>, name: &str, blocks: &[BlockHash], now: f64) -> PyResult<Insertion> {
+        let work = || self.index.insert(name, blocks, now);
+        detached_if_long(py, blocks.len() * self.block_size(), work).map(Insertion::from).map_err(errors::of_core)
+    }
+
+    /// Insert what a replica holds into a belief of whatever class; without a call of Python where it is an index and the blocks
+    /// are hashed.
+    pub fn hold(
+        belief: &Bound<'_, PyAny>,
+        name: &Bound<'_, PyString>,
+        blocks: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        now: f64,
+    ) -> PyResult<()> {
+        let py = belief.py();
+        if let (Ok(index), Ok(hashes), Ok(name)) = (belief.cast::<Self>(), blocks.cast::<BlockHashes>(), name.to_str())
+        {
+            let (index, hashes) = (index.get(), hashes.get());
+            hashes.check_index(index.block_size(), index.hash_key())?;
+            return index.believe(py, name, hashes.blocks(), now).map(drop);
+        }
+        belief.call_method1(intern!(py, "insert"), (name, blocks, namespace, now)).map(drop)
+    }
+}
 
 #[pymethods]
 impl PrefixIndex {
@@ -41,10 +69,7 @@ impl PrefixIndex {
         namespace: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = sizes::seconds)] now: f64,
     ) -> PyResult<Insertion> {
-        let hashes = self.hashed(py, prompt, namespace)?;
-        let blocks = hashes.blocks();
-        let work = || self.index.insert(&*name, blocks, now);
-        detached_if_long(py, blocks.len() * self.block_size(), work).map(Insertion::from).map_err(errors::of_core)
+        self.believe(py, &name, self.hashed(py, prompt, namespace)?.blocks(), now)
     }
 
     /// Book prompts laid end to end, up to the first error.

@@ -43,6 +43,10 @@ pub struct Attempt {
     pub parts: Parts,
     pub dropped: Arc<Dropped>,
     pub started: AtomicBool,
+    /// Whether its request is over: shared by all attempts of the request.
+    over: Arc<AtomicBool>,
+    /// Whether a retry has taken its place.
+    retried: AtomicBool,
     outcome: AtomicU8,
     insertion: Mutex<Option<Py<PyAny>>>,
     followers: Mutex<Option<Py<PyTuple>>>,
@@ -69,8 +73,11 @@ impl Attempt {
         key: Option<core::Name>,
         parts: Parts,
         dropped: Arc<Dropped>,
+        earlier: Option<&Self>,
     ) -> Self {
         Self {
+            over: earlier.map(|earlier| Arc::clone(&earlier.over)).unwrap_or_default(),
+            retried: AtomicBool::new(false),
             number,
             process,
             hit,
@@ -110,8 +117,9 @@ impl Attempt {
         *self.insertion.lock().unwrap_or_else(PoisonError::into_inner) = Some(insertion);
     }
 
-    /// What follows an earlier attempt of the same request follows this one too.
-    pub fn follow_on(&self, py: Python<'_>, earlier: &Self) {
+    /// What follows an earlier attempt of the same request follows this one too. `replaces`: this takes its place.
+    pub fn follow_on(&self, py: Python<'_>, earlier: &Self, replaces: bool) {
+        earlier.retried.fetch_or(replaces, Ordering::Relaxed);
         let theirs = earlier.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let followers = theirs.as_ref().map(|followers| followers.clone_ref(py));
         drop(theirs);
@@ -121,6 +129,9 @@ impl Attempt {
     /// Note how it has ended. Its followers, unless the request goes on, are returned, to be dropped once nothing is borrowed.
     pub fn end(&self, outcome: core::Outcome) -> Option<Py<PyTuple>> {
         self.outcome.store(outcome as u8, Ordering::Relaxed);
+        if matches!(outcome, core::Outcome::Finished | core::Outcome::Rebooked) {
+            self.over.store(true, Ordering::Relaxed);
+        }
         if outcome.continues() {
             return None;
         }
@@ -193,6 +204,16 @@ impl Attempt {
     #[getter]
     fn open(&self) -> bool {
         self.is_open()
+    }
+
+    #[getter]
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn retried(&self) -> bool {
+        self.retried.load(Ordering::Relaxed)
     }
 
     #[getter]

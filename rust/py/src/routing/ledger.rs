@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use prefixroute_core::BlockHash;
 use prefixroute_core::routing::{self as core, Name};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::attempt::{Attempt, Dropped, Parts};
+use super::sight::Sight;
 use crate::errors;
-use crate::ints::Numbers;
+use crate::index::PrefixIndex;
 
 /// An attempt in the core's tables.
 pub(crate) struct Item(Py<Attempt>);
@@ -24,7 +24,7 @@ impl Clone for Item {
 
 /// What the end of another attempt asks of the router: the attempt, whether its predicted blocks have to be taken back, and
 /// what follows its request, if that is over.
-type Effects<'py> = Option<Bound<'py, PyList>>;
+pub type Effects<'py> = Option<Bound<'py, PyList>>;
 
 /// Load, requests in flight, sessions, shared heads and counters of one router. Each call is one step that no signal divides.
 ///
@@ -144,7 +144,7 @@ impl Ledger {
     // -- requests
 
     /// An attempt that is going to be booked.
-    #[pyo3(signature = (decision, member, name, slot, generation, hit, prompt_tokens, key, tried, epoch, now, /))]
+    #[pyo3(signature = (decision, member, name, slot, generation, hit, prompt_tokens, key, tried, epoch, now, earlier=None, /))]
     #[expect(clippy::too_many_arguments, reason = "an attempt, without an object in between")]
     fn draft(
         &self,
@@ -159,17 +159,18 @@ impl Ledger {
         tried: Py<PyAny>,
         epoch: u64,
         now: f64,
+        earlier: Option<&Bound<'_, Attempt>>,
     ) -> PyResult<Attempt> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let process = core::Process { slot, generation };
         let (key, dropped) = (self.optional_name(key)?, Arc::clone(&self.dropped));
         let parts = Parts { decision, member, name, tried, epoch };
-        Ok(Attempt::new(number, process, hit, prompt_tokens, now, key, parts, dropped))
+        Ok(Attempt::new(number, process, hit, prompt_tokens, now, key, parts, dropped, earlier.map(Bound::get)))
     }
 
     /// Book an attempt: load up, key and session to it, everything counted. `earlier`: an attempt of the same request.
-    #[pyo3(signature = (attempt, insertion, decision_id, reason, best_hit, branch, hits, slots, session, first, detour, media,
-        spent_s, earlier=None, hedge=false, /))]
+    #[pyo3(signature = (attempt, insertion, decision_id, reason, sight, slots, session, media, spent_s, earlier=None,
+        hedge=false, /))]
     #[expect(clippy::too_many_arguments, reason = "a decision, without its object")]
     fn book<'py>(
         &self,
@@ -177,20 +178,18 @@ impl Ledger {
         insertion: Py<PyAny>,
         decision_id: i64,
         reason: &Bound<'py, PyString>,
-        best_hit: i64,
-        branch: Option<u64>,
-        hits: &Bound<'py, PyList>,
+        sight: &Bound<'py, Sight>,
         slots: &Bound<'py, PyTuple>,
         session: Option<&Bound<'py, PyString>>,
-        first: bool,
-        detour: bool,
         media: Option<[i64; 3]>,
         spent_s: Option<f64>,
         earlier: Option<&Bound<'py, Attempt>>,
         hedge: bool,
     ) -> PyResult<Effects<'py>> {
         let one = attempt.get();
-        let branch = branched(branch, hits, slots, best_hit)?;
+        let sight = sight.get();
+        let (best_hit, branch) = sight.branched(slots)?;
+        let first = session.is_some() && sight.binding.is_none();
         let reason = reason.to_string_lossy();
         let media = media.unwrap_or([one.hit, 0, 0]);
         let booking =
@@ -198,11 +197,11 @@ impl Ledger {
         let session = self.optional_name(session)?;
         one.set_insertion(insertion);
         if let Some(earlier) = earlier {
-            one.follow_on(attempt.py(), earlier.get());
+            one.follow_on(attempt.py(), earlier.get(), !hedge);
         }
         let item = Item(attempt.clone().unbind());
         let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
-        (entry.key, entry.session, entry.detour) = (one.key, session, detour);
+        (entry.key, entry.session, entry.detour) = (one.key, session, sight.is_detour(slots));
         let effects = self.with(|ledger| match earlier {
             None => ledger.book(one.number, entry, booking),
             Some(earlier) => ledger.book_again(one.number, entry, earlier.get().number, hedge, booking),
@@ -212,8 +211,7 @@ impl Ledger {
 
     /// Book both halves of a request, or what takes the place of an earlier pair. A half without an insertion is that of the
     /// earlier pair, and goes on. Whether it was booked, which it was not if a half that was to go on has ended; and effects.
-    #[pyo3(signature = (prompt, insertion, decision_id, reason, best_hit, branch, hits, slots, session, first, detour, media,
-        spent_s, answer, answer_insertion, answer_decision_id, answer_reason, earlier=None, /))]
+    #[pyo3(signature = (prompt, insertion, decision_id, reason, sight, slots, session, media, spent_s, answer, answer_insertion, answer_decision_id, answer_reason, earlier=None, /))]
     #[expect(clippy::too_many_arguments, reason = "two decisions, without their objects")]
     fn book_pair<'py>(
         &self,
@@ -221,13 +219,9 @@ impl Ledger {
         insertion: Option<Py<PyAny>>,
         decision_id: i64,
         reason: &Bound<'py, PyString>,
-        best_hit: i64,
-        branch: Option<u64>,
-        hits: &Bound<'py, PyList>,
+        sight: &Bound<'py, Sight>,
         slots: &Bound<'py, PyTuple>,
         session: Option<&Bound<'py, PyString>>,
-        first: bool,
-        detour: bool,
         media: Option<[i64; 3]>,
         spent_s: Option<f64>,
         answer: &Bound<'py, Attempt>,
@@ -237,7 +231,9 @@ impl Ledger {
         earlier: Option<&Bound<'py, Attempt>>,
     ) -> PyResult<(bool, Effects<'py>)> {
         let py = prompt.py();
-        let branch = branched(branch, hits, slots, best_hit)?;
+        let sight = sight.get();
+        let (best_hit, branch) = sight.branched(slots)?;
+        let first = session.is_some() && sight.binding.is_none();
         let (reason, answer_reason) = (reason.to_string_lossy(), answer_reason.to_string_lossy());
         let media = media.unwrap_or([prompt.get().hit, 0, 0]);
         let session = self.optional_name(session)?;
@@ -259,10 +255,10 @@ impl Ledger {
             answer: half(answer, answer_insertion, about_answer),
         };
         if let Some((_, entry, _)) = &mut halves.prompt {
-            (entry.session, entry.detour) = (session, detour);
+            (entry.session, entry.detour) = (session, sight.is_detour(slots));
         }
         if let Some(earlier) = earlier.filter(|_| answers_anew) {
-            answer.get().follow_on(py, earlier.get());
+            answer.get().follow_on(py, earlier.get(), true);
         }
         let effects = self.with(|ledger| match (earlier, halves) {
             (None, core::Halves { prompt: Some(prompt), answer: Some(answer) }) => {
@@ -285,7 +281,7 @@ impl Ledger {
 
     /// Note that an engine answers, or goes on answering.
     #[pyo3(signature = (attempt, now, /))]
-    fn first_token<'py>(&self, attempt: &Bound<'py, Attempt>, now: f64) -> PyResult<Effects<'py>> {
+    pub fn first_token<'py>(&self, attempt: &Bound<'py, Attempt>, now: f64) -> PyResult<Effects<'py>> {
         let one = attempt.get();
         match self.with(|ledger| ledger.first_token(one.number, now)) {
             None => Ok(None),
@@ -296,16 +292,22 @@ impl Ledger {
         }
     }
 
-    /// End an attempt normally. None if it had ended; else what it asks for, and whether its replica is believed from now on,
-    /// if that has changed.
-    #[pyo3(signature = (attempt, now, reported_hit_tokens, /))]
-    fn finish<'py>(
+    /// End an attempt normally; the belief has what its replica then holds, unless that is None. None if it had ended; else
+    /// what it asks for, and whether its replica is believed from now on, if that has changed.
+    #[pyo3(signature = (attempt, now, reported_hit_tokens, belief, held, namespace, /))]
+    pub fn finish<'py>(
         &self,
         attempt: &Bound<'py, Attempt>,
         now: f64,
         reported_hit_tokens: Option<i64>,
+        belief: &Bound<'py, PyAny>,
+        held: Option<&Bound<'py, PyAny>>,
+        namespace: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<(Effects<'py>, Option<bool>)>> {
         let one = attempt.get();
+        if let Some(blocks) = held {
+            PrefixIndex::hold(belief, one.parts.name.bind(attempt.py()), blocks, namespace, now)?;
+        }
         let Some(finished) = self.with(|ledger| ledger.finish(one.number, reported_hit_tokens, now)) else {
             return Ok(None);
         };
@@ -395,29 +397,4 @@ impl Ledger {
         };
         ledger.items().try_for_each(|item| visit.call(&item.0))
     }
-}
-
-/// What is known of a head: how many of the candidates hold the most.
-fn head(hits: &Bound<'_, PyList>, slots: &Bound<'_, PyTuple>, best_hit: i64) -> PyResult<core::Head> {
-    let numbers = Numbers::of(hits);
-    let (mut holders, replicas) = (0, slots.len());
-    if replicas == hits.len() {
-        holders = (0..replicas).filter(|&slot| numbers.int(slot) == Some(best_hit)).count();
-    } else {
-        for slot in slots {
-            let slot: usize = slot.extract()?;
-            holders += usize::from(slot < numbers.len() && numbers.int(slot) == Some(best_hit));
-        }
-    }
-    Ok(core::Head { tokens: best_hit, holders, replicas })
-}
-
-/// Where a prompt leaves what is known, with what is known of the head that ends there.
-fn branched(
-    branch: Option<u64>,
-    hits: &Bound<'_, PyList>,
-    slots: &Bound<'_, PyTuple>,
-    best_hit: i64,
-) -> PyResult<Option<(BlockHash, core::Head)>> {
-    branch.map(|branch| Ok((BlockHash(branch), head(hits, slots, best_hit)?))).transpose()
 }

@@ -1,16 +1,172 @@
 //! What decisions read of a ledger.
 
-use numpy::PyArray1;
+use std::borrow::Cow;
+
+use numpy::{PyArray1, PyArrayMethods};
 use prefixroute_core::BlockHash;
 use prefixroute_core::routing as core;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFloat, PyList, PyString};
+use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::ledger::Ledger;
+use crate::columns;
+use crate::errors;
 use crate::hashes::BlockHashes;
-use crate::out::capped_hits;
+use crate::ints::hash_of;
+use crate::out::not_an_out_array;
+
+/// What a decision sees of the fleet: what each replica holds of the prompt, its load, and the session's place. Immutable.
+///
+/// Args:
+///     hits: leading prompt tokens that each slot is believed to hold.
+///     loads: load of each slot; longer where slots are free.
+///     binding: slot that the session is bound to; negative: bound, but it has to move; None: not bound.
+///     branch: hash of the last block that some replica holds, if the prompt goes on behind it.
+///     shared: share of the last beginnings that branched there.
+///
+/// Raises:
+///     ConfigError: a hit is no token count, or a load is no number.
+#[pyclass(frozen, module = "prefixroute._core")]
+#[derive(Clone)]
+pub struct Sight {
+    pub(super) hits: Vec<u32>,
+    pub(super) loads: Vec<f64>,
+    pub(super) binding: Option<i64>,
+    branch: Option<u64>,
+    pub(super) shared: Option<f64>,
+}
+
+/// The candidates' part of a sight.
+pub(super) struct Candidates<'a> {
+    /// Their slots; `None` = all are candidates.
+    pub slots: Option<Vec<usize>>,
+    pub hits: Cow<'a, [u32]>,
+    pub loads: Cow<'a, [f64]>,
+}
+
+impl Sight {
+    /// What is known of some slots.
+    pub(super) fn of_candidates(&self, slots: &Bound<'_, PyTuple>) -> PyResult<Candidates<'_>> {
+        let count = slots.len();
+        if count == self.hits.len() && count <= self.loads.len() {
+            let (hits, loads) = (Cow::Borrowed(&*self.hits), Cow::Borrowed(&self.loads[..count]));
+            return Ok(Candidates { slots: None, hits, loads });
+        }
+        let slots = slots.iter_borrowed().map(|slot| self.slot(&slot)).collect::<PyResult<Vec<_>>>()?;
+        let hits = slots.iter().map(|&slot| self.hits[slot]).collect();
+        let loads = slots.iter().map(|&slot| self.loads[slot]).collect();
+        Ok(Candidates { slots: Some(slots), hits: Cow::Owned(hits), loads: Cow::Owned(loads) })
+    }
+
+    fn slot(&self, slot: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let count = self.hits.len().min(self.loads.len());
+        let known = hash_of(slot).and_then(|slot| usize::try_from(slot).ok()).filter(|&slot| slot < count);
+        known.ok_or_else(|| errors::config(format!("a slot must be 0..{count}, got {slot}")))
+    }
+
+    /// Where the prompt leaves what is known, with what is known of the head that ends there.
+    pub(super) fn branched(&self, slots: &Bound<'_, PyTuple>) -> PyResult<(i64, Option<(BlockHash, core::Head)>)> {
+        let of = self.of_candidates(slots)?;
+        let most = of.hits.iter().copied().max().unwrap_or(0);
+        let head = |branch| {
+            let holders = of.hits.iter().filter(|&&hit| hit == most).count();
+            (BlockHash(branch), core::Head { tokens: i64::from(most), holders, replicas: slots.len() })
+        };
+        Ok((i64::from(most), self.branch.map(head)))
+    }
+
+    /// Whether the session's replica is no candidate, though the session stays bound to it.
+    pub(super) fn is_detour(&self, slots: &Bound<'_, PyTuple>) -> bool {
+        let Some(bound) = self.binding.and_then(|slot| u64::try_from(slot).ok()) else { return false };
+        // If all replicas are candidates, slot i is at position i.
+        let at = |place: usize| slots.get_borrowed_item(place).is_ok_and(|slot| hash_of(&slot) == Some(bound));
+        !usize::try_from(bound).is_ok_and(at) && !(0..slots.len()).any(at)
+    }
+}
+
+#[pymethods]
+impl Sight {
+    #[new]
+    #[pyo3(signature = (hits, loads, *, binding=None, branch=None, shared=None))]
+    fn new(
+        hits: &Bound<'_, PyAny>,
+        loads: &Bound<'_, PyAny>,
+        binding: Option<i64>,
+        branch: Option<u64>,
+        shared: Option<f64>,
+    ) -> PyResult<Self> {
+        let hits = columns::read(hits)?.into_iter().map(tokens).collect::<PyResult<_>>()?;
+        Ok(Self { hits, loads: columns::read(loads)?, binding, branch, shared })
+    }
+
+    /// Hits, loads and binding, as they follow each other in a view.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Option<i64>)> {
+        Ok((self.hits(py)?, self.loads(py)?, self.binding))
+    }
+
+    /// Leading prompt tokens that each slot is believed to hold.
+    #[getter]
+    fn hits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut last = (0, PyInt::new(py, 0)); // one int for neighbours that hold the same
+        let ints = self.hits.iter().map(|&hit| {
+            if hit != last.0 {
+                last = (hit, PyInt::new(py, hit));
+            }
+            last.1.clone()
+        });
+        PyList::new(py, ints)
+    }
+
+    /// Load of each slot.
+    #[getter]
+    fn loads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.loads.iter().map(|&load| halves(py, load)))
+    }
+
+    /// Slot that the session is bound to; -1 if its replica has left or drains; None: not bound.
+    #[getter]
+    fn binding(&self) -> Option<i64> {
+        self.binding
+    }
+
+    /// Hash of the last block that some replica holds, if the prompt goes on behind it.
+    #[getter]
+    fn branch(&self) -> Option<u64> {
+        self.branch
+    }
+
+    /// Share of the last beginnings that branched there.
+    #[getter]
+    fn shared(&self) -> Option<f64> {
+        self.shared
+    }
+
+    /// Leading prompt tokens that one slot is believed to hold.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such slot.
+    #[pyo3(signature = (slot, /))]
+    fn hit(&self, slot: &Bound<'_, PyAny>) -> PyResult<u32> {
+        self.slot(slot).map(|slot| self.hits[slot])
+    }
+
+    /// The most that one of these slots is believed to hold.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such slot.
+    #[pyo3(signature = (slots, /))]
+    fn best_hit(&self, slots: &Bound<'_, PyTuple>) -> PyResult<u32> {
+        Ok(self.of_candidates(slots)?.hits.iter().copied().max().unwrap_or(0))
+    }
+
+    /// The same for a session that is bound elsewhere.
+    #[pyo3(signature = (binding, /))]
+    fn bound_to(&self, binding: Option<i64>) -> Self {
+        Self { binding, ..self.clone() }
+    }
+}
 
 #[pymethods]
 impl Ledger {
@@ -19,56 +175,65 @@ impl Ledger {
     /// Args:
     ///     out: tokens that each slot holds of the prompt.
     ///     blocks: the prompt's hashes.
-    ///     size: tokens of a block.
-    ///     limit: tokens that a hit may have at most.
+    ///     prompt_tokens: length of the prompt.
+    ///     block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
     ///     session: the request's session.
     ///     now: seconds.
-    ///     busy: whether the load is asked for.
-    ///
-    /// Returns:
-    ///     Hits by slot; the largest; the hash of its last block, if the prompt goes on behind it; the share of the last
-    ///     beginnings that branched there; the slot that the session is bound to, -1 if its replica has left or drains; and
-    ///     `busy` by slot.
+    ///     load: which of `LOADS` is balanced, by its place; None: none, so that there are no loads.
     ///
     /// Raises:
     ///     ConfigError: `out` is not a contiguous uint32 array.
-    #[pyo3(signature = (out, blocks, size, limit, session, now, busy, /))]
+    #[pyo3(signature = (out, blocks, prompt_tokens, block_size, session, now, load, /))]
     #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
-    fn sight<'py>(
+    fn sight(
         &self,
-        out: &Bound<'py, PyArray1<u32>>,
-        blocks: &Bound<'py, PyAny>,
-        size: usize,
-        limit: usize,
-        session: Option<&Bound<'py, PyString>>,
+        out: &Bound<'_, PyArray1<u32>>,
+        blocks: &Bound<'_, PyAny>,
+        prompt_tokens: usize,
+        block_size: usize,
+        session: Option<&Bound<'_, PyString>>,
         now: f64,
-        busy: bool,
-    ) -> PyResult<Sight<'py>> {
-        let py = out.py();
-        let (hits, most) = capped_hits(out, limit)?;
-        let branch = match most as usize {
-            most if 0 < most && most < limit => Some(hash_at(blocks, most / size - 1)?),
+        load: Option<usize>,
+    ) -> PyResult<Sight> {
+        let limit = prompt_tokens.saturating_sub(1) / block_size * block_size;
+        let held = out.try_readonly().map_err(|_| not_an_out_array())?;
+        let held = held.as_slice().map_err(|_| not_an_out_array())?;
+        let most_told = u32::try_from(limit).unwrap_or(u32::MAX);
+        let hits: Vec<u32> = held.iter().map(|&tokens| tokens.min(most_told)).collect();
+        let branch = match hits.iter().copied().max().unwrap_or(0) as usize {
+            most if 0 < most && most < limit => Some(hash_at(blocks, most / block_size - 1)?),
             _ => None,
         };
         let session = self.optional_name(session)?;
         let ledger = self.lock();
-        let shared = branch.map(|branch| ledger.heads.share(BlockHash(branch)));
-        let bound = session.and_then(|session| ledger.bound(session, now));
-        let loads = busy.then(|| ledger.book.busy.clone());
-        drop(ledger);
-        let loads = loads.map(|loads| PyList::new(py, loads.into_iter().map(|load| halves(py, load)))).transpose()?;
-        Ok((hits, most, branch, shared, bound, loads))
+        Ok(Sight {
+            hits,
+            loads: load.map_or_else(Vec::new, |load| ledger.book.balanced(core::Balanced::ALL[load].1)),
+            binding: session.and_then(|session| ledger.bound(session, now)),
+            branch,
+            shared: branch.map(|branch| ledger.heads.share(BlockHash(branch))),
+        })
+    }
+
+    /// Names of the loads that a ledger knows.
+    #[classattr]
+    #[pyo3(name = "LOADS")]
+    fn load_names(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, core::Balanced::ALL.map(|(name, _)| name))
+    }
+
+    /// A load by slot, by its place in `LOADS`.
+    #[pyo3(signature = (load, /))]
+    fn balanced<'py>(&self, py: Python<'py>, load: usize) -> PyResult<Bound<'py, PyList>> {
+        let (_, what) = core::Balanced::ALL[load];
+        let loads = self.lock().book.balanced(what);
+        PyList::new(py, loads)
     }
 
     /// What is in flight, by slot; with `recent`, what the recent window holds.
     #[pyo3(signature = (*, recent=false))]
     fn loads(slf: Py<Self>, recent: bool) -> LoadCounts {
         LoadCounts { ledger: slf, recent }
-    }
-
-    #[getter]
-    fn busy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.busy)
     }
 
     #[getter]
@@ -152,8 +317,14 @@ impl LoadCounts {
     }
 }
 
-/// What a decision sees: hits, the largest, the branch, its share, the session's slot, loads.
-type Sight<'py> = (Bound<'py, PyList>, u32, Option<u64>, Option<f64>, Option<i64>, Option<Bound<'py, PyList>>);
+fn tokens(hit: f64) -> PyResult<u32> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is compared with what it was")]
+    let tokens = hit as u32;
+    if f64::from(tokens).to_bits() == hit.to_bits() {
+        return Ok(tokens);
+    }
+    Err(errors::config(format!("a hit must be a count of tokens, got {hit}")))
+}
 
 /// The hash of a block of a prompt, of whatever class a belief has for prompts.
 fn hash_at(blocks: &Bound<'_, PyAny>, block: usize) -> PyResult<u64> {

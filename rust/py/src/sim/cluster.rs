@@ -1,5 +1,6 @@
 //! `Cluster`: replicas on one clock.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use prefixroute_core::sim as core;
@@ -14,6 +15,7 @@ use super::store::ReplicaStore;
 use crate::cache::CacheEvent;
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::routing::{Attempt, Ledger};
 
 /// Kinds of outcomes, as Python sees them.
 const FIRST_TOKEN: u8 = 0;
@@ -41,6 +43,13 @@ impl core::Prices for Prices {
     }
 }
 
+/// A router that hears of its requests without Python in between: what it has booked, by number.
+struct Hearer {
+    ledger: Py<Ledger>,
+    belief: Py<PyAny>,
+    flights: HashMap<u64, (Py<Attempt>, Py<BlockHashes>)>,
+}
+
 /// Replicas that serve requests in virtual time. Not thread-safe: a simulation is one thread.
 #[pyclass(module = "prefixroute._core")]
 pub struct Cluster {
@@ -49,6 +58,7 @@ pub struct Cluster {
     labels: Vec<i32>,
     warmup: u64,
     log: Vec<u8>,
+    hearer: Option<Hearer>,
 }
 
 #[pymethods]
@@ -77,7 +87,13 @@ impl Cluster {
             Err(_) => Prices::Function(prices.clone().unbind()),
         };
         let link = link.map(|link| link.get().link.clone()).unwrap_or_default();
-        Self { replicas: core::Cluster::new(limits, prices, link), labels: Vec::new(), warmup, log: Vec::new() }
+        Self {
+            replicas: core::Cluster::new(limits, prices, link),
+            labels: Vec::new(),
+            warmup,
+            log: Vec::new(),
+            hearer: None,
+        }
     }
 
     fn add(&mut self, store: &Bound<'_, ReplicaStore>, label: i32) -> usize {
@@ -85,8 +101,23 @@ impl Cluster {
         self.replicas.add(Arc::clone(&store.get().store))
     }
 
-    /// `decode`: the replica that decodes, if another one computes the prompt.
-    #[pyo3(signature = (replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, now, decode=None))]
+    /// Tell a router, by its ledger and its belief, of the requests that are submitted with an attempt: first tokens, and ends
+    /// with what a replica then holds. `advance` tells their ends only. The router neither hedges nor books pairs, and no other
+    /// router listens to it.
+    fn tell(&mut self, ledger: Py<Ledger>, belief: Py<PyAny>) {
+        self.hearer = Some(Hearer { ledger, belief, flights: HashMap::new() });
+    }
+
+    /// Tell no more of a request.
+    fn let_go(&mut self, number: u64) {
+        if let Some(hearer) = &mut self.hearer {
+            drop(hearer.flights.remove(&number));
+        }
+    }
+
+    /// `decode`: the replica that decodes, if another one computes the prompt. `attempt`: what the router that hears has booked.
+    #[pyo3(signature = (replica, number, session, prompt, context, prompt_tokens, output_tokens, arrival, now, decode=None,
+        attempt=None))]
     #[expect(clippy::too_many_arguments, reason = "a request, without an object in between")]
     fn submit(
         &mut self,
@@ -100,6 +131,7 @@ impl Cluster {
         arrival: f64,
         now: f64,
         decode: Option<usize>,
+        attempt: Option<Py<Attempt>>,
     ) -> PyResult<()> {
         let request = core::Request {
             number,
@@ -114,7 +146,11 @@ impl Cluster {
             None => self.replicas.submit(replica, request, now),
             Some(decode) => self.replicas.submit_pair(replica, decode, request, now),
         }
-        .map_err(failed)
+        .map_err(failed)?;
+        if let (Some(hearer), Some(attempt)) = (&mut self.hearer, attempt) {
+            drop(hearer.flights.insert(number, (attempt, context.clone().unbind())));
+        }
+        Ok(())
     }
 
     /// Let a request whose prompt is not computed yet be decoded by another replica.
@@ -124,25 +160,15 @@ impl Cluster {
 
     #[pyo3(signature = (until, inclusive=true))]
     fn advance<'py>(&mut self, py: Python<'py>, until: f64, inclusive: bool) -> PyResult<Bound<'py, PyList>> {
-        let outcomes = self.replicas.advance(until, inclusive).map_err(failed)?;
         let told = PyList::empty(py);
-        for outcome in outcomes {
-            match outcome {
-                core::Outcome::FirstToken { at, served, .. } => {
-                    told.append((FIRST_TOKEN, at, served.number, served.hit_tokens))?;
-                }
-                core::Outcome::Finished { at, replica, request, served } => {
-                    self.write(at, replica, &request, &served);
-                    told.append((FINISHED, at, served.number, served.hit_tokens))?;
-                }
-                core::Outcome::Aborted { at, number } => told.append((ABORTED, at, number, 0))?,
-                core::Outcome::Changed { at, replica, events } => {
-                    let events: Vec<_> = events.into_iter().map(CacheEvent::from).collect();
-                    told.append((CHANGED, at, replica, events))?;
-                }
+        loop {
+            let outcomes = self.replicas.advance(until, inclusive).map_err(failed)?;
+            let is_all = outcomes.len() < core::BATCH;
+            self.take(&told, outcomes)?;
+            if is_all || told.len() >= core::BATCH {
+                return Ok(told);
             }
         }
-        Ok(told)
     }
 
     fn abort(&mut self, replica: usize, number: u64, now: f64) -> PyResult<bool> {
@@ -188,6 +214,11 @@ impl Cluster {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Some(hearer) = &self.hearer {
+            visit.call(&hearer.ledger)?;
+            visit.call(&hearer.belief)?;
+            hearer.flights.values().try_for_each(|(attempt, _)| visit.call(attempt))?;
+        }
         match self.replicas.prices() {
             Prices::Numbers(_) => Ok(()),
             Prices::Function(function) => visit.call(function),
@@ -195,7 +226,50 @@ impl Cluster {
     }
 }
 
+impl Hearer {
+    fn first_token(&self, py: Python<'_>, number: u64, at: f64) -> PyResult<()> {
+        let Some((attempt, _)) = self.flights.get(&number) else { return Ok(()) };
+        self.ledger.get().first_token(attempt.bind(py), at).map(drop) // nothing is hedged, so nothing is asked
+    }
+
+    /// Whether the replica's belief counts from now on, if that has changed.
+    fn finish(&mut self, py: Python<'_>, served: &core::Served, at: f64) -> PyResult<Option<bool>> {
+        let Some((attempt, context)) = self.flights.remove(&served.number) else { return Ok(None) };
+        let (attempt, context, belief) = (attempt.bind(py), context.bind(py).as_any(), self.belief.bind(py));
+        let hit = i64::try_from(served.hit_tokens).ok();
+        let held = attempt.get().is_open().then_some(context);
+        let ended = self.ledger.get().finish(attempt, at, hit, belief, held, None)?;
+        Ok(ended.and_then(|(_, believed)| believed))
+    }
+}
+
 impl Cluster {
+    /// Tells the router that hears, and lists what is to be told by others.
+    fn take(&mut self, told: &Bound<'_, PyList>, outcomes: Vec<core::Outcome>) -> PyResult<()> {
+        let py = told.py();
+        for outcome in outcomes {
+            match outcome {
+                core::Outcome::FirstToken { at, served, .. } => match &self.hearer {
+                    None => told.append((FIRST_TOKEN, at, served.number, served.hit_tokens))?,
+                    Some(hearer) => hearer.first_token(py, served.number, at)?,
+                },
+                core::Outcome::Finished { at, replica, request, served } => {
+                    self.write(at, replica, &request, &served);
+                    match &mut self.hearer {
+                        None => told.append((FINISHED, at, served.number, served.hit_tokens))?,
+                        Some(hearer) => told.append((FINISHED, at, served.number, hearer.finish(py, &served, at)?))?,
+                    }
+                }
+                core::Outcome::Aborted { at, number } => told.append((ABORTED, at, number, 0))?,
+                core::Outcome::Changed { at, replica, events } => {
+                    let events: Vec<_> = events.into_iter().map(CacheEvent::from).collect();
+                    told.append((CHANGED, at, replica, events))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Appends a line of `prefixroute.sim.RequestLog`.
     fn write(&mut self, at: f64, replica: usize, request: &core::Request, served: &core::Served) {
         if served.number < self.warmup {
