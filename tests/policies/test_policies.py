@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -366,6 +367,10 @@ def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) 
         (lambda _: np.array(["a", "b", "c"]), "not a number"),
         (lambda _: np.ones((3, 2)), "must return a score per candidate slot"),
         (lambda _: Scores(None, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", math.nan), "temperature of policy .* got nan"),
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", -1.0), "temperature of policy .* must be at least 0"),
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", "hot"), "temperature of policy .* got 'hot'"),  # type: ignore[arg-type]
+        (lambda _: Scores([1.0, 2.0, 3.0], None), "a reason that is text, got None"),  # type: ignore[arg-type]
         (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
         (lambda _: [1.0, np.complex128(2), 3.0], "not a number"),
         (lambda _: -4, "picked slot -4"),

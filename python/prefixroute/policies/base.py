@@ -14,7 +14,7 @@ import numpy as np
 from prefixroute.columns import Column, Kernel, Sight, highest, nth
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
-from prefixroute.validation import shown
+from prefixroute.validation import check_float, shown
 
 TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
@@ -164,7 +164,11 @@ def resolve(answer: Answer, view: View, name: str) -> tuple[int, str]:
         if is_candidate(choice[0], view.slots):
             return choice
         raise ConfigError(f"policy {shown(name)} picked slot {choice[0]}, candidates are {view.slots}")
-    values, slots = choice[0], view.slots
+    (values, reason, temperature), slots = choice, view.slots
+    if not isinstance(reason, str):
+        raise ConfigError(f"policy {shown(name)} must give its scores a reason that is text, got {shown(reason)}")
+    if temperature != 0.0:
+        check_float(f"temperature of policy {shown(name)}", temperature, 0)
     if not is_column(values):
         raise ConfigError(f"policy {shown(name)} must return a score per candidate slot, got {shown(values)}")
     if len(values) != len(slots):
@@ -173,11 +177,11 @@ def resolve(answer: Answer, view: View, name: str) -> tuple[int, str]:
         high, count, first = highest(values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {shown(name)} returned a score that is not a number: {shown(values)}") from error
-    if choice[2] > 0.0:
-        return slots[_softmax(values, high, choice[2], view.draw(TIE))], choice[1]
+    if temperature > 0.0:
+        return slots[_softmax(values, high, temperature, view.draw(TIE))], reason
     if count > 1:
         first = nth(values, high, int(view.draw(TIE) * count))
-    return slots[first], choice[1]
+    return slots[first], reason
 
 
 def _softmax(values: Column, high: float, temperature: float, point: float) -> int:
