@@ -93,7 +93,6 @@ def test_a_step_begins_above_its_length_and_tiers_have_prices_of_their_own() -> 
 def test_a_lifetime_without_a_fee_is_written_at_the_input_price() -> None:
     price = Price(input=3.0, output=9.0, read=0.3)
     assert price.writing("any") == 3.0
-    assert not price.has_write_fee("any")
 
 
 def test_an_unknown_model_names_its_nearest() -> None:

@@ -12,7 +12,7 @@ from prefixroute.advise.advisor import advise
 from prefixroute.advise.backtest import Backtest, Nearest, backtest
 from prefixroute.advise.bootstrap import Interval
 from prefixroute.advise.choice import IN_USE, OBJECTIVES, Choice
-from prefixroute.advise.compare import Comparison, ComparisonRow, compare, compare_scenarios
+from prefixroute.advise.compare import Comparison, ComparisonRow, compare
 from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.finding import Finding, Step
 from prefixroute.advise.fleet import FleetNeed
@@ -51,7 +51,6 @@ __all__ = [
     "advise",
     "backtest",
     "compare",
-    "compare_scenarios",
     "profile",
     "size",
 ]

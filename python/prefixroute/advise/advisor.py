@@ -12,7 +12,7 @@ from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
 from prefixroute.advise.choice import CURRENT, IN_USE, ROUND_ROBIN, other_match
 from prefixroute.advise.clocks import other_clock, with_clock
-from prefixroute.advise.compare import Comparison, compare_scenarios
+from prefixroute.advise.compare import Comparison, compare
 from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.facts import Facts, look
 from prefixroute.advise.finding import URGENCY, Evidence, Finding
@@ -158,9 +158,7 @@ def _fronts(facts: Facts, study: Study, how: How) -> Iterator[Finding]:
     if scenario.routers > 1 and scenario.replicas > 1 and facts.profile.keyless < 1.0:
         fronts = findings.both_fronts(scenario)
         progress = how.work.part(2 * how.asked.runs)
-        compared = compare_scenarios(
-            facts.source, fronts, seeds=how.asked.seeds, cost=how.cost, jobs=how.jobs, progress=progress
-        )
+        compared = compare(facts.source, fronts, seeds=how.asked.seeds, cost=how.cost, jobs=how.jobs, progress=progress)
         yield findings.fronts(compared, scenario.routers)
 
 

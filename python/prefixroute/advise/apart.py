@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from prefixroute.advise.choice import TTFT, beats
 from prefixroute.advise.clocks import with_clock
-from prefixroute.advise.compare import Comparison, compare_scenarios
+from prefixroute.advise.compare import Comparison, compare
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.sample import MISSED
@@ -39,7 +39,7 @@ def compare_splits(facts: Facts, study: Study, how: How) -> Comparison | None:
     fleet = with_clock(how.asked, how.cost)
     mixed = replace(study.chosen, engine=fleet.engine, promise=fleet.promise)
     splits = [Split(count, mixed.replicas - count, link).of(mixed) for count in prefill_counts(mixed.replicas)]
-    compared = compare_scenarios(
+    compared = compare(
         facts.source,
         [mixed, *splits],
         seeds=how.asked.seeds,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.compare import Comparison
@@ -21,7 +20,6 @@ METRIC = "usd_per_million_requests_busiest"
 TTFT = "ttft_mean_s"
 JUDGED = ("recompute_ratio", TTFT, METRIC)
 """What a policy must not be worse in, beyond the noise, to be plainly better than another."""
-Objective = Literal["cost", "ttft", "balanced"]
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {"cost": (METRIC,), "ttft": (TTFT,), "balanced": (METRIC, TTFT)}
 """What each objective weighs: the geometric mean of these, each relative to the best policy's."""
 ROUND_ROBIN = "round-robin"

@@ -16,7 +16,7 @@ from prefixroute.advise.sample import DRAWN, LUCK, METRICS, MISSED, TIMED_ONLY, 
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
-from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Scenario
+from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Results, Scenario
 from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
@@ -199,11 +199,12 @@ class Comparison:
 
 def compare(
     source: Source,
-    policies: Sequence[AnyPolicy],
+    policies: Sequence[AnyPolicy | Scenario],
     *,
     scenario: Scenario | None = None,
     seeds: int | Sequence[int] = 3,
     metric: str = "recompute_ratio",
+    among: Sequence[str] = (),
     infinite: bool = False,
     cost: CostModel | None = None,
     jobs: Jobs = 1,
@@ -215,10 +216,12 @@ def compare(
 
     Args:
         source: a workload, or a function from a seed to one.
-        policies: names or objects, each once.
+        policies: names or objects, each once; or scenarios of their own, which may differ in anything but their kind of cache. A
+            policy with other parameters needs a ``label`` of its own.
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
         metric: what decides, one of :data:`METRICS`; lower is better.
+        among: names of which the best is the reference; none given means all.
         infinite: run each policy with unlimited caches too, and say where its hits went; for that, those that look at what
             replicas hold run once more, with a router that sees every cache.
         cost: prices and seconds.
@@ -228,45 +231,26 @@ def compare(
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
-        ConfigError: no policy, one given twice, an unknown metric, or what :class:`~prefixroute.sim.grid.Grid` refuses.
+        ConfigError: no policy, one given twice, an unknown metric or one that these runs do not measure, or what
+            :class:`~prefixroute.sim.grid.Grid` refuses.
     """
     base = scenario or Scenario()
-    scenarios = [replace(base, policy=policy, label="") for policy in policies]
-    return compare_scenarios(
-        source,
-        scenarios,
-        seeds=seeds,
-        metric=metric,
-        infinite=infinite,
-        cost=cost,
-        jobs=jobs,
-        progress=progress,
-        time_is_up=time_is_up,
-        load_parts=load_parts,
-    )
+    compared = [one if isinstance(one, Scenario) else replace(base, policy=one, label="") for one in policies]
+    _check(compared, metric)
+    grid = Grid(source, seeds_of(seeds), cost or CostModel(), jobs, progress, time_is_up)
+    measure = Measure(grid.cost, load_parts, grid.source if infinite else None)
+    cells = {(one.policy_name, _AS_IT_IS): Cell(one, measure) for one in compared}
+    if infinite:
+        cells |= {(one.policy_name, _UNLIMITED): Cell(one.unlimited(), OUTCOME, optional=True) for one in compared}
+        cells |= {
+            (one.policy_name, _SEEING): Cell(one, OUTCOME, optional=True, once=True) for one in informed(compared)
+        }
+    results = grid.run(cells, floor=(compared[0].cache, compared[0].warmup))
+    return _compared(grid, compared, results, metric, among)
 
 
-def compare_scenarios(
-    source: Source,
-    scenarios: Sequence[Scenario],
-    *,
-    seeds: int | Sequence[int] = 3,
-    metric: str = "recompute_ratio",
-    among: Sequence[str] = (),
-    infinite: bool = False,
-    cost: CostModel | None = None,
-    jobs: Jobs = 1,
-    progress: Progress | None = None,
-    time_is_up: Callable[[], bool] = lambda: False,
-    load_parts: int = 0,
-) -> Comparison:
-    """Compare scenarios that may differ in anything but their cache kind; ``policy_name`` tells them apart.
-
-    Arguments and errors as for :func:`compare`. A policy with other parameters needs a ``label`` of its own. The
-    reference is the best ``among`` the names given; none given means all. With ``load_parts``, rows keep the load of the
-    fleet in so many parts of the run, for pictures.
-    """
-    chosen, names = seeds_of(seeds), [one.policy_name for one in scenarios]
+def _check(scenarios: Sequence[Scenario], metric: str) -> None:
+    names = [one.policy_name for one in scenarios]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"compare needs policies, each once, got {', '.join(names) or 'none'}")
     if metric not in METRICS:
@@ -275,15 +259,13 @@ def compare_scenarios(
         raise ConfigError(f"{metric} needs a timed simulation: give an engine, or --timed")
     if metric == MISSED and not all(one.promise for one in scenarios):
         raise ConfigError(f"{metric} needs a promise to miss: give one, or --goodput")
-    grid = Grid(source, chosen, cost or CostModel(), jobs, progress, time_is_up)
-    base, measure = scenarios[0], Measure(grid.cost, load_parts, grid.source if infinite else None)
-    cells = {(name, _AS_IT_IS): Cell(one, measure) for name, one in zip(names, scenarios, strict=True)}
-    if infinite:
-        cells |= {(one.policy_name, _UNLIMITED): Cell(one.unlimited(), OUTCOME, optional=True) for one in scenarios}
-        cells |= {
-            (one.policy_name, _SEEING): Cell(one, OUTCOME, optional=True, once=True) for one in informed(scenarios)
-        }
-    results = grid.run(cells, floor=(base.cache, base.warmup))
+
+
+def _compared(
+    grid: Grid, scenarios: Sequence[Scenario], results: Results, metric: str, among: Sequence[str]
+) -> Comparison:
+    """Return the comparison of runs by policy and kind of run."""
+    names, base = [one.policy_name for one in scenarios], scenarios[0]
     groups: list[list[Sample]] = [list(results.runs[name, _AS_IT_IS]) for name in names]
     seeing = {
         name: results.runs[name, _SEEING][0].recomputed_tokens for name in names if (name, _SEEING) in results.runs
@@ -296,8 +278,7 @@ def compare_scenarios(
     )
     eligible = [at for at, name in enumerate(names) if not among or name in among]
     best = min(eligible, key=lambda at: (getattr(rows[at], metric), at))
-    fixed = is_fixed(grid.source)
-    workload = open_source(grid.source, chosen[0])
+    fixed, workload = is_fixed(grid.source), open_source(grid.source, grid.seeds[0])
     lucky = (ONE_RUN,) if len(results.seeds) == 1 and len(names) > 1 and metric == DRAWN else ()
     return Comparison(
         workload=workload.name,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefixroute.advise.choice import METRIC, Choice, candidates, choose
-from prefixroute.advise.compare import Comparison, compare_scenarios, informed
+from prefixroute.advise.compare import Comparison, compare, informed
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
@@ -76,7 +76,7 @@ def compare_on(
     """
     source, shared = traffic or (facts.source, facts.profile)
     scenarios = candidates(shared, fleet, further)
-    compared = compare_scenarios(
+    compared = compare(
         source,
         scenarios,
         seeds=how.asked.seeds,

@@ -172,10 +172,6 @@ class Price:
         """Return what a million tokens cost that are written for a lifetime: the input price where there is no fee."""
         return self.write.get(lifetime, self.input)
 
-    def has_write_fee(self, lifetime: str) -> bool:
-        """Return whether writing costs more than plain input."""
-        return self.writing(lifetime) > self.input
-
     def usd(self, tokens: float, price: str, lifetime: str = "") -> float:
         """Return the dollars of some tokens at the ``input``, ``output``, ``read`` or ``write`` price."""
         rate = self.writing(lifetime) if price == "write" else getattr(self, price)

@@ -13,7 +13,8 @@ from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.backtests import backtest_lines
 from prefixroute.report.figures import percent, replicas, usd
-from prefixroute.report.sentences import finding, step
+from prefixroute.report.sentences import finding
+from prefixroute.report.steps import step
 from prefixroute.report.times import duration
 from prefixroute.routing import DEFAULT_LOAD
 

@@ -1,11 +1,11 @@
-"""Findings and steps as sentences: one function for each kind, whatever shows them. The numbers are those of the evidence."""
+"""Findings as sentences: one function for each kind, whatever shows them. The numbers are those of the evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from prefixroute.advise import Finding, Step
+from prefixroute.advise import Finding
 from prefixroute.report.compared import ALWAYS_SHOWN
 from prefixroute.report.figures import percent, usd
 from prefixroute.report.times import duration
@@ -27,12 +27,6 @@ SHORT = {
 def finding(found: Finding) -> str:
     """Return a finding as sentences."""
     return FINDINGS[found.kind](found.evidence)
-
-
-def step(taken: Step) -> tuple[str, str]:
-    """Return the question of a step and its answer."""
-    question, answer = STEPS[taken.kind]
-    return question, answer(taken.evidence)
 
 
 def _broken_prefix(found: Evidence) -> str:
@@ -413,68 +407,3 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "volatile-head": _volatile_head,
 }
 """The sentences of each kind of finding."""
-
-
-def _own_replicas(found: Evidence) -> str:
-    api = ""
-    if "api" in found:
-        api = (
-            f" The cheapest API looked at, {found['api']}, takes ${usd(found['api_usd_per_month'])} for this traffic and reads "
-            f"{percent(found['api_hit_ratio'])} from its cache; models answer differently."
-        )
-    return (
-        f"Your own, {found['replicas']}, for ${usd(found['rent_usd_per_month'])} a month.{api} Behind an API "
-        "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
-        "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at every API and on "
-        "replicas of your own."
-    )
-
-
-def _two_or_more(found: Evidence) -> str:
-    if found["replicas"] == 1:
-        return "No: one. The engine's own prefix cache is all there is, and it needs no router."
-    return f"Yes, {found['replicas']}."
-
-
-def _system_prompt(found: Evidence) -> str:
-    answer = "Yes, or routing cannot use the rest" if found["alone"] else "No"
-    measured = "" if found["policy"] == "round-robin" else f"{found['policy']} {percent(found['chosen'])}, "
-    heads = f"{found['heads']} heads of up to" if found["heads"] > 1 else "a head of"
-    return (
-        f"{answer}. Of the prompt tokens {percent(found['shared_head'])} lie in {heads} {found['head_tokens']:,} tokens; beyond that "
-        f"{percent(found['shared_session'])} are shared with the own session and {percent(found['shared_others'])} with others. "
-        f"Round robin recomputes {percent(found['round_robin'])}, {measured}the floor is {percent(found['floor'])}."
-    )
-
-
-def _conversations(found: Evidence) -> str:
-    measured = (
-        f"cache-aware recomputes {percent(found['cache_aware'])} at a request skew of {found['cache_aware_skew']:.2f}"
-    )
-    if found["session"] is None:
-        return f"Not known: requests carry no session key. Measured: {measured}."
-    but = "." if found["apart"] == found["by_session"] else ", but"
-    keyed = f"session recomputes {percent(found['session'])} at a request skew of {found['session_skew']:.2f}"
-    return f"{'Yes' if found['apart'] else 'No'}{but} {keyed}, {measured}."
-
-
-def _shared_prefixes(found: Evidence) -> str:
-    measured = (
-        f"{found['policy']} recomputes {percent(found['recompute_ratio'])} at a request skew of {found['skew']:.2f}"
-    )
-    if found["across_sessions"]:
-        return f"Yes: prefixes are shared across sessions. {measured}."
-    return (
-        "No, but keeping each conversation on one replica needs more capacity at the busiest, or requests carry no key. "
-        f"{measured}."
-    )
-
-
-STEPS: dict[str, tuple[str, Callable[[Evidence], str]]] = {
-    "own-replicas": ("An API, or your own replicas?", _own_replicas),
-    "two-or-more": ("Two replicas or more?", _two_or_more),
-    "system-prompt": ("Is a system prompt the only shared prefix?", _system_prompt),
-    "conversations": ("Do prefixes split only by conversation?", _conversations),
-    "shared-prefixes": ("Documents, agents or few-shot trees?", _shared_prefixes),
-}
-"""The question of each step of the decision tree, and its answer."""
