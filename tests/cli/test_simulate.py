@@ -35,24 +35,6 @@ ROW = {
     "ttft_p90_s": 0.2433,
     "ttft_p99_s": 0.2693,
 }
-FIELDS = [
-    "policy",
-    "replicas",
-    "seeds",
-    "requests",
-    "prompt_tokens",
-    "recomputed_tokens",
-    "recompute_ratio",
-    "recompute_ratio_spread",
-    "floor",
-    "skew",
-    "usd_per_million_requests",
-    "ttft_mean_s",
-    "ttft_p50_s",
-    "ttft_p90_s",
-    "ttft_p99_s",
-]
-
 
 def test_json_answers_on_a_trace(prefixroute: Prefixroute, trace: Path) -> None:
     code, out, err = prefixroute("simulate", trace, "--replicas", "2,3", "--seeds", 2, "--json")
@@ -63,7 +45,6 @@ def test_json_answers_on_a_trace(prefixroute: Prefixroute, trace: Path) -> None:
         (n, policy) for n in (2, 3) for policy in ("round-robin", "session", "cache-aware")
     ]
     for row in document["rows"]:
-        assert list(row)[: len(FIELDS)] == FIELDS
         assert (row["requests"], row["seeds"]) == (180, 2)
         assert row["recompute_ratio"] == pytest.approx(row["recomputed_tokens"] / row["prompt_tokens"], rel=1e-6)
         assert row["floor"] <= row["recompute_ratio"] <= 1
