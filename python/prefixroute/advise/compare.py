@@ -262,7 +262,7 @@ def _check(scenarios: Sequence[Scenario], metric: str) -> None:
 
 
 def _compared(
-    grid: Grid, scenarios: Sequence[Scenario], results: Results, metric: str, among: Sequence[str]
+    grid: Grid, scenarios: Sequence[Scenario], results: Results[tuple[str, str]], metric: str, among: Sequence[str]
 ) -> Comparison:
     """Return the comparison of runs by policy and kind of run."""
     names, base = [one.policy_name for one in scenarios], scenarios[0]
