@@ -16,7 +16,7 @@ from prefixroute.workload.volatile import Changes, Span
 
 ROLLING = "end of the prompt"
 MOST_PROMPTS = 10_000
-KEPT_CHARACTERS = 1 << 22
+KEPT_CHARACTERS = 1 << 20
 """Characters of a prompt up to which what is lost behind a changing text is counted."""
 
 

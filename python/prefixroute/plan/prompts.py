@@ -82,9 +82,9 @@ class Prompt:
             found.append(digest.hexdigest())
         return found
 
-    @cached_property
+    @property
     def text(self) -> str:
-        """All blocks as one text, framed as canonical messages are: what the finder of volatile text compares."""
+        """All blocks as one text, framed as canonical messages are: what the finder of volatile text compares. Made anew each time."""
         return "".join(map(_framed, self.blocks))
 
     def place(self, character: int) -> tuple[int, int]:
