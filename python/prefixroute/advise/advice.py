@@ -107,6 +107,12 @@ class Advice:
     remedy: Remedy | None = None
     lifetimes: tuple[Lifetime, ...] = ()
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the fleet, or one of its replicas, cannot keep up under the advised policy: over all, or in the busiest part."""
+        then = self.need is not None and self.need.then.is_overloaded
+        return then or self.comparison.is_overloaded(self.row.policy)
+
     def finding(self, kind: str) -> Finding | None:
         """Return the first finding of a kind."""
         return next((one for one in self.findings if one.kind == kind), None)

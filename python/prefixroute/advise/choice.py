@@ -150,6 +150,7 @@ class Choice:
         by_objective: what each objective would take.
         rejected: what was not taken whatever the objective, and why.
         tradeoffs: what would be better in some respect and worse in another.
+        among: the policies that could be taken; others, such as other routers' presets, are compared only.
     """
 
     policy: str
@@ -157,6 +158,7 @@ class Choice:
     by_objective: Mapping[str, str]
     rejected: tuple[Rejected, ...]
     tradeoffs: tuple[Tradeoff, ...]
+    among: tuple[str, ...]
 
 
 def by_coincidence(comparison: Comparison) -> bool:
@@ -218,7 +220,8 @@ def choose(
     taken = {name: _taken(comparison, left, OBJECTIVES[name], order, in_use) for name in OBJECTIVES}
     policy = taken[objective]
     weighed = (_tradeoff(comparison, name, policy) for name in left if name != policy)
-    return Choice(policy, objective, taken, rejected, tuple(one for one in weighed if one is not None))
+    tradeoffs = tuple(one for one in weighed if one is not None)
+    return Choice(policy, objective, taken, rejected, tradeoffs, tuple(own))
 
 
 def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str] = JUDGED) -> tuple[str, ...]:
@@ -237,24 +240,6 @@ def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str]
 def preempts(row: ResultRow, most: float | None = MOST_PREEMPTIONS) -> bool:
     """Whether a policy's fleet preempts more often than is borne, because its memory is too small for what it answers."""
     return most is not None and (row.preempted or 0.0) > most
-
-
-def why_not(comparison: Comparison, choice: Choice, policy: str) -> str:
-    """Return why a policy that recomputes less than the chosen one is not taken, as the table of the comparison has it.
-
-    Returns:
-        Why it was rejected (see :class:`Rejected`); else ``noise`` (it does not recompute less beyond the noise), ``costlier`` or
-        ``later`` (it costs more at its busiest replica or answers later, beyond the noise), or ``weighed`` (what the objective
-        weighs is no better).
-    """
-    rejected = {one.policy: one.why for one in choice.rejected}
-    if policy in rejected:
-        return rejected[policy]
-    if comparison.gap(policy, choice.policy, "recompute_ratio").high >= 0:
-        return "noise"
-    if comparison.gap(policy, choice.policy, METRIC).low > 0:
-        return "costlier"
-    return "later" if comparison.gap(policy, choice.policy, TTFT).low > 0 else "weighed"
 
 
 def _rejected(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.advise import NO_ROUTER, Advice, FleetNeed, Flip, Remedy, Saving
-from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, NOTABLE, ROUND_ROBIN, prefill_skew, why_not
+from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, NOTABLE, ROUND_ROBIN, prefill_skew
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.fleet import MOST_TIMES
+from prefixroute.advise.reasons import why, why_not
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.backtests import backtest_lines
 from prefixroute.report.figures import percent, replicas, usd
@@ -99,11 +100,9 @@ def headline(advice: Advice) -> str:
         return f"fix the prompt first, then {chosen if not now else then}{now}"
     kept = f"keep {chosen}" if advice.policy == advice.in_use else chosen
     need = advice.need
-    if need is None:
-        return kept
-    if need.then.is_overloaded:
-        return f"{kept}; but {replicas(need.replicas)} cannot keep up"
-    if need.is_smaller:
+    if advice.is_overloaded:
+        return f"{kept}; but {replicas(advice.replicas)} cannot keep up"
+    if need is not None and need.is_smaller:
         return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough{_saves(need)}"
     return kept
 
@@ -129,25 +128,37 @@ def _opening(advice: Advice) -> Iterator[str]:
         return
     if advice.remedy is not None:
         yield _remedy(advice.remedy, _rate(advice))
-    need = advice.need
-    leads = need is not None and _leads(need, advice.saving)
+    need = None if advice.need is None else _needed(advice, advice.need)
+    leads = need is not None and _leads(advice)
     if need is not None and leads:
-        yield _need(need)
+        yield need
     yield because(advice)
     if advice.saving is not None:
-        yield _saving(advice.saving, _rate(advice))
+        yield _saving(advice, advice.saving)
     if need is not None and not leads:
-        yield _need(need)
+        yield need
     nearest = margin(advice)
     if nearest:
         yield nearest
 
 
-def _leads(need: FleetNeed, saving: Saving | None) -> bool:
+def _leads(advice: Advice) -> bool:
     """Whether the number of replicas comes before the policy: a fleet that cannot keep up, or the larger saving."""
+    need, saving = advice.need, advice.saving
     by_policy = 0.0 if saving is None else saving.usd_per_month or 0.0
-    smaller = need.is_smaller and need.saved_usd_per_month > by_policy
-    return need.then.is_overloaded or need.now.is_overloaded or smaller
+    smaller = need is not None and need.is_smaller and need.saved_usd_per_month > by_policy
+    return advice.is_overloaded or (need is not None and need.now.is_overloaded) or smaller
+
+
+def _needed(advice: Advice, need: FleetNeed) -> str:
+    """Return how many replicas are needed. The busiest part says nothing of a fleet that falls behind over the whole."""
+    if advice.is_overloaded and not need.then.is_overloaded:
+        return f"{_behind(need)} Give more replicas, or more capacity, and ask again."
+    return _need(need)
+
+
+def _behind(need: FleetNeed) -> str:
+    return f"{replicas(need.replicas)} cannot keep up with {need.policy}: requests come faster than they are served."
 
 
 def _api(advice: Advice) -> Iterator[str]:
@@ -162,37 +173,48 @@ def _api(advice: Advice) -> Iterator[str]:
 
 def because(advice: Advice) -> str:
     """Return the reason in a sentence: what is chosen beside what is in use."""
-    row, chosen, compared = advice.row, advice.row.policy, advice.comparison
-    if row.replicas == 1:
+    row, choice, compared = advice.row, advice.choice, advice.comparison
+    if row.replicas == 1 or choice is None:
         return "One replica has nothing to route: its own prefix cache reuses what there is to reuse."
-    if chosen in LOAD_ONLY:
-        best = min(compared.rows, key=lambda other: other.recompute_ratio)
-        if row.recompute_ratio - best.recompute_ratio > NOTABLE:
+    chosen = row.policy
+    other = compared.row(ROUND_ROBIN if chosen == advice.in_use else advice.in_use)
+    if chosen in LOAD_ONLY and not compared.is_overloaded(chosen):
+        best = min(compared.rows, key=lambda one: one.recompute_ratio)
+        saved = row.recompute_ratio - best.recompute_ratio
+        beyond = (
+            compared.gap(best.policy, chosen, "recompute_ratio").high < 0 and saved > MATERIAL * row.recompute_ratio
+        )
+        if saved > NOTABLE or beyond:
             return (
                 f"{best.policy} would recompute {percent(best.recompute_ratio)} of the prompt tokens instead of "
-                f"{percent(row.recompute_ratio)}, but {_but(advice, best.policy)}."
+                f"{percent(row.recompute_ratio)}, but {WHY_NOT[why_not(compared, choice, best.policy)]}."
             )
-        return "No prefix-aware routing is needed: what it would add is within the noise, or too little to matter."
-    other = compared.row(ROUND_ROBIN if chosen == advice.in_use else advice.in_use)
+        return "No prefix-aware routing is needed: what it would save is within the noise, or too little to matter."
     than = "round robin" if other.policy == ROUND_ROBIN else other.policy
-    why = (
-        "It shares prefill out better"
-        if prefill_skew(row) < prefill_skew(other)
-        else "It does not rest on the order of requests"
-    )
-    if chosen == advice.in_use:
-        why = "What is in use is good"
-    elif row.recompute_ratio < other.recompute_ratio:
-        why = "It saves prefill"
+    kind = why(compared, choice, advice.in_use)
     return (
-        f"{why}: {percent(row.recompute_ratio)} of the prompt tokens are computed again, {than} recomputes "
+        f"{WHY[kind]}: {percent(row.recompute_ratio)} of the prompt tokens are computed again, {than} recomputes "
         f"{percent(other.recompute_ratio)}. Mean time to first token: {duration(row.ttft_mean_s)} instead of "
         f"{duration(other.ttft_mean_s)}. The busiest replica has {prefill_skew(row):.2f} times the mean of the prefill time "
         f"({than}: {prefill_skew(other):.2f})."
     )
 
 
-WHY_NOT = {
+WHY: Mapping[str, str] = {
+    "overloaded": "Nothing that was compared keeps up, and this is the least evil",
+    "in-use": "What is in use is good",
+    "keeps-up": "It keeps up, and what is in use does not",
+    "remembers": "It preempts fewer requests than what is in use",
+    "coincidence": "It does not rest on the order of requests",
+    "saves": "It saves prefill",
+    "cheaper": "It costs less at the busiest replica",
+    "earlier": "It answers earlier",
+    "simpler": "It is within the noise of what is in use, and simpler or better by the mean",
+    "weighed": "It is better in what the objective weighs, though worse in something else",
+}
+"""Why a policy is taken, in words."""
+WHY_NOT: Mapping[str, str] = {
+    "elsewhere": "it is another router's rule, which was compared and cannot be advised",
     "overloaded": "requests come faster than its busiest replica serves them",
     "preempts": "it preempts more requests than are borne",
     "coincidence": "only because of the order in which these requests come",
@@ -200,9 +222,10 @@ WHY_NOT = {
     "noise": "the difference is within the noise",
     "costlier": "it costs more at its busiest replica",
     "later": "it answers later",
-    "weighed": "what the objective weighs, cost and times, is no better",
+    "recomputes": "it computes more again",
+    "weighed": "what the objective weighs is no better, or not by enough for a less simple policy",
 }
-"""Why a policy that recomputes less is not taken, in words."""
+"""Why a policy is not taken, in words."""
 
 
 def _but(advice: Advice, policy: str) -> str:
@@ -220,8 +243,8 @@ def margin(advice: Advice) -> str:
         lines.append(f"By cost, {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} within the noise of {chosen}.")
     cheaper = [name for name, gap in gaps.items() if gap.high < 0 and gap.value < -MATERIAL * own]
     if cheaper:
-        told = ", ".join(f"{name} (${usd(-gaps[name].value)} less)" for name in cheaper)
-        lines.append(f"Cheaper per million requests, beyond the noise: {told}; see below why not.")
+        told = "; ".join(f"{name} (${usd(-gaps[name].value)} less), but {_but(advice, name)}" for name in cheaper)
+        lines.append(f"Cheaper per million requests, beyond the noise: {told}.")
     worse = [name for name, gap in gaps.items() if gap.low > 0]
     if worse:
         near = min(worse, key=lambda name: gaps[name].value)
@@ -246,13 +269,14 @@ def _remedy(remedy: Remedy, rate: str) -> str:
     )
 
 
-def _saving(saving: Saving, rate: str) -> str:
+def _saving(advice: Advice, saving: Saving) -> str:
     month = saving.usd_per_month
-    monthly = "" if month is None else f", ${abs(month):,.0f} a month at {rate}"
+    monthly = "" if month is None else f", ${abs(month):,.0f} a month at {_rate(advice)}"
     less = f"{100 * abs(saving.share):.0f} % {'more' if saving.share < 0 else 'less'}"
+    told_apart = advice.comparison.gap(advice.row.policy, saving.against, METRIC).excludes_zero
     return (
         f"Against {saving.against}: {less} prefill capacity, ${usd(abs(saving.usd_per_million_requests))} per million "
-        f"requests{monthly} ({BUSIEST})."
+        f"requests{monthly} ({BUSIEST}{'' if told_apart else '; within the noise'})."
     )
 
 
@@ -264,9 +288,7 @@ def _need(need: FleetNeed) -> str:
 
 def _today(need: FleetNeed) -> str:
     if need.then.is_overloaded:
-        return (
-            f"{replicas(need.replicas)} cannot keep up with {need.policy}: requests come faster than they are served."
-        )
+        return _behind(need)
     if need.now.is_overloaded:
         return (
             f"With {need.today}, requests come faster than they are served, so its times are no promise; with {need.policy} the "

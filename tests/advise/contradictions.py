@@ -1,0 +1,85 @@
+"""What no advice may say: anything that the table below it does not."""
+
+from __future__ import annotations
+
+from prefixroute.advise import Advice
+from prefixroute.advise.choice import JUDGED, METRIC, TTFT, beats, preempts
+from prefixroute.advise.reasons import RECOMPUTE, why, why_not
+from prefixroute.report import answer
+from prefixroute.report.answer import WHY, WHY_NOT, because
+
+
+def assert_not_contradicted(advice: Advice) -> None:
+    """Choice, headline, reasons and savings of an advice agree with its table."""
+    _choice_is_that_of_the_table(advice)
+    for row in advice.comparison.rows:
+        if row.policy != advice.policy:
+            _reason_holds(advice, row.policy)
+    _headline_holds(advice)
+
+
+def _choice_is_that_of_the_table(advice: Advice) -> None:
+    choice, found, chosen = advice.choice, advice.comparison, advice.policy
+    assert choice is not None
+    own = set(choice.among)
+    assert chosen in own
+    assert own <= {row.policy for row in found.rows}
+    if found.is_overloaded(chosen):
+        assert all(found.is_overloaded(name) for name in own)
+    gone = {one.policy for one in choice.rejected}
+    assert chosen not in gone
+    left = own - gone
+    beaten = {name for name in left if any(beats(found, other, name) for other in left - {name})}
+    assert chosen not in beaten or beaten == left  # noise can make a circle
+
+
+def _reason_holds(advice: Advice, policy: str) -> None:
+    choice, found = advice.choice, advice.comparison
+    assert choice is not None
+    gaps = {metric: found.gap(policy, choice.policy, metric) for metric in JUDGED}
+    kind, row = why_not(found, choice, policy), found.row(policy)
+    holds = {
+        "elsewhere": policy not in choice.among,
+        "overloaded": found.is_overloaded(policy),
+        "preempts": preempts(row),
+        "coincidence": policy == "round-robin",
+        "beaten": any(beats(found, other, policy) for other in choice.among),
+        "costlier": gaps[METRIC].low > 0,
+        "later": gaps[TTFT].low > 0,
+        "recomputes": gaps[RECOMPUTE].low > 0,
+        "noise": not any(gap.excludes_zero for gap in gaps.values()),
+        "weighed": any(gap.high < 0 for gap in gaps.values()) and not any(gap.low > 0 for gap in gaps.values()),
+    }
+    assert holds[kind], (policy, kind, gaps)
+    assert kind in WHY_NOT
+    instead = why(found, choice, policy)
+    ahead = {
+        "overloaded": found.is_overloaded(choice.policy),
+        "keeps-up": found.is_overloaded(policy) and not found.is_overloaded(choice.policy),
+        "remembers": preempts(row),
+        "coincidence": policy == "round-robin",
+        "saves": gaps[RECOMPUTE].low > 0,
+        "cheaper": gaps[METRIC].low > 0,
+        "earlier": gaps[TTFT].low > 0,
+        "simpler": not any(gap.excludes_zero and gap.low > 0 for gap in gaps.values()),
+        "weighed": any(gap.high < 0 for gap in gaps.values()),
+    }
+    assert ahead[instead], (policy, instead, gaps)
+
+
+def _headline_holds(advice: Advice) -> None:
+    said = answer(advice)
+    named = said.headline.removeprefix("keep ")
+    assert said.headline.startswith("keep ") == (advice.policy == advice.in_use)
+    assert named.startswith(advice.policy.partition(":")[0].partition(" ")[0])
+    assert ("cannot keep up" in said.headline) == advice.is_overloaded
+    if advice.is_overloaded:
+        assert not any("are enough" in text for text in (said.headline, *said.opening))
+    if "No prefix-aware routing is needed" in because(advice):
+        for row in advice.comparison.rows:
+            gap = advice.comparison.gap(row.policy, advice.policy, RECOMPUTE)
+            assert gap.high >= 0 or -gap.value <= 0.05
+    if advice.saving is not None:
+        apart = advice.comparison.gap(advice.policy, advice.saving.against, METRIC).excludes_zero
+        assert any("within the noise" in text for text in said.opening if text.startswith("Against")) != apart
+    assert set(WHY) >= {"overloaded", "in-use", "simpler"}
