@@ -52,6 +52,30 @@ class Original:
         """Return name and version."""
         return f"{self.package} {self.version}"
 
+    @asynccontextmanager
+    async def running(self, workers: int) -> AsyncIterator[Fleet]:
+        """Run the router with its own defaults before so many workers, numbered in the order of its command line."""
+        folder = unpacked(self.package, self.version)
+        came: asyncio.Queue[Held] = asyncio.Queue()
+        async with contextlib.AsyncExitStack() as stack:
+            urls = [await _worker(number, came, stack) for number in range(workers)]
+            port, metrics = _free_ports(2)
+            command = [
+                sys.executable, "-m", self.module, "--policy", "cache_aware", "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics),
+                "--worker-urls", *urls, "--disable-health-check",
+            ]  # fmt: skip
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=DEVNULL, stderr=DEVNULL, env={**os.environ, "PYTHONPATH": str(folder)}
+            )
+            stack.push_async_callback(_stop, process)
+            timeout = aiohttp.ClientTimeout(total=None)
+            session = await stack.enter_async_context(
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+            )
+            url = f"http://127.0.0.1:{port}"
+            await _ready(session, url, workers)
+            yield Fleet(url, session, came)
+
 
 @dataclass
 class Held:
@@ -59,11 +83,13 @@ class Held:
 
     Attributes:
         worker: number of the worker that the router chose.
+        candidates: the workers that it could have chosen, where the router tells; None = it does not, or it draws.
         answer: set, it lets the worker answer.
         done: ends when the router has passed the answer on.
     """
 
     worker: int
+    candidates: frozenset[int] | None = None
     answer: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Task[None] | None = None
 
@@ -92,31 +118,6 @@ class Fleet:
         async with self._session.post(f"{self._url}/generate", json=body) as response:
             response.raise_for_status()
             await response.read()
-
-
-@asynccontextmanager
-async def running(original: Original, workers: int) -> AsyncIterator[Fleet]:
-    """Run a router with its own defaults before so many workers, numbered in the order of its command line."""
-    folder = unpacked(original.package, original.version)
-    came: asyncio.Queue[Held] = asyncio.Queue()
-    async with contextlib.AsyncExitStack() as stack:
-        urls = [await _worker(number, came, stack) for number in range(workers)]
-        port, metrics = _free_ports(2)
-        command = [
-            sys.executable, "-m", original.module, "--policy", "cache_aware", "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics),
-            "--worker-urls", *urls, "--disable-health-check",
-        ]  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=DEVNULL, stderr=DEVNULL, env={**os.environ, "PYTHONPATH": str(folder)}
-        )
-        stack.push_async_callback(_stop, process)
-        timeout = aiohttp.ClientTimeout(total=None)
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
-        )
-        url = f"http://127.0.0.1:{port}"
-        await _ready(session, url, workers)
-        yield Fleet(url, session, came)
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -13,10 +13,13 @@ from accuracy.comparison import recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 STUDIES = {
-    "decisions": "Presets beside the routers that they reproduce: SGLang's and SMG's as released, as processes before eight workers that only hold "
-    "requests. Conversations, and one hot prefix of which nothing finishes; decisions are compared one by one. Where several workers are equally "
-    "good both sides draw, and a decision agrees if the original's worker is one that ours draws; of smg-2026-10's, 97 of 100 have one such worker. As a "
-    "control, `smg-2026-08` differs from smg 1.13.0, which has another rule, in 34 of 3,480.",
+    "decisions": "Presets beside the routers that they reproduce, as released: SGLang's and SMG's as processes before eight workers that only hold "
+    "requests, Ray's with its own prefix tree before eight replicas that only tell their queue. Decisions are compared one by one, on conversations, one "
+    "hot prefix of which nothing finishes, and three mixtures of conversations, documents, repeats and new prompts, which were added after the presets "
+    "were made. Where several workers are equally good both sides draw, and a decision agrees if the original's worker is one that ours draws; Ray's router "
+    "names all that it would take, and there ours must draw from just these. The controls are pairs of different rules, so that decisions must differ. "
+    "Not checked are the presets whose originals are on no registry of Python or Rust packages: AIBrix, KubeAI, llm-d, production-stack, header hashing in Envoy, nginx and HAProxy, and "
+    "SGLang's router since 0.4 (`sglang-balanced`, `-prefer`, `-session`).",
     "hits": "Cached tokens of each request. vLLM's own `KVCacheManager`, on a CPU and without weights, serves the same requests in the same "
     "order on the same replicas, with the same memory.",
     "mocker": "Seconds. Dynamo's mock engine replays the same requests with the same linear cost of a step: round robin over 8 replicas, and "

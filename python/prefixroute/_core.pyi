@@ -1405,6 +1405,8 @@ class Kernel:
 
     SPILLS: ClassVar[tuple[str, ...]]
     """What `cache_aware` may compare a holder with."""
+    HOLDERS: ClassVar[tuple[str, ...]]
+    """Which of several holders `cache_aware` may follow."""
     @staticmethod
     def random() -> Kernel:
         """Draws one."""
@@ -1426,6 +1428,7 @@ class Kernel:
         spill_ratio: float,
         spill_gap: float,
         shorter: bool,
+        holders: str,
         gate_ratio: float,
         gate_gap: float,
         adaptive: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,10 @@ def test_draws_are_uniform_and_apart() -> None:
         (CacheAware(min_match_tokens=0, min_match_ratio=0.5), [9, 0], [2_048, 0], {1}),  # not more than half
         (CacheAware(min_match_tokens=0, min_match_ratio=0.4), [9, 0], [2_048, 0], {0}),
         (CacheAware(spill="never"), [1_000, 0], [2_048, 0], {0}),
+        (CacheAware(spill="never"), [9, 5, 7], [2_048, 2_048, 2_048], {0, 1, 2}),  # 0 if it is drawn twice
+        (CacheAware(spill="never", holders="least"), [9, 5, 5], [2_048, 2_048, 2_048], {1, 2}),
+        (CacheAware(spill="never", holders="least"), [9, 5, 0], [2_048, 2_048, 0], {1}),
+        (CacheAware(spill="never", holders="one"), [9, 5, 0], [2_048, 2_048, 0], {0, 1}),
         (CacheAware(spill="mean", spill_gap=5), [12, 0, 0], [2_048, 0, 0], {1, 2}),
         (CacheAware(spill="mean", spill_gap=5), [12, 9, 9], [2_048, 0, 0], {0}),
         (CacheAware(spill="swing", spill_ratio=1.5), [10, 0, 4, 4], [2_048, 0, 0, 0], {1}),  # mean 4.5, swing 5
@@ -127,6 +131,7 @@ def test_draws_are_uniform_and_apart() -> None:
             {0},
         ),  # one busy worker: all lose affinity
         (CacheAware(gate_ratio=1.5, gate_gap=64), [0, 1, 60], [0, 2_048, 0], {1}),
+        (CacheAware(gate_gap=5, gated=PowerOfTwo()), [0, 1, 6], [0, 0, 2_048], {0, 1}),
         (LeastLoaded(), [3, 1, 1], None, {1, 2}),
         (PowerOfTwo(), [3, 1], None, {1}),
         (PowerOfTwo(), [3, 1, 2], None, {1, 2}),  # the busiest never wins
@@ -421,6 +426,8 @@ def test_a_load_at_the_limit_is_kept(load: int) -> None:
         ("cache-aware:shorter=true:fallback=random", CacheAware(shorter=True, fallback=as_policy("random"))),
         ("bounded:key=session:factor=2", Bounded(key="session", factor=2.0)),
         ("min-ttft:learn=false", MinTtft(learn=False)),
+        ("ray:gate_gap=5", replace(presets()["ray"].policy, gate_gap=5.0)),
+        ("smg-2026-10:spill=mean", replace(presets()["smg-2026-10"].policy, spill="mean")),
     ],
 )
 def test_parameters_follow_a_name(text: str, policy: Policy) -> None:
@@ -443,7 +450,8 @@ def test_parameters_follow_a_name(text: str, policy: Policy) -> None:
         ("bounded:factor=nan", "factor must be a finite number above 1, got nan"),
         ("weighted:scorers=prefix", "takes scorers only from Python"),
         ("linear-cost:cost=H100", "takes cost only from Python"),
-        ("dynamo:queue=1", "no policy 'dynamo'"),
+        ("dynamo:depth=1", "dynamo takes prefill=, .*got 'depth=1'"),
+        ("ray:holders=all", "holders must be one of two, least, one, got 'all'"),
         ("cache-aware:decide=1", "got 'decide=1'"),
         ("cache-aware:name=x", "got 'name=x'"),
     ],
@@ -488,7 +496,7 @@ def test_presets_are_dated_and_say_how_they_differ(name: str) -> None:
 
 
 def test_it_is_said_of_every_preset_whether_the_original_was_run_beside_it() -> None:
-    run = {"dynamo", "sglang-router-0.3", "smg-2026-08", "smg-2026-10"}
+    run = {"dynamo", "ray", "sglang-router-0.3", "smg-2026-08", "smg-2026-10"}
     assert {name for name, preset in presets().items() if preset.checked} == run
     for name in presets():
         first = "Checked against the original: " if name in run else "Not checked: "

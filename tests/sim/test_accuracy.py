@@ -9,7 +9,8 @@ import pytest
 
 from accuracy import page, queues
 from accuracy.comparison import Comparison, recorded
-from accuracy.decisions import ROUTERS
+from accuracy.decisions import CHECKS
+from accuracy.scripts import fresh, scripts
 from prefixroute.policies import presets
 
 STUDIES = {name: [one for one in recorded() if one.study == name] for name in page.STUDIES}
@@ -32,10 +33,26 @@ def test_hits_are_those_of_vllms_manager() -> None:
 
 def test_decisions_are_those_of_the_routers_that_presets_reproduce() -> None:
     rows = STUDIES["decisions"]
-    assert {one.quantity.split(",")[0].removeprefix("preset ") for one in rows} == set(ROUTERS)
-    assert len(rows) == 3 * len(ROUTERS)
-    assert [one.quantity for one in rows if one.ours] == []
-    assert all(presets()[name].checked.startswith(f"decisions of {original}") for name, original in ROUTERS.items())
+    presets_, controls = ([one for one in CHECKS if one.control is control] for control in (False, True))
+    assert len(rows) == 6 * len(presets_) + 3 * len(controls)
+    assert {one.quantity.split(",")[0] for one in rows} == {str(check) for check in CHECKS}
+    assert [one.quantity for one in rows if one.ours and one.quantity.startswith("preset")] == []
+    for check in controls:
+        assert sum(one.ours for one in rows if one.quantity.startswith(f"{check},")) > 10
+    for check in presets_:
+        assert presets()[check.policy.partition(":")[0]].checked.startswith(f"decisions of {check.original}"[:16])
+
+
+def test_scripts_are_the_same_for_all() -> None:
+    for script, again in zip((*scripts(), *fresh()), (*scripts(), *fresh()), strict=True):
+        assert script == again
+        assert len(script.ends) == len(script.prompts)
+        open_ = 0
+        for ends in script.ends:
+            for at in ends:
+                assert 0 <= at < open_
+                open_ -= 1
+            open_ += 1
 
 
 def test_queues_are_lindleys() -> None:

@@ -2,7 +2,7 @@
 
 from prefixroute.draws import draw
 from prefixroute.policies.base import Answer, FunctionPolicy, Pick, Policy, Scores
-from prefixroute.policies.catalog import POLICIES, Description, as_policy, describe, presets
+from prefixroute.policies.catalog import POLICIES, Description, as_policy, describe, preset_of, presets
 from prefixroute.policies.keyed import Bounded, Document, PrefixHash, Rendezvous, Session, TwoChoices
 from prefixroute.policies.match import CacheAware
 from prefixroute.policies.preset import BeliefSettings, Preset
@@ -45,5 +45,6 @@ __all__ = [
     "as_policy",
     "describe",
     "draw",
+    "preset_of",
     "presets",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -50,7 +50,7 @@ def presets() -> dict[str, Preset]:
 def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
     """Return a policy from its name, a preset's name, itself, or a function of a view.
 
-    Parameters may follow a policy's name: ``cache-aware:min_match_tokens=512:spill=mean``.
+    Parameters may follow a name: ``cache-aware:min_match_tokens=512:spill=mean``, ``ray:gate_gap=5``.
 
     Raises:
         ConfigError: for an unknown name or parameter, or anything else.
@@ -58,41 +58,51 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str):
-        if policy in POLICIES:
-            return POLICIES[policy]()
-        if policy in presets():
-            return presets()[policy].policy
+        preset = preset_of(policy)
+        if preset is not None:
+            return preset.policy
         name, *settings = policy.split(":")
         if name not in POLICIES:
             raise _unknown(name)
-        return build({"name": name} | dict(_setting(name, text) for text in settings), POLICIES)
+        return _with(name, POLICIES[name](), settings)
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
     raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {shown(policy)}")
 
 
-def _setting(policy: str, text: str) -> tuple[str, Any]:
-    """Return a parameter and its value, of the kind that its default has, from ``name=value``."""
-    name, equals, value = text.partition("=")
-    known = _values(POLICIES[policy]())
-    if not equals or name not in known:
-        raise ConfigError(
-            f"{policy} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {shown(text)}"
-        )
-    kind = type(known[name])
+def preset_of(policy: object) -> Preset | None:
+    """Return the preset that a policy's name names, with the parameters that follow it; ``None`` = it names none."""
+    name, *settings = policy.split(":") if isinstance(policy, str) else ("",)
+    preset = presets().get(name)
+    return None if preset is None else replace(preset, policy=_with(name, preset.policy, settings))
+
+
+def _with(name: str, policy: Policy, settings: list[str]) -> Policy:
+    """Return a policy with some of its parameters changed, each as ``name=value``."""
+    values = dict(_setting(name, policy, text) for text in settings)
+    return replace(policy, **values) if values else policy  # type: ignore[type-var]  # every policy is a dataclass
+
+
+def _setting(name: str, policy: Policy, text: str) -> tuple[str, Any]:
+    """Return a parameter of a policy and its value, of the kind that the present one has, from ``name=value``."""
+    parameter, equals, value = text.partition("=")
+    known = _values(policy)
+    if not equals or parameter not in known:
+        raise ConfigError(f"{name} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {shown(text)}")
+    kind = type(known[parameter])
     if issubclass(kind, Policy):
-        return name, {"name": value}
+        return parameter, build({"name": value}, POLICIES)
     if kind is bool and value in {"true", "false"}:
-        return name, value == "true"
+        return parameter, value == "true"
     what = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}.get(kind)
     if what is None:
-        raise ConfigError(f"{policy} takes {name} only from Python, not from a name, got {shown(text)}")
+        raise ConfigError(f"{name} takes {parameter} only from Python, not from a name, got {shown(text)}")
     try:
         if kind is not bool:
-            return name, kind(value)
+            return parameter, kind(value)
     except ValueError:
         pass
-    raise ConfigError(f"{policy} {name} must be {what}, got {shown(value)}")
+    raise ConfigError(f"{name} {parameter} must be {what}, got {shown(value)}")
 
 
 def _unknown(name: str) -> ConfigError:

@@ -10,6 +10,7 @@ from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, compiled, resolve
 from prefixroute.policies.keyed import TWO_CHOICES
+from prefixroute.policies.spread import LEAST_LOADED
 from prefixroute.policies.view import View
 from prefixroute.validation import shown
 
@@ -18,8 +19,8 @@ from prefixroute.validation import shown
 class CacheAware(Policy):
     """Follow the longest match; leave it when its holder is much busier than another replica.
 
-    Among the replicas with the longest match, the session's own stays if it is one of them, else the less loaded of two
-    draws with replacement. It is left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before
+    Among the replicas with the longest match, the session's own stays if it is one of them, else (by ``holders``) the
+    less loaded of two draws with replacement. It is left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before
     the request goes to a replica without the prefix, the least loaded of the other holders is tried by the same rule. A
     spilled request leaves the prefix at its new home too: hot prefixes replicate.
 
@@ -39,8 +40,11 @@ class CacheAware(Policy):
         spill_ratio: multiple of the other load.
         spill_gap: difference to the other load, in units of the router's load signal.
         shorter: before leaving, try holders of shorter matches, longest first (AIBrix).
+        holders: which of several holders of the longest match is followed. ``two``: the less loaded of two draws.
+            ``least``: the least loaded. ``one``: one draw.
         gate_ratio: a gate on the whole fleet, off by default: if ``max > gate_ratio * min`` and ...
-        gate_gap: ... ``max - min > gate_gap``, matches are ignored and the least loaded takes *every* request.
+        gate_gap: ... ``max - min > gate_gap``, matches are ignored and ...
+        gated: ... this policy decides about *every* request.
         fallback: policy of requests without a match.
         adaptive: learn common heads and keep sessions at their replicas; without it every match of ``min_match_tokens``
             is followed, none below it, and sessions are not looked at.
@@ -52,8 +56,10 @@ class CacheAware(Policy):
     spill_ratio: float = 2.0
     spill_gap: float = 10.0
     shorter: bool = False
+    holders: str = "two"
     gate_ratio: float = 0.0
     gate_gap: float = inf
+    gated: Policy = LEAST_LOADED
     fallback: Policy = TWO_CHOICES
     adaptive: bool = True
     name: ClassVar[str] = "cache-aware"
@@ -63,6 +69,10 @@ class CacheAware(Policy):
         """Check the form of the spill and the thresholds."""
         if self.spill not in Kernel.SPILLS:
             raise ConfigError(f"cache-aware spill must be one of {', '.join(Kernel.SPILLS)}, got {shown(self.spill)}")
+        if self.holders not in Kernel.HOLDERS:
+            raise ConfigError(
+                f"cache-aware holders must be one of {', '.join(Kernel.HOLDERS)}, got {shown(self.holders)}"
+            )
         if self.min_match_tokens < 0 or not 0.0 <= self.min_match_ratio <= 1.0:
             raise ConfigError(
                 "cache-aware needs min_match_tokens >= 0 and min_match_ratio in 0..1, "
@@ -73,19 +83,21 @@ class CacheAware(Policy):
                 raise ConfigError(f"cache-aware {name} must be at least 0, got {getattr(self, name)}")
 
     def required_signals(self) -> frozenset[str]:
-        """How many share the head, and the signals of the fallback."""
+        """How many share the head, and the signals of the policies that decide without a match or when gated."""
         own = frozenset({"shared"}) if self.adaptive else frozenset[str]()
-        return own | self.fallback.required_signals()
+        return own | self.fallback.required_signals() | self.gated.required_signals()
 
     def kernel(self) -> Kernel:
-        """Return the rule, compiled; what it has no answer to is the fallback's."""
+        """Return the rule, compiled; without an answer are requests without a match, and all behind a closed gate."""
+        others = {"fallback", "gated"}
         return Kernel.cache_aware(
-            **{one.name: getattr(self, one.name) for one in fields(self) if one.name != "fallback"}
+            **{one.name: getattr(self, one.name) for one in fields(self) if one.name not in others}
         )
 
     def decide(self, view: View) -> Pick:
         """Return the holder to follow, or the replica to spill to."""
         slot, reason = compiled(self.kernel(), view)
         if slot < 0:
-            slot = resolve(self.fallback.decide(view), view, self.fallback.name)[0]
+            other = self.gated if reason == "imbalanced" else self.fallback
+            slot = resolve(other.decide(view), view, other.name)[0]
         return slot, reason

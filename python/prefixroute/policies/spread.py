@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from prefixroute.columns import Kernel
+from prefixroute.columns import Kernel, lowest
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Pick, Policy, compiled
 from prefixroute.policies.view import View, least, less_loaded_of_two
@@ -68,7 +68,7 @@ _MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class LeastLoaded(Policy):
-    """Take the least loaded replica; ties are drawn.
+    """Take the least loaded replica. Replicas that a measure cannot tell apart are told apart by load, then drawn.
 
     Attributes:
         by: what is compared. ``load`` (the router's load signal), ``requests`` in flight, ``uncached-tokens`` waiting,
@@ -102,7 +102,11 @@ class LeastLoaded(Policy):
         values = self._measure(view)
         if values is None:
             return least(view, view.loads, 0), "unreported"
-        return least(view, values, 0), "least"
+        low, count, first = lowest(view.of_candidates(values))
+        if count == 1:
+            return view.slots[first], "least"
+        equal = tuple(slot for slot in view.slots if values[slot] == low)
+        return least(view._replace(slots=equal), view.loads, 0), "least"
 
     def _measure(self, view: View) -> Sequence[float] | None:
         if self.by == "requests":
@@ -124,6 +128,10 @@ class LeastLoaded(Policy):
 
     def _reported(self, report: LoadReport, queued: int) -> float | None:
         return report.kv_use if self.by == "kv-use" else start_seconds(report, queued)
+
+
+LEAST_LOADED = LeastLoaded()
+"""What decides where only load matters."""
 
 
 def start_seconds(report: LoadReport, queued: int) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.policies import Policy, TransferCost, as_policy, presets
+from prefixroute.policies import Policy, TransferCost, as_policy, preset_of
 from prefixroute.policies.scored import COST
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
@@ -145,7 +145,7 @@ class RouterConfig:
             index_block_size: tokens in a block of an index that the caller brings, which overrules all others;
                 ``None`` = the router makes its own index.
         """
-        preset = presets().get(self.policy) if isinstance(self.policy, str) else None
+        preset = preset_of(self.policy)
         if index_block_size is not None:
             note = f"preset {self.policy!r}: the index was given, so the preset's belief settings are not applied"
             return replace(self, block_size=index_block_size), () if preset is None else (note,)

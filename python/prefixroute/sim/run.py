@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.costmodel import CostModel
-from prefixroute.policies import as_policy, presets
+from prefixroute.policies import as_policy, preset_of
 from prefixroute.sim.fleet import Fleet
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
@@ -122,7 +122,7 @@ def simulate(
 
 def _priced(scenario: Scenario, cost: CostModel) -> Scenario:
     """Return the scenario with the run's prices in a policy that weighs seconds, if it was given by its name."""
-    if not isinstance(scenario.policy, str) or scenario.policy in presets():
+    if not isinstance(scenario.policy, str) or preset_of(scenario.policy):
         return scenario
     policy = as_policy(scenario.policy)
     if not hasattr(policy, "cost"):

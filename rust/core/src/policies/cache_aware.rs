@@ -6,7 +6,7 @@ use crate::columns;
 /// Requests that loads differ by at least without meaning anything, whatever their mean (SMG 1.13).
 const LEAST_SWING: f64 = 4.0;
 /// Draws of the two holders of which the less loaded stays, and of what is left to chance after that.
-const HOLDERS: [u64; 2] = [2, 3];
+const DRAWN: [u64; 2] = [2, 3];
 const SPILLED: u64 = 4;
 
 /// What the load of a holder is compared with.
@@ -38,6 +38,22 @@ impl Spill {
     ];
 }
 
+/// Which of several holders of the longest match is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holders {
+    /// The less loaded of two draws.
+    Two,
+    /// The least loaded.
+    Least,
+    /// One draw.
+    One,
+}
+
+impl Holders {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 3] = [("two", Self::Two), ("least", Self::Least), ("one", Self::One)];
+}
+
 /// The parameters, as Python's `CacheAware` describes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheAware {
@@ -53,6 +69,8 @@ pub struct CacheAware {
     pub spill_gap: f64,
     /// Before leaving, holders of shorter matches are tried.
     pub shorter: bool,
+    /// Which of several holders is followed.
+    pub holders: Holders,
     /// A gate on the whole fleet: the most loaded has more than so many times the least ...
     pub gate_ratio: f64,
     /// ... and more than it by so much.
@@ -62,13 +80,13 @@ pub struct CacheAware {
 }
 
 impl CacheAware {
-    /// The holder to follow, or the candidate to spill to; none if there is no match and no home.
+    /// The holder to follow, or the candidate to spill to; none if there is no match and no home, or the gate is closed.
     pub(super) fn decide(&self, case: &Case<'_>) -> Result<Pick, Incomparable> {
         let (loads, low) = (case.loads, case.low()?);
         if self.gate_gap < f64::INFINITY {
             let high = loads.iter().copied().fold(low, f64::max);
             if high - low > self.gate_gap && high > self.gate_ratio * low {
-                return Ok((Some(case.least(SPILLED)?), "imbalanced"));
+                return Ok((None, "imbalanced"));
             }
         }
         let (Some(at), reason) = self.holder(case)? else { return Ok((None, "no_match")) };
@@ -102,12 +120,23 @@ impl CacheAware {
         if count == 1 {
             return Ok((Some(first), "match"));
         }
-        let [one, other] = HOLDERS.map(|k| {
+        Ok((Some(self.one_of(case, hits[first], count)?), "match"))
+    }
+
+    /// The holder that is followed, of `count` with a match of `best` tokens.
+    fn one_of(&self, case: &Case<'_>, best: u32, count: usize) -> Result<usize, Incomparable> {
+        let (hits, loads) = (case.hits, case.loads);
+        if self.holders == Holders::Least {
+            let load = |at: usize| (hits[at] == best).then_some(loads[at]);
+            let (first, equal) = columns::best(hits.len(), load, |one, other| one < other).ok_or(Incomparable)?;
+            return columns::nth(hits.len(), load, &loads[first], case.one_of(equal, DRAWN[0])).ok_or(Incomparable);
+        }
+        let [one, other] = DRAWN.map(|k| {
             let drawn = case.one_of(count, k);
-            if count == hits.len() { Some(drawn) } else { nth_hit(hits, hits[first], drawn) }
+            if count == hits.len() { Some(drawn) } else { nth_hit(hits, best, drawn) }
         });
         let (one, other) = (one.ok_or(Incomparable)?, other.ok_or(Incomparable)?);
-        Ok((Some(if case.loads[other] < case.loads[one] { other } else { one }), "match"))
+        Ok(if self.holders == Holders::Two && loads[other] < loads[one] { other } else { one })
     }
 
     /// Whether a longest match of `best` tokens at `count` candidates is one to follow.
@@ -196,6 +225,7 @@ mod tests {
         spill_ratio: 2.0,
         spill_gap: 10.0,
         shorter: false,
+        holders: Holders::Two,
         gate_ratio: 0.0,
         gate_gap: f64::INFINITY,
         adaptive: true,

@@ -4,7 +4,7 @@
 
 mod cache_aware;
 
-pub use cache_aware::{CacheAware, Spill};
+pub use cache_aware::{CacheAware, Holders, Spill};
 
 use crate::columns;
 use crate::draws;

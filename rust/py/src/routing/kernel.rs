@@ -43,8 +43,8 @@ impl Kernel {
 
     /// Follows the longest match; see `prefixroute.policies.CacheAware`, which has these parameters.
     #[staticmethod]
-    #[pyo3(signature = (*, min_match_tokens, min_match_ratio, spill, spill_ratio, spill_gap, shorter, gate_ratio, gate_gap,
-        adaptive))]
+    #[pyo3(signature = (*, min_match_tokens, min_match_ratio, spill, spill_ratio, spill_gap, shorter, holders, gate_ratio,
+        gate_gap, adaptive))]
     #[expect(clippy::too_many_arguments, reason = "each by name, from Python")]
     fn cache_aware(
         min_match_tokens: f64,
@@ -53,12 +53,13 @@ impl Kernel {
         spill_ratio: f64,
         spill_gap: f64,
         shorter: bool,
+        holders: &str,
         gate_ratio: f64,
         gate_gap: f64,
         adaptive: bool,
     ) -> PyResult<Self> {
-        let named = core::Spill::ALL.into_iter().find(|(name, _)| *name == spill);
-        let (_, spill) = named.ok_or_else(|| errors::config(format!("no spill is called {spill:?}")))?;
+        let spill = named("spill", &core::Spill::ALL, spill)?;
+        let holders = named("holders", &core::Holders::ALL, holders)?;
         let policy = core::CacheAware {
             min_match_tokens,
             min_match_ratio,
@@ -66,6 +67,7 @@ impl Kernel {
             spill_ratio,
             spill_gap,
             shorter,
+            holders,
             gate_ratio,
             gate_gap,
             adaptive,
@@ -78,6 +80,13 @@ impl Kernel {
     #[pyo3(name = "SPILLS")]
     fn spills(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         PyTuple::new(py, core::Spill::ALL.map(|(name, _)| name))
+    }
+
+    /// Which of several holders `cache_aware` may follow.
+    #[classattr]
+    #[pyo3(name = "HOLDERS")]
+    fn holders(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, core::Holders::ALL.map(|(name, _)| name))
     }
 
     /// The pick of a decision: a slot and why. -1: there is nothing to go by, and why; the policy's fallback has to decide.
@@ -121,6 +130,12 @@ impl Kernel {
         let slot = at.and_then(|at| i64::try_from(case.slot(at)).ok());
         Ok((slot.unwrap_or(-1), reason(py, why)))
     }
+}
+
+/// What a parameter's word stands for.
+fn named<T: Copy>(parameter: &str, all: &[(&str, T)], word: &str) -> PyResult<T> {
+    let found = all.iter().find(|(name, _)| *name == word);
+    found.map(|&(_, one)| one).ok_or_else(|| errors::config(format!("no {parameter} is called {word:?}")))
 }
 
 /// The sum of two ints of any size, modulo a count.
