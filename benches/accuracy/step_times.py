@@ -1,6 +1,7 @@
 """Step times of the cost model beside those of aiconfigurator-core, which rests on measured kernels (extra ``aic``).
 
-``step_times.json`` keeps its times, so that tests compare without the package; ``make accuracy STUDY=step_times`` takes them again. Of the configurations some were fitted (see ``calibrate.py``); they were chosen before the fit.
+``step_times.json`` keeps its times, so that tests compare without the package; ``make accuracy STUDY=step_times`` takes them again.
+Of the configurations some were fitted (see ``calibrate.py``); they were chosen before the fit.
 """
 
 from __future__ import annotations
@@ -109,11 +110,24 @@ CONFIGURATIONS = (
     Configuration("Qwen3-235B-A22B", "H200", 8, expert_parallel=True),
     Configuration("Qwen3-235B-A22B", "B200", 8),
     Configuration("Qwen3-30B-A3B", "H200"),
-    Configuration("Qwen3-30B-A3B", "B200"),
+    Configuration("Qwen3-30B-A3B", "B200", fitted=True),
     Configuration("gpt-oss-120b", "H200"),
-    Configuration("gpt-oss-120b", "B200"),
+    Configuration("gpt-oss-120b", "B200", fitted=True),
     Configuration("DeepSeek-V3", "H200", 8, expert_parallel=True),
     Configuration("DeepSeek-V3", "B200", 8),
+    Configuration("Qwen3-235B-A22B", "B200", 8, weight_format="fp8", fitted=True),
+    Configuration("Qwen3-235B-A22B", "B200", 8, weight_format="fp4", fitted=True),
+    Configuration("Qwen3-30B-A3B", "B200", weight_format="fp8", fitted=True),
+    Configuration("Qwen3-30B-A3B", "B200", weight_format="fp4", fitted=True),
+    Configuration("Qwen3-235B-A22B", "B200", 4, weight_format="fp8"),
+    Configuration("Qwen3-235B-A22B", "B200", 4, weight_format="fp4"),
+    Configuration("Qwen3-30B-A3B", "B200", 2, weight_format="fp4"),
+    Configuration("Qwen3-30B-A3B", "B200", 2),
+    Configuration("Qwen3-235B-A22B", "B200", 4),
+    Configuration("Qwen3-235B-A22B", "B200", 8, expert_parallel=True),
+    Configuration("gpt-oss-120b", "B200", 2),
+    Configuration("gpt-oss-120b", "H100", 2),
+    Configuration("Qwen3-30B-A3B", "H200", 2),
 )
 
 

@@ -1786,7 +1786,7 @@ class StepPrices:
         logits_s: float,
         state_s: float,
         matmul: tuple[float, float],
-        experts: tuple[float, float, float, float] | None,
+        experts: tuple[float, float, float, float, float] | None,
         attention: Sequence[tuple[float, float, float]],
     ) -> StepPrices:
         """Price what a step computes, reads and sends.
@@ -1798,8 +1798,8 @@ class StepPrices:
             logits_s: seconds a prompt or request of the step.
             state_s: seconds a request that decodes.
             matmul: of the weights that every token passes through, seconds to compute a token and to read them once.
-            experts: seconds to compute a token and to read all of them once, experts of a layer, and those that a
-            token picks.
+            experts: seconds to compute a token and to read all of them once, experts of a layer, those that a token picks,
+            and rows that an expert's tokens are filled up by at most.
             attention: of like layers, seconds a pair of tokens of a prompt, seconds a token of context, and the window
             in tokens.
         """

@@ -38,3 +38,12 @@ def test_dense_models_on_other_replicas_are_predicted() -> None:
     found = np.concatenate([np.abs(errors(row)) for row in rows])
     assert np.median(found) <= 0.06
     assert found.max() <= DENSE
+
+
+def test_experts_on_other_replicas() -> None:
+    """DeepSeek-V3 on B200 is left out, where the tables have its shared experts' products at the price of their dispatch."""
+    rows = [row for row in recorded() if row.is_sparse and (row.model, row.gpu) != ("DeepSeek-V3", "B200")]
+    predicted = np.concatenate([np.abs(errors(row)) for row in rows if not row.fitted])
+    assert len(predicted) > 150
+    assert np.median(predicted) <= MEDIAN
+    assert max(np.abs(errors(row)).max() for row in rows) <= EXPERTS

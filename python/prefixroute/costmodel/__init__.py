@@ -13,7 +13,7 @@ from prefixroute.costmodel.cost import (
     CostModel,
 )
 from prefixroute.costmodel.fit import Fit, Residual, fit
-from prefixroute.costmodel.gpus import Gpu, Shares, find_gpu, gpus
+from prefixroute.costmodel.gpus import ExpertShares, Gpu, Shares, find_gpu, gpus
 from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link, links
 from prefixroute.costmodel.models import find_model, models, read_config
 from prefixroute.costmodel.shape import Attention, Experts, ModelShape
@@ -32,6 +32,7 @@ __all__ = [
     "Assumption",
     "Attention",
     "CostModel",
+    "ExpertShares",
     "Experts",
     "Fit",
     "Gpu",

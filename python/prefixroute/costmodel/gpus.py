@@ -16,8 +16,47 @@ MOST_USD_PER_HOUR = 1_000_000
 LEAST_SHARE = 1e-6
 """Far below any utilization; seconds stay finite."""
 MOST_LATENCY_S = 1.0
+MOST_TILE = 1_024
+"""Rows or columns of the largest tile."""
 _MOST = 1e24
 """Far above any GPU; seconds stay finite and above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShares:
+    """What the kernels of experts reach: of another make on each generation of GPUs, and unlike large products.
+
+    Attributes:
+        bf16: of the peak operations in bf16, by wide experts with many tokens.
+        fp8: of the peak in fp8.
+        fp4: of the peak in fp4.
+        mxfp4: of the peak in bf16, where weights in MXFP4 are unpacked.
+        weights: of the peak bandwidth, by reading the experts that a batch picks.
+        layer_s: seconds of a layer of experts beside computing and reading: choosing, sorting and gathering.
+        padding: rows that the tokens of an expert are filled up by, at most, since a tile is computed whole.
+        narrow: columns of an expert on one GPU at which its products reach half of what those of wide experts reach.
+    """
+
+    bf16: float = 0.43
+    fp8: float = 0.12
+    fp4: float = 0.1
+    mxfp4: float = 0.32
+    weights: float = 0.8
+    layer_s: float = 25e-6
+    padding: float = 3.0
+    narrow: float = 91.0
+
+    def __post_init__(self) -> None:
+        """Check the figures.
+
+        Raises:
+            ConfigError: one is no number, or outside of what is possible.
+        """
+        for name in ("bf16", "fp8", "fp4", "mxfp4", "weights"):
+            check_float(name, getattr(self, name), LEAST_SHARE, 1)
+        check_float("layer_s", self.layer_s, 0, MOST_LATENCY_S)
+        check_float("padding", self.padding, 0, MOST_TILE)
+        check_float("narrow", self.narrow, 0, MOST_TILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +72,7 @@ class Shares:
         cache: of the peak bandwidth, by reading keys and values.
         link: of the bandwidth to other GPUs, by all-reduces.
         link_latency_s: seconds of an all-reduce of next to nothing.
+        experts: what layers of experts reach.
         source: where these are from.
     """
 
@@ -44,6 +84,7 @@ class Shares:
     cache: float = 0.8
     link: float = 0.7
     link_latency_s: float = 10e-6
+    experts: ExpertShares = ExpertShares()
     source: str = "planning figures, 2026-11"
 
     def __post_init__(self) -> None:
@@ -111,10 +152,17 @@ class Gpu:
 
     def reached_flops(self, weight_format: str) -> float:
         """Return the operations a second that large products with such weights reach."""
-        peaks = {"bf16": (self.flops, self.shares.bf16), "fp8": (self.fp8_flops, self.shares.fp8)}
-        peaks["fp4"] = self.fp4_flops, self.shares.fp4
-        peak, share = peaks[self.computes(weight_format)]
-        return peak * share
+        computed = self.computes(weight_format)
+        return self._peak(computed) * float(getattr(self.shares, computed))
+
+    def reached_flops_of_experts(self, weight_format: str) -> float:
+        """Return the operations a second that the products of experts with such weights reach."""
+        computed = self.computes(weight_format)
+        name = "mxfp4" if computed == "bf16" and weight_format in {"mxfp4", "fp4"} else computed
+        return self._peak(computed) * float(getattr(self.shares.experts, name))
+
+    def _peak(self, computed: str) -> float:
+        return {"bf16": self.flops, "fp8": self.fp8_flops, "fp4": self.fp4_flops}[computed]
 
 
 @cache
@@ -125,7 +173,9 @@ def gpus() -> dict[str, Gpu]:
 
 
 def _gpu(name: str, row: dict[str, Any]) -> Gpu:
-    return Gpu(name=name, **{**row, "shares": Shares(**row.get("shares", {}))})
+    shares = row.get("shares", {})
+    experts = ExpertShares(**shares.get("experts", {}))
+    return Gpu(name=name, **{**row, "shares": Shares(**{**shares, "experts": experts})})
 
 
 def find_gpu(name: str) -> Gpu:

@@ -17,6 +17,8 @@ BF16 = 2
 """Bytes of a number of a token's vector."""
 FEED_FORWARD_PASSES = 3
 """Times that the inner vector of a feed-forward layer is read or written."""
+FEED_FORWARD_PRODUCTS = 3
+"""Products of an expert: gate, up and down, each of the model's width and the expert's."""
 ALL_REDUCES = 2
 """Sums over the GPUs of a replica in a layer: after attention and after its feed-forward part."""
 
@@ -29,29 +31,17 @@ class Kernels:
         layer_s: seconds of a layer beside its products, reads and messages: launches, norms, positions.
         prefill_layer_s: further seconds of a layer of attention in a step with prompt tokens: the kernel for prompts.
         latent_layer_s: further seconds of a layer of latent attention, whose projections are many and small.
-        expert_layer_s: further seconds of a layer of experts: choosing, sorting and gathering.
         activation_passes: times that a token's vector is read or written in a layer beside its products.
         expert_passes: times that it is moved for each expert that it picks.
-        experts_bf16: what the products of experts, each with few tokens, reach of what large products reach, in bf16.
-        experts_fp8: the same in fp8.
-        experts_fp4: the same in fp4.
         imbalance: how much longer the GPU with the most tokens computes than the mean, where experts are spread whole.
     """
 
     layer_s: float = 40e-6
     prefill_layer_s: float = 35e-6
-    latent_layer_s: float = 149e-6
-    expert_layer_s: float = 24e-6
+    latent_layer_s: float = 147e-6
     activation_passes: float = 16.0
     expert_passes: float = 1.0
-    experts_bf16: float = 0.55
-    experts_fp8: float = 0.17
-    experts_fp4: float = 0.31
     imbalance: float = 1.25
-
-    def of_experts(self, computed: str) -> float:
-        """Return the share that experts reach which are computed in ``bf16``, ``fp8`` or ``fp4``."""
-        return {"bf16": self.experts_bf16, "fp8": self.experts_fp8, "fp4": self.experts_fp4}[computed]
 
 
 KERNELS = Kernels()
@@ -88,6 +78,10 @@ class Replica:
         """Operations a second of large products, on all GPUs together."""
         return self.tensor_parallel * self.gpu.reached_flops(weight_format) * self.compute
 
+    def flops_of_experts(self, weight_format: str) -> float:
+        """Operations a second of the products of experts, on all GPUs together."""
+        return self.tensor_parallel * self.gpu.reached_flops_of_experts(weight_format) * self.compute
+
     @property
     def attention_flops(self) -> float:
         """Operations a second of attention over prompts, on all GPUs together."""
@@ -104,7 +98,7 @@ def price_steps(replica: Replica) -> StepPrices:
     return StepPrices.roofline(
         step_s=model.layers * kernels.layer_s
         + latent * kernels.latent_layer_s
-        + experts * kernels.expert_layer_s
+        + experts * replica.gpu.shares.experts.layer_s
         + head_bytes / bandwidth
         + _messages(replica) * replica.gpu.shares.link_latency_s,
         prefill_s=attention * kernels.prefill_layer_s,
@@ -141,16 +135,20 @@ def _activation_seconds(replica: Replica) -> float:
     return (whole + split) * BF16 * replica.tensor_parallel / replica.weights_bandwidth
 
 
-def _experts(replica: Replica) -> tuple[float, float, float, float] | None:
+def _experts(replica: Replica) -> tuple[float, float, float, float, float] | None:
     experts = replica.model.experts
     if experts is None:
         return None
-    share = replica.kernels.of_experts(replica.gpu.computes(experts.weight_format))
-    compute = 2 * experts.active / (replica.flops(experts.weight_format) * share)
+    shares = replica.gpu.shares.experts
+    whole = replica.expert_parallel or replica.tensor_parallel == 1
+    columns = experts.parameters / (FEED_FORWARD_PRODUCTS * replica.model.hidden)
+    narrow = shares.narrow / (columns if whole else columns / replica.tensor_parallel)
+    compute = (1 + narrow) * 2 * experts.active / replica.flops_of_experts(experts.weight_format)
     if replica.expert_parallel and replica.tensor_parallel > 1:
         compute *= replica.kernels.imbalance
-    read = experts.stored * experts.weight_bytes / replica.weights_bandwidth
-    return compute, read, float(experts.count), float(experts.picked)
+    bandwidth = replica.tensor_parallel * replica.gpu.bandwidth * shares.weights * replica.memory
+    read = experts.stored * experts.weight_bytes / bandwidth
+    return compute, read, float(experts.count), float(experts.picked), shares.padding
 
 
 def _attention(replica: Replica, layers: Attention) -> list[tuple[float, float, float]]:

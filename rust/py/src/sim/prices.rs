@@ -37,7 +37,7 @@ impl StepPrices {
         logits_s: f64,
         state_s: f64,
         matmul: (f64, f64),
-        experts: Option<(f64, f64, f64, f64)>,
+        experts: Option<(f64, f64, f64, f64, f64)>,
         attention: Vec<(f64, f64, f64)>,
     ) -> Self {
         let roofline = core::Roofline {
@@ -47,7 +47,13 @@ impl StepPrices {
             logits_s,
             state_s,
             matmul: core::Matmul { token_s: matmul.0, read_s: matmul.1 },
-            experts: experts.map(|(token_s, read_s, count, picked)| core::Experts { token_s, read_s, count, picked }),
+            experts: experts.map(|(token_s, read_s, count, picked, padding)| core::Experts {
+                token_s,
+                read_s,
+                count,
+                picked,
+                padding,
+            }),
             attention: attention
                 .into_iter()
                 .map(|(pair_s, context_s, window)| core::Attention { pair_s, context_s, window })

@@ -31,14 +31,20 @@ pub struct Experts {
     pub count: f64,
     /// Experts of a layer that one token passes through.
     pub picked: f64,
+    /// Rows that an expert's tokens are filled up by, at most: kernels compute them in tiles.
+    pub padding: f64,
 }
+
+/// Rows that a small tile is filled up by, for each that it has: kernels take smaller tiles for fewer tokens.
+const PADDED: f64 = 3.0;
 
 impl Experts {
     /// Seconds for so many tokens, each of which picks its experts at random. Computing does not hide reading: a batch reads
     /// an expert for the few tokens that picked it.
     fn seconds(self, tokens: f64) -> f64 {
-        let missed = (1.0 - self.picked / self.count).powf(tokens);
-        self.read_s * (1.0 - missed) + self.token_s * tokens
+        let touched = 1.0 - (1.0 - self.picked / self.count).powf(tokens);
+        let filled = (PADDED * tokens).min(self.padding * touched * self.count / self.picked);
+        self.read_s * touched + self.token_s * (tokens + filled)
     }
 }
 
@@ -134,10 +140,17 @@ mod tests {
 
     #[test]
     fn a_batch_reads_the_experts_that_its_tokens_pick() {
-        let experts = Experts { token_s: 0.0, read_s: 128.0, count: 128.0, picked: 4.0 };
+        let experts = Experts { token_s: 0.0, read_s: 128.0, count: 128.0, picked: 4.0, padding: 0.0 };
         assert!((experts.seconds(1.0) - 4.0).abs() < 1e-9);
         assert!((experts.seconds(2.0) - (8.0 - 4.0 * 4.0 / 128.0)).abs() < 1e-9);
         assert!((experts.seconds(1e6) - 128.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn tokens_of_an_expert_are_filled_up_to_a_tile() {
+        let experts = Experts { token_s: 1.0, read_s: 0.0, count: 128.0, picked: 4.0, padding: 16.0 };
+        assert!((experts.seconds(8.0) - 32.0).abs() < 1e-9, "a few rows: up to four times as many");
+        assert!((experts.seconds(1e5) - (1e5 + 16.0 * 128.0 / 4.0)).abs() < 1e-6, "many rows: so many an expert");
     }
 
     #[test]
