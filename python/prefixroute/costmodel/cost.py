@@ -228,7 +228,7 @@ class CostModel:
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
     ) -> float:
-        """Return the seconds of one engine step: the longer of computing and of reading memory.
+        """Return the seconds of one engine step, by the prices that the model has.
 
         All figures must be 0 or more and finite, and are not checked: a simulated engine asks at every step.
 

@@ -168,7 +168,7 @@ class TransformerConfig:
         count, picked, parameters = sizes.pop()
         weight_format, weight_bytes = expert_storage(self._fields, self.storage)
         layers = sum(map(self._has_experts, range(self.layers)))
-        return Experts(layers, count, min(picked, count), parameters, weight_format, weight_bytes)
+        return Experts(layers, count, picked, parameters, weight_format, weight_bytes)
 
     def parameters(self, *, active: bool) -> int:
         """Count the weights: all of them, or those that one token passes through."""
@@ -254,7 +254,12 @@ class TransformerConfig:
         return self._fields.size(*names, default=0, layer=layer)
 
     def _picked(self, layer: int) -> int:
-        return self._fields.size(*_PICKED, layer=layer)
+        picked, count = self._fields.size(*_PICKED, layer=layer), self._experts(layer)
+        if picked > count:
+            raise ConfigError(
+                f"a token picks at most all {count} experts of a layer in {self._fields.path}, got {picked}"
+            )
+        return picked
 
     def _feed_forward(self, layer: int, *, active: bool) -> int:
         if not self._feeds_forward(layer):
