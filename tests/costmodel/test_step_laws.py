@@ -82,8 +82,7 @@ def test_a_config_with_wrong_values_is_read_or_refused(
     path.write_text(json.dumps(config))
     try:
         shape = read_config(path)
-    except ConfigError as error:
-        assert len(str(error)) < 1_000
+    except ConfigError:
         return
     assert 0.0 < shape.kv_bytes_per_token_at_most < math.inf
     assert 0.0 < shape.active_parameters <= shape.parameters < math.inf

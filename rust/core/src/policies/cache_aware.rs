@@ -127,9 +127,11 @@ impl CacheAware {
     fn one_of(&self, case: &Case<'_>, best: u32, count: usize) -> Result<usize, Incomparable> {
         let (hits, loads) = (case.hits, case.loads);
         if self.holders == Holders::Least {
-            let load = |at: usize| (hits[at] == best).then_some(loads[at]);
-            let (first, equal) = columns::best(hits.len(), load, |one, other| one < other).ok_or(Incomparable)?;
-            return columns::nth(hits.len(), load, &loads[first], case.one_of(equal, DRAWN[0])).ok_or(Incomparable);
+            let holders: Vec<usize> = (0..hits.len()).filter(|&at| hits[at] == best).collect();
+            let load = |at: usize| Some(loads[holders[at]]);
+            let (first, equal) = columns::best(holders.len(), load, |one, other| one < other).ok_or(Incomparable)?;
+            let at = columns::nth(holders.len(), load, &loads[holders[first]], case.one_of(equal, DRAWN[0]));
+            return at.map(|at| holders[at]).ok_or(Incomparable);
         }
         let [one, other] = DRAWN.map(|k| {
             let drawn = case.one_of(count, k);
