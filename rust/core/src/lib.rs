@@ -16,6 +16,7 @@ mod ids;
 mod index;
 mod linked_slab;
 mod lock;
+mod memory;
 mod outcome;
 pub mod peers;
 pub mod policies;
@@ -24,6 +25,7 @@ pub mod replica_cache;
 pub mod routing;
 pub mod sim;
 mod snapshot;
+mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod trie;

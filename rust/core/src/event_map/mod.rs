@@ -7,7 +7,7 @@ mod table;
 
 use std::collections::HashMap;
 
-use table::{BATCH, Home, Table};
+use table::{Home, Homes, Table};
 
 use crate::ids::{BlockHash, EngineHash, Slot};
 use crate::trie::{Moved, NO_NAME, Place, Trie};
@@ -85,19 +85,18 @@ impl EventMap {
         if fresh {
             trie.chunks.set_names(place, names);
         }
+        let mut put = |map: &mut Self, at, name, home| {
+            if fresh { map.add(slot, at, name, home, trie) } else { map.set_one(slot, at, name, home, trie) }
+        };
+        if let &[name] = names {
+            // A replica that decodes: nothing to fetch ahead.
+            return put(self, place, name, self.shared.home(stored_form(name)));
+        }
         let mut at = place;
-        let mut ahead = self.shared.homes(names.iter().map(|&name| stored_form(name)));
-        for (batch, later) in names.chunks(BATCH).zip(1..) {
-            let homes = ahead;
-            ahead = self.shared.homes(names.iter().skip(later * BATCH).map(|&name| stored_form(name)));
-            for (&name, home) in batch.iter().zip(homes) {
-                if fresh {
-                    self.add(slot, at, name, home, trie);
-                } else {
-                    self.set_one(slot, at, name, home, trie);
-                }
-                at.at += 1;
-            }
+        let mut homes = Homes::new(&self.shared, names);
+        while let Some((name, home)) = homes.next(&self.shared) {
+            put(self, at, name, home);
+            at.at += 1;
         }
     }
 
@@ -136,7 +135,7 @@ impl EventMap {
     pub(crate) fn restore_shared(&mut self, place: Place, name: EngineHash, trie: &mut Trie) -> bool {
         trie.allow_names(place.chunk);
         self.shared.reserve(1, &trie.chunks);
-        let [home, ..] = self.shared.homes(std::iter::once(name));
+        let home = self.shared.home(name);
         let Err(free) = self.shared.probe_from(home, name, &trie.chunks) else { return false };
         trie.chunks.set_name(place, name);
         self.shared.insert(free, home, place);
@@ -189,4 +188,46 @@ impl EventMap {
 #[inline]
 pub(crate) fn stored_form(name: EngineHash) -> EngineHash {
     if name == NO_NAME { EngineHash(name.0 ^ 1) } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::EventMap;
+    use crate::ids::{BlockHash, EngineHash, Slot};
+    use crate::trie::{Place, RunId, Trie};
+
+    /// Names from 1 on in chunks of 500: the table grows from 8 buckets to more than 16,384, in order of hashes and, where
+    /// hashes gain bits, from the names.
+    #[test]
+    fn a_growing_table_finds_every_name() {
+        let (mut trie, mut map) = (Trie::new(1), EventMap::new(1));
+        map.open(Slot(0));
+        let name = |at: u64| EngineHash(at + 1);
+        let (chunks, length) = (200, 500);
+        let mut places = Vec::new();
+        for chunk in 0..chunks {
+            let from = chunk * length;
+            let blocks: Vec<_> = (from..from + length).map(BlockHash).collect();
+            let id = trie.chunks.create(&blocks, RunId::ROOT);
+            trie.chunks.allow_names(id, BTreeMap::new());
+            let names: Vec<_> = (from..from + length).map(name).collect();
+            map.set(Slot(0), Place { chunk: id, at: 0 }, &names, &mut trie);
+            places.extend((0..length as u32).map(|at| Place { chunk: id, at }));
+            let some = (0..places.len()).step_by(977).chain(from as usize..places.len());
+            for at in some {
+                assert_eq!(map.shared(name(at as u64), &trie), Some(places[at]), "name {at} of {}", places.len());
+            }
+            assert_eq!(map.shared(name(places.len() as u64), &trie), None);
+        }
+        assert_eq!(map.shared_names(), places.len());
+        for chunk in (0..chunks).filter(|chunk| chunk % 2 == 0) {
+            map.cut(places[(chunk * length) as usize], &trie);
+        }
+        for (at, &place) in places.iter().enumerate() {
+            let gone = at as u64 / length % 2 == 0;
+            assert_eq!(map.shared(name(at as u64), &trie), (!gone).then_some(place), "name {at}");
+        }
+    }
 }

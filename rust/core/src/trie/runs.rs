@@ -10,6 +10,7 @@ use super::chunks::{ChunkId, Place};
 use crate::error::MAX_REPLICAS;
 use crate::ids::{BlockHash, Slot};
 use crate::linked_slab::{Element, Id, Slab, ids};
+use crate::spread::Spread;
 
 /// Words of a coverage set at most.
 pub(crate) const MAX_WORDS: usize = MAX_REPLICAS / 64;
@@ -110,14 +111,14 @@ pub(crate) struct Runs {
     heads: HashTable<RunId>,
     wide: Vec<u64>,
     stride: usize,
-    key: u64,
+    spread: Spread,
 }
 
 impl Runs {
     pub(crate) fn new(key: u64) -> Self {
         let mut slab = Slab::default();
         slab.insert(Run::default());
-        Runs { slab, heads: HashTable::new(), wide: Vec::new(), stride: 0, key: key | 1 }
+        Runs { slab, heads: HashTable::new(), wide: Vec::new(), stride: 0, spread: Spread::new(key) }
     }
 
     #[inline]
@@ -220,20 +221,20 @@ impl Runs {
             let run = self.get(id);
             run.first == first && run.parent == parent
         };
-        self.heads.find(place_of(self.key, first), same).copied()
+        self.heads.find(self.spread.of(first.0), same).copied()
     }
 
     /// Puts a run in the table; `first` and `parent` are set.
     pub(crate) fn insert_head(&mut self, id: RunId) {
-        let (runs, key) = (&self.slab, self.key);
-        let hash = |&id: &RunId| place_of(key, runs.get(id).first);
+        let (runs, spread) = (&self.slab, self.spread);
+        let hash = |&id: &RunId| spread.of(runs.get(id).first.0);
         self.heads.insert_unique(hash(&id), id, hash);
     }
 
     /// Takes a run out of the table; `first` is still what it was.
     pub(crate) fn remove_head(&mut self, id: RunId) {
         let first = self.get(id).first;
-        if let Ok(entry) = self.heads.find_entry(place_of(self.key, first), |&other| other == id) {
+        if let Ok(entry) = self.heads.find_entry(self.spread.of(first.0), |&other| other == id) {
             entry.remove();
         }
     }
@@ -241,7 +242,7 @@ impl Runs {
     /// `new` takes the place of `old` in the table and among its parent's children: both start with the same block.
     pub(crate) fn replace(&mut self, old: RunId, new: RunId) {
         let Run { first, parent, .. } = *self.get(old);
-        if let Some(entry) = self.heads.find_mut(place_of(self.key, first), |&other| other == old) {
+        if let Some(entry) = self.heads.find_mut(self.spread.of(first.0), |&other| other == old) {
             *entry = new;
         }
         self.get_mut(parent).child_ids ^= old.0 ^ new.0;
@@ -324,8 +325,8 @@ impl Runs {
 
     /// Makes the head table anew in the size it has: places of removed entries are free again.
     pub(crate) fn rebuild_table(&mut self) {
-        let (runs, key) = (&self.slab, self.key);
-        let hash = |&id: &RunId| place_of(key, runs.get(id).first);
+        let (runs, spread) = (&self.slab, self.spread);
+        let hash = |&id: &RunId| spread.of(runs.get(id).first.0);
         let mut heads = HashTable::with_capacity(self.heads.num_buckets() / 8 * 7);
         for id in self.heads.drain() {
             heads.insert_unique(hash(&id), id, hash);
@@ -340,10 +341,4 @@ impl Runs {
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.slab.capacity() * size_of::<Run>() + self.wide.capacity() * 8 + self.heads.allocation_size()
     }
-}
-
-/// Hashes are well mixed but can be chosen; a secret odd factor makes their place in the table unknown.
-#[inline]
-fn place_of(key: u64, first: BlockHash) -> u64 {
-    first.0.wrapping_mul(key).rotate_left(32)
 }
