@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
 export PYO3_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: help demo test test-rust test-python hosts golden bench accuracy lint lint-rust lint-python docs develop clean
+.PHONY: help demo test test-rust test-python hosts golden bench rivals accuracy lint lint-rust lint-python docs develop clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,7 +47,12 @@ golden: $(VENV)/.test ## the published numbers again, over 20 seeds (minutes)
 
 bench: $(VENV)/.bench ## time the hot paths on this machine, beside rivals
 	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only --benchmark-quiet
-	cargo run --release --features dynamo --manifest-path benches/rivals/Cargo.toml
+	$(MAKE) rivals
+
+rivals: $(VENV)/.bench ## the core beside SMG's and Dynamo's crates and Dynamo's wheel, in one run; CASES='write lookup --quick' for a part
+	PYTHONPATH=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	LD_LIBRARY_PATH=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))') \
+	cargo run --release --features dynamo,wheel --manifest-path benches/rivals/Cargo.toml -- $(CASES)
 
 accuracy: $(VENV)/.accuracy ## compare with other implementations again, or STUDY=name alone; writes docs/accuracy.md
 	cd benches && ../$(BIN)/python -m accuracy $(STUDY) --write

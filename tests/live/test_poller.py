@@ -152,13 +152,14 @@ def test_loads_reach_the_router_over_http() -> None:
     assert (stats["d"]["engine"], stats["d"]["age_s"]) == (None, None)
 
 
-def test_it_runs_as_a_task_and_backs_off() -> None:
+@pytest.mark.parametrize("error", [OSError("refused"), ValueError("of a fetch of one's own")], ids=["network", "any"])
+def test_it_runs_as_a_task_and_backs_off(error: Exception) -> None:
     asked: list[str] = []
 
     async def fetch(address: str) -> str:
         asked.append(address)
         if address.startswith("http://bad"):
-            raise OSError("refused")
+            raise error
         await asyncio.sleep(0)
         return TRTLLM
 
@@ -174,5 +175,6 @@ def test_it_runs_as_a_task_and_backs_off() -> None:
         assert asked.count("http://bad/metrics") < 20
         assert asked.count("http://gone/metrics") == 1
         assert poller.stats()["a"]["kv_use"] == 0.62
+        assert poller.stats()["b"]["note"] == str(error)
 
     asyncio.run(run())

@@ -51,6 +51,25 @@ macro_rules! each {
             $run::<c::DynamoRadix>($($argument),*),
             #[cfg(feature = "dynamo")]
             $run::<c::DynamoConcurrent>($($argument),*),
+            #[cfg(feature = "wheel")]
+            $run::<c::DynamoWheel>($($argument),*),
+        ]
+    }};
+}
+/// The same for those that are Rust: their memory can be counted, and they are not slowed down by an interpreter.
+macro_rules! each_native {
+    ($run:ident($($argument:expr),*)) => {{
+        use crate::contender as c;
+        vec![
+            $run::<c::Ours>($($argument),*),
+            #[cfg(feature = "smg")]
+            $run::<c::SmgChain>($($argument),*),
+            #[cfg(feature = "smg")]
+            $run::<c::SmgRadix>($($argument),*),
+            #[cfg(feature = "dynamo")]
+            $run::<c::DynamoRadix>($($argument),*),
+            #[cfg(feature = "dynamo")]
+            $run::<c::DynamoConcurrent>($($argument),*),
         ]
     }};
 }
@@ -67,4 +86,4 @@ macro_rules! each_shared {
         ]
     }};
 }
-pub(crate) use {each, each_shared};
+pub(crate) use {each, each_native, each_shared};

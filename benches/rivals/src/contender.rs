@@ -10,6 +10,8 @@ mod ours;
 mod smg;
 #[cfg(feature = "smg")]
 mod smg_radix;
+#[cfg(feature = "wheel")]
+mod wheel;
 
 #[cfg(feature = "dynamo")]
 pub use dynamo::{DynamoConcurrent, DynamoRadix};
@@ -18,6 +20,8 @@ pub use ours::{Belief, Ours};
 pub use smg::{SmgChain, SmgTokenTree};
 #[cfg(feature = "smg")]
 pub use smg_radix::SmgRadix;
+#[cfg(feature = "wheel")]
+pub use wheel::DynamoWheel;
 
 /// An index that is fed by engines' events.
 pub trait Contender {

@@ -24,7 +24,8 @@ CASE: lookup cold growth write memory belief replay threads (default: all)
 --json FILE  writes the figures to FILE as well
 
 `taskset -c 1` in front pins the run to one core; `threads` wants two. The replay reads mooncake_conversation.jsonl.gz from the folder
-PREFIXROUTE_TRACES (default ../shared/traces).";
+PREFIXROUTE_TRACES (default ../shared/traces). With the feature `wheel`, Dynamo's wheel is imported from PYTHONPATH by the Python that
+PYO3_PYTHON was when this was built; `make rivals` sets them.";
 
 struct Arguments {
     cases: Vec<String>,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from prefixroute.errors import ConfigError, EventError, PrefixRouteError, UnknownReplicaError
+from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.extras import extra_module
 from prefixroute.live.connection import Sink
 from prefixroute.live.metrics import MAX_TEXT_BYTES, EngineReading, engine_named, read_metrics
@@ -204,7 +204,7 @@ class LoadPoller:
                 await self._read(name, replica, fetch)
             except UnknownReplicaError:
                 replica.gone = True
-            except (PrefixRouteError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # whatever a fetch of one's own raises costs this replica alone
                 replica.failures += 1
                 replica.failed_in_a_row = min(replica.failed_in_a_row + 1, 32)
                 replica.note = str(error) or type(error).__name__

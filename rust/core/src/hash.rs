@@ -176,6 +176,7 @@ pub fn check_block_size(block_size: usize) -> Result<()> {
 }
 
 /// The hashes of a prompt, produced a few blocks at a time.
+#[derive(Clone)]
 pub(crate) struct TokenChain<'a> {
     tokens: &'a [u32],
     block_size: usize,

@@ -4,6 +4,7 @@
 //! [`Truth`](crate::events) say what changes; that it leaves every structure right is the business of this file alone.
 
 use crate::event_map::EventMap;
+use crate::first_blocks::FirstBlocks;
 use crate::holders::{Hold, Holders, Kind};
 use crate::ids::{BlockHash, EngineHash, Slot};
 use crate::outcome::Stats;
@@ -24,7 +25,7 @@ impl Holdings {
     /// Nothing, held by nobody; `key` only places entries in tables.
     pub(crate) fn new(key: u64) -> Self {
         Holdings {
-            trie: Trie::new(key),
+            trie: Trie::new(key, FirstBlocks::new(key)),
             holders: Holders::default(),
             names: EventMap::new(key),
             counters: Stats::default(),
@@ -53,14 +54,19 @@ impl Holdings {
     /// An empty trie costs nothing: its arrays, which never shrink, are given back.
     pub(crate) fn release_if_empty(&mut self) {
         if self.trie.runs.live() == 0 {
-            self.reset();
+            self.begin_anew();
         }
     }
 
     /// Nobody holds anything any more. Costs the same whatever was held.
     pub(crate) fn reset(&mut self) {
+        self.trie.runs.firsts().clear();
+        self.begin_anew();
+    }
+
+    fn begin_anew(&mut self) {
         let slots = self.holders.replicas().len();
-        self.trie = Trie::new(self.key);
+        self.trie = Trie::new(self.key, self.trie.runs.firsts().clone());
         self.names = EventMap::new(self.key);
         self.holders.reset();
         if let Some(last) = slots.checked_sub(1) {

@@ -1,11 +1,13 @@
 //! The public door: checks, one lock, then the state.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::{Config, MOST_COPIES};
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
 use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, apply, contents, read};
+use crate::first_blocks::FirstBlocks;
 use crate::hash::{ExtraKey, NamespaceSpec, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::lock::Shared;
@@ -19,6 +21,9 @@ use crate::snapshot;
 pub struct Index {
     config: Config,
     state: Shared<State>,
+    /// What needs no lock to be read: what prompts can begin with, and the length of a result array.
+    firsts: FirstBlocks,
+    slots: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -38,7 +43,16 @@ impl Index {
         config.check()?;
         let engine = Engine::new(config, key);
         engine.check_room(0)?;
-        Ok(Index { config, state: Shared::new(State { registry: Registry::default(), engine }) })
+        Ok(Index::of(engine, Registry::default()))
+    }
+
+    fn of(engine: Engine, registry: Registry) -> Self {
+        Index {
+            config: engine.config,
+            firsts: engine.held.trie.runs.firsts().clone(),
+            slots: AtomicUsize::new(registry.slots()),
+            state: Shared::new(State { registry, engine }),
+        }
     }
 
     /// What the index was made with.
@@ -58,6 +72,7 @@ impl Index {
             state.engine.check_room(state.registry.slots_with(state.registry.live() + 1))?;
             let slot = state.registry.add(name)?;
             state.engine.open(slot, capacity_blocks, reuse_reports);
+            self.slots.store(state.registry.slots(), Ordering::Release);
             Ok(slot)
         })
     }
@@ -80,7 +95,7 @@ impl Index {
 
     /// Length of a result array: live and freed slots.
     pub fn slots(&self) -> usize {
-        self.state.read(|state| state.registry.slots())
+        self.slots.load(Ordering::Acquire)
     }
 
     /// Removes a replica with all it holds. Costs what it holds.
@@ -140,6 +155,9 @@ impl Index {
     /// of it is zeroed. Gives the number of slots.
     pub fn match_blocks(&self, hashes: &[BlockHash], out: &mut [u32]) -> usize {
         out.fill(0);
+        if !hashes.first().is_some_and(|&first| self.firsts.may_start(first)) {
+            return self.slots(); // nobody holds such a prompt, which is known without the lock
+        }
         self.state.read(|state| {
             state.engine.match_blocks(hashes, out);
             state.registry.slots()
@@ -150,6 +168,10 @@ impl Index {
     pub fn match_tokens(&self, tokens: &[u32], seed: u64, extra: &[ExtraKey<'_>], out: &mut [u32]) -> Result<usize> {
         let mut chain = TokenChain::new(tokens, self.config.block_size, seed, extra, self.config.hash_key)?;
         out.fill(0);
+        let mut first = [BlockHash(0)];
+        if chain.clone().fill(&mut first) == 0 || !self.firsts.may_start(first[0]) {
+            return Ok(self.slots());
+        }
         self.state.read(|state| {
             state.engine.match_chain(&mut chain, out);
             Ok(state.registry.slots())
@@ -341,7 +363,7 @@ impl Index {
     /// The index that `to_bytes` wrote. Bytes that were cut or altered are `Error::Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
-        Ok(Index { config: engine.config, state: Shared::new(State { registry, engine }) })
+        Ok(Index::of(engine, registry))
     }
 
     /// State and counters.

@@ -9,6 +9,7 @@ mod engine;
 mod error;
 mod event_map;
 mod events;
+mod first_blocks;
 pub mod hash;
 mod holders;
 mod holdings;

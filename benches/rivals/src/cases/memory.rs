@@ -2,7 +2,7 @@
 
 use prefixroute_core::{BlockHash, Config, Index};
 
-use super::{Effort, each};
+use super::{Effort, each_native};
 use crate::contender::Contender;
 use crate::lane::fill;
 use crate::memory::live_bytes;
@@ -12,7 +12,7 @@ use crate::workload::{Asking, Fleet, W1, W4_256, conversations};
 pub fn bytes(_: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
     for shape in [W1, W4_256] {
         let fleet = shape.fleet(Asking::HitAll, 0);
-        let figures = each!(per_membership(&fleet));
+        let figures = each_native!(per_membership(&fleet));
         let what = format!("memory, {}, fed by events, per (block, replica) held", shape.name);
         emit(Row { what, unit: "bytes", figures, more_is_better: false });
     }

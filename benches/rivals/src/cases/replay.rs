@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 
-use super::{Effort, each};
+use super::{Effort, each_native};
 use crate::contender::Contender;
 use crate::report::{Figure, Row};
 use crate::timing::{Timing, processor_time};
@@ -36,11 +36,11 @@ pub fn mooncake(effort: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
         let operations = operations(&prompts, split);
         let total: usize = operations.iter().map(Operation::blocks).sum();
         if split == 1 {
-            each!(verify(&operations));
+            each_native!(verify(&operations));
         }
         let mut all: Vec<(&'static str, Vec<f64>)> = Vec::new();
         for _ in 0..effort.builds {
-            let round = each!(replay(&operations));
+            let round = each_native!(replay(&operations));
             if all.is_empty() {
                 all = round.iter().map(|(name, _)| (*name, Vec::new())).collect();
             }

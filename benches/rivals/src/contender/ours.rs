@@ -64,7 +64,13 @@ impl Contender for Ours {
     fn apply(&self, event: &mut Event) {
         match event {
             Event::Stored { slot, engine, parent, contents } => {
-                let event = StoredEvent { engine, parent: *parent, contents: Contents::Blocks(contents), seed: root(), medium: Medium::Gpu };
+                let event = StoredEvent {
+                    engine,
+                    parent: *parent,
+                    contents: Contents::Blocks(contents),
+                    seed: root(),
+                    medium: Medium::Gpu,
+                };
                 self.index.stored(*slot, &event, 0.0).expect("a live slot");
             }
             Event::Removed { slot, engine } => {

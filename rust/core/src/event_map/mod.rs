@@ -82,20 +82,21 @@ impl EventMap {
         }
         let fresh = plain && present.iter().all(|&name| name == NO_NAME);
         self.shared.reserve(names.len(), &trie.chunks);
+        if let &[name] = names {
+            // A replica that decodes: there is nothing to fetch ahead.
+            return self.set_one(slot, place, name, self.shared.home(stored_form(name)), trie);
+        }
         if fresh {
             trie.chunks.set_names(place, names);
-        }
-        let mut put = |map: &mut Self, at, name, home| {
-            if fresh { map.add(slot, at, name, home, trie) } else { map.set_one(slot, at, name, home, trie) }
-        };
-        if let &[name] = names {
-            // A replica that decodes: nothing to fetch ahead.
-            return put(self, place, name, self.shared.home(stored_form(name)));
         }
         let mut at = place;
         let mut homes = Homes::new(&self.shared, names);
         while let Some((name, home)) = homes.next(&self.shared) {
-            put(self, at, name, home);
+            if fresh {
+                self.add(slot, at, name, home, trie);
+            } else {
+                self.set_one(slot, at, name, home, trie);
+            }
             at.at += 1;
         }
     }
@@ -195,6 +196,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::EventMap;
+    use crate::first_blocks::FirstBlocks;
     use crate::ids::{BlockHash, EngineHash, Slot};
     use crate::trie::{Place, RunId, Trie};
 
@@ -202,7 +204,7 @@ mod tests {
     /// hashes gain bits, from the names.
     #[test]
     fn a_growing_table_finds_every_name() {
-        let (mut trie, mut map) = (Trie::new(1), EventMap::new(1));
+        let (mut trie, mut map) = (Trie::new(1, FirstBlocks::new(1)), EventMap::new(1));
         map.open(Slot(0));
         let name = |at: u64| EngineHash(at + 1);
         let (chunks, length) = (200, 500);

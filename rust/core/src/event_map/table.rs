@@ -67,7 +67,7 @@ impl Bucket {
 
     #[inline]
     fn vacant(&self) -> Lanes {
-        Lanes(self.used().0 ^ 3 * COUNT)
+        Lanes(self.used().0 ^ (3 * COUNT))
     }
 
     #[inline]

@@ -14,6 +14,7 @@ pub(crate) use chunks::{ChunkId, Chunks, NO_NAME, Place};
 pub(crate) use runs::{Records, Run, RunId, Runs};
 pub(crate) use walk::Walk;
 
+use crate::first_blocks::FirstBlocks;
 use crate::hash::common_prefix;
 use crate::ids::BlockHash;
 
@@ -33,9 +34,9 @@ pub(crate) struct Trie {
 }
 
 impl Trie {
-    /// An empty trie; `key` places entries in the head table and has no other effect.
-    pub(crate) fn new(key: u64) -> Self {
-        Trie { runs: Runs::new(key), chunks: Chunks::default() }
+    /// An empty trie; `key` places entries in the head table and has no other effect. `firsts` has no counts.
+    pub(crate) fn new(key: u64, firsts: FirstBlocks) -> Self {
+        Trie { runs: Runs::new(key, firsts), chunks: Chunks::default() }
     }
 
     #[inline]

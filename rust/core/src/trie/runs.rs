@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 
 use super::chunks::{ChunkId, Place};
 use crate::error::MAX_REPLICAS;
+use crate::first_blocks::FirstBlocks;
 use crate::ids::{BlockHash, Slot};
 use crate::linked_slab::{Element, Id, Slab, ids};
 use crate::spread::Spread;
@@ -112,13 +113,15 @@ pub(crate) struct Runs {
     wide: Vec<u64>,
     stride: usize,
     spread: Spread,
+    /// The first blocks of the root's children, which lookups read without the lock.
+    firsts: FirstBlocks,
 }
 
 impl Runs {
-    pub(crate) fn new(key: u64) -> Self {
+    pub(crate) fn new(key: u64, firsts: FirstBlocks) -> Self {
         let mut slab = Slab::default();
         slab.insert(Run::default());
-        Runs { slab, heads: HashTable::new(), wide: Vec::new(), stride: 0, spread: Spread::new(key) }
+        Runs { slab, heads: HashTable::new(), wide: Vec::new(), stride: 0, spread: Spread::new(key), firsts }
     }
 
     #[inline]
@@ -135,6 +138,11 @@ impl Runs {
     pub(crate) fn ids(&self) -> impl Iterator<Item = RunId> + '_ {
         let runs = self.slab.all().iter().enumerate();
         runs.filter(|(_, run)| run.len > 0).map(|(index, _)| RunId::new(index))
+    }
+
+    /// What prompts can begin with.
+    pub(crate) fn firsts(&self) -> &FirstBlocks {
+        &self.firsts
     }
 
     /// Words of a coverage set.
@@ -229,13 +237,20 @@ impl Runs {
         let (runs, spread) = (&self.slab, self.spread);
         let hash = |&id: &RunId| spread.of(runs.get(id).first.0);
         self.heads.insert_unique(hash(&id), id, hash);
+        let Run { first, parent, .. } = *self.get(id);
+        if parent == RunId::ROOT {
+            self.firsts.add(first);
+        }
     }
 
     /// Takes a run out of the table; `first` is still what it was.
     pub(crate) fn remove_head(&mut self, id: RunId) {
-        let first = self.get(id).first;
+        let Run { first, parent, .. } = *self.get(id);
         if let Ok(entry) = self.heads.find_entry(self.spread.of(first.0), |&other| other == id) {
             entry.remove();
+            if parent == RunId::ROOT {
+                self.firsts.remove(first);
+            }
         }
     }
 
@@ -339,6 +354,9 @@ impl Runs {
     }
 
     pub(crate) fn reserved_bytes(&self) -> usize {
-        self.slab.capacity() * size_of::<Run>() + self.wide.capacity() * 8 + self.heads.allocation_size()
+        self.slab.capacity() * size_of::<Run>()
+            + self.wide.capacity() * 8
+            + self.heads.allocation_size()
+            + self.firsts.bytes()
     }
 }
