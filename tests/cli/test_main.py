@@ -25,6 +25,7 @@ def test_version(prefixroute: Prefixroute) -> None:
 def test_help_names_every_command_and_each_command_shows_an_example(prefixroute: Prefixroute) -> None:
     listing = prefixroute("--help")
     assert listing.code == 0
+    assert "<bool>" not in listing.out + prefixroute("plan", "--help").out
     for command in COMMANDS:
         assert command in listing.out
         shown = prefixroute(command, "-h")

@@ -36,6 +36,7 @@ ROW = {
     "ttft_p99_s": 0.2693,
 }
 
+
 def test_json_answers_on_a_trace(prefixroute: Prefixroute, trace: Path) -> None:
     code, out, err = prefixroute("simulate", trace, "--replicas", "2,3", "--seeds", 2, "--json")
     assert (code, err) == (0, "")  # not a terminal: no progress

@@ -38,11 +38,20 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command whose help shows flags as such, without a type that they do not take."""
         command: Any = super().get_command(ctx, cmd_name)
-        if command is not None:
-            for option in (*command.params, command.get_help_option(ctx)):
-                if getattr(option, "is_flag", False):
-                    option.metavar = ""
-        return command
+        return None if command is None else _with_plain_flags(command, ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the group, whose own flags are shown as such too."""
+        _with_plain_flags(self, ctx)
+        super().format_help(ctx, formatter)
+
+
+def _with_plain_flags(command: Any, ctx: Any) -> Any:
+    """Return a command whose help shows no type behind flags: they take none."""
+    for option in (*command.params, command.get_help_option(ctx)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return command
 
 
 HELP = {"help_option_names": ["-h", "--help"]}
