@@ -106,7 +106,7 @@ def measure(number: int, path: str, kwargs: dict[str, Any], sessions: int, turns
 def main() -> None:
     """Print a table."""
     sessions, turns = (int(text) for text in (*sys.argv[1:], "60", "8")[:2])
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     print(f"{sessions} conversations of {turns} turns, {REPLICAS} replicas of {CAPACITY_TOKENS:,} tokens\n")
     print("| router | recomputed | skew | p50 | p99 |\n|---|---|---|---|---|")
     for number, (name, (path, kwargs)) in enumerate(ROUTERS.items()):

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from loadtest.client import Measured, all_at_once, one_after_another
+from loadtest.client import Measured, all_at_once, beside_large_bodies, one_after_another
 from loadtest.relays import NGINX
 
 HERE = Path(__file__).parent
@@ -95,6 +95,7 @@ def row(name: str, part: str, measured: Measured, used_s: float, requests: int) 
         "first_p99_ms": round(1e3 * measured.quantile(0.99), 2),
         "total_p50_ms": round(1e3 * measured.quantile(0.5, "total_s"), 1),
         "cpu_ms_per_request": round(1e3 * used_s / requests, 3),
+        "first_max_ms": round(1e3 * measured.quantile(1.0), 1),
         "broken": measured.broken,
     }
 
@@ -110,6 +111,13 @@ def measure(name: str, urls: list[str], options: argparse.Namespace) -> Iterator
             before = cpu_s(process)
             measured = asyncio.run(all_at_once(port, options.streams, options.words, options.over_s))
             yield row(name, "streams", measured, cpu_s(process) - before, options.streams)
+            if options.large_bytes:
+                before = cpu_s(process)
+                measured, large, failed = beside_large_bodies(
+                    port, options.requests, options.clients, options.words, options.large_bytes
+                )
+                found = row(name, "beside large bodies", measured, cpu_s(process) - before, options.requests)
+                yield {**found, "large_bodies": large, "large_broken": failed}
 
 
 def kills(options: argparse.Namespace) -> dict[str, object]:
@@ -153,6 +161,7 @@ def main() -> None:
     add("--tokens", type=int, default=20, help="events of a stream")
     add("--gap-s", type=float, default=0.5, help="between two events")
     add("--words", type=int, default=200, help="of a prompt")
+    add("--large-bytes", type=int, default=31_000_000, help="of a body that is slow to parse; 0 = none is sent")
     add("--engines", type=int, default=4)
     add("--kills", type=int, default=8)
     add("--kill-requests", type=int, default=10_000, help="whole answers while engines are killed")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -83,3 +86,38 @@ async def all_at_once(port: int, streams: int, words: int, over_s: float) -> Mea
 
     await asyncio.gather(*(client(number) for number in range(streams)))
     return measured
+
+
+def brackets(size: int) -> bytes:
+    """Return a request whose body is valid, large and slow to parse: the engine gets a conversation of one word."""
+    messages = b'{"model": "fake", "messages": [{"role": "user", "content": "w"}], "x": ['
+    content = messages + b"[]," * ((size - len(messages)) // 3 - 1) + b"[]]}"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: l\r\ncontent-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
+def keep_sending(port: int, request: bytes, ended: threading.Event) -> tuple[int, int]:
+    """Send a request again and again until told to end; return the answers, and how many of them were errors."""
+    answers = broken = 0
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        reader = connection.makefile("rb")
+        while not ended.is_set():
+            connection.sendall(request)
+            status, length = reader.readline(), 0
+            while line := reader.readline().strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            reader.read(length)
+            answers += 1
+            broken += not status.startswith(b"HTTP/1.1 200")
+    return answers, broken
+
+
+def beside_large_bodies(port: int, requests: int, clients: int, words: int, size: int) -> tuple[Measured, int, int]:
+    """Send small requests while a thread sends large bodies; return what the small ones saw, and the large ones' answers."""
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        large = pool.submit(keep_sending, port, brackets(size), ended)
+        measured = asyncio.run(one_after_another(port, requests, clients, words))
+        ended.set()
+        return measured, *large.result()

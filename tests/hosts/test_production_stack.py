@@ -6,9 +6,11 @@ import abc
 import asyncio
 import gc
 import importlib
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -168,3 +170,14 @@ def test_without_the_stack_it_says_what_is_missing() -> None:
     sys.modules.pop("prefixroute.hosts.production_stack", None)
     with pytest.raises(ImportError, match="vllm_router is not installed"):
         importlib.import_module("prefixroute.hosts.production_stack")
+
+
+def test_the_line_of_the_page_runs(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "hosts.md").read_text(encoding="utf-8")
+    [line] = re.findall(r'^python -c "(.*?)" --routing-logic prefixaware', page, re.DOTALL | re.MULTILINE)
+    started: list[bool] = []
+    stack = ModuleType("vllm_router.app")
+    stack.main = lambda: started.append(True)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm_router.app", stack)
+    exec(compile(line, "docs/hosts.md", "exec"), {})  # noqa: S102  # our own page
+    assert started == [True]

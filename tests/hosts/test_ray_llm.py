@@ -96,7 +96,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Ro
         patch.syspath_prepend(str(folder))
         from ray.serve.llm import LLMConfig, build_llm_deployment  # noqa: PLC0415  # after its vLLM
 
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         routing = {"request_router_class": "prefixroute.hosts.ray:PrefixRouter", "request_router_kwargs": {"seed": 1}}
         config = LLMConfig(
             model_loading_config={"model_id": "m", "model_source": "m"},

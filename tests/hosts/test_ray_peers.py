@@ -44,7 +44,7 @@ def cluster() -> Iterator[None]:
     with pytest.raises(ConfigError, match=r"ray\.init"):
         RayPeers()
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
 

@@ -36,7 +36,7 @@ def balancer() -> PrefixLoadBalancer:
 def actor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     path: Path = tmp_path_factory.mktemp("verl") / "router.yaml"
     path.write_text("router_class: prefixroute.hosts.verl.PrefixLoadBalancer\npolicy: cache-aware\nseed: 7\n")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield get_router_handle(SERVERS, str(path))
     ray.shutdown()
 

@@ -171,10 +171,30 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     replaced = tmp_path / "new"
     replaced.write_text(f"{C}\n")
     replaced.rename(path)
+    assert find(source) == {A: Replica(), B: Replica()}
     assert find(source) == {C: Replica()}
     path.unlink()
     with pytest.raises(ConfigError, match=r"engines\.txt"):
         find(source)
+
+
+@pytest.mark.parametrize("half", ["", f"{A}\n{B[:-1]}", "\xff", None])
+def test_a_file_that_is_being_written_changes_nothing(tmp_path: Path, half: str | None) -> None:
+    path = tmp_path / "engines.txt"
+    path.write_text(f"{A}\n{B}\n")
+    world = World(leave_after_s=0)
+    discovery = Discovery([FileSource(str(path))], world.fleet, world.metrics, Settings().discovery)
+    asyncio.run(discovery.look())
+    if half is None:
+        path.unlink()
+    else:
+        path.write_text(half, encoding="latin-1")
+    asyncio.run(discovery.look())
+    assert world.states() == {A: ACTIVE, B: ACTIVE}
+    path.write_text(f"{A}\n{C}\n")
+    for _ in range(2):
+        asyncio.run(discovery.look())
+    assert world.states() == {A: ACTIVE, C: ACTIVE}
 
 
 @pytest.mark.parametrize(
@@ -224,9 +244,19 @@ def test_dns_lists_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     source = DnsSource("engines.internal:8000")
     assert list(find(source)) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://[fd00::1]:8000"]
+    world = World(leave_after_s=0)
+    discovery = Discovery([source], world.fleet, world.metrics, Settings().discovery)
+    asyncio.run(discovery.look())
+    engines = world.states()
+    assert len(engines) == 3
     answers.clear()
     with pytest.raises(OSError, match="no such name"):
         find(source)
+    asyncio.run(discovery.look())
+    assert world.states() == engines
+    answers.append("10.0.0.1")
+    asyncio.run(discovery.look())
+    assert world.states() == {"http://10.0.0.1:8000": ACTIVE}
     for wrong in ("engines.internal", "ftp://a:1", ":80"):
         with pytest.raises(ConfigError, match=r"discovery\.dns"):
             DnsSource(wrong)

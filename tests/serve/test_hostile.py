@@ -143,3 +143,29 @@ def test_whatever_an_engine_says_is_relayed_or_a_502(
         "prefixroute_serve_requests_total",
         {"path": "/v1/chat/completions", "status": str(status), "outcome": "fault"},
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET /v1/chat/completions HTTP/1.1\r\nupgrade: websocket\r\nconnection: upgrade", 405),
+        (b"HEAD /v1/chat/completions HTTP/1.1", 405),
+        (b"OPTIONS /v1/chat/completions HTTP/1.1", 405),
+        (b"OPTIONS * HTTP/1.1", 404),
+        (b"TRACE /v1/chat/completions HTTP/1.1", 405),
+        (b"CONNECT engine:8000 HTTP/1.1", 400),
+        (b"POST /v1/%2e%2e/v1/chat/completions HTTP/1.1\r\ncontent-length: 0", 404),
+        (b"POST /v1/x/../chat/completions HTTP/1.1\r\ncontent-length: 0", 404),
+        (b"POST //v1/chat/completions HTTP/1.1\r\ncontent-length: 0", 404),
+        (b"POST /v1/chat/completions;x HTTP/1.1\r\ncontent-length: 0", 404),
+        (b"POST /v1/chat/completions?" + b"a" * 80_000 + b" HTTP/1.1\r\ncontent-length: 0", 400),
+        (b"POST /v1/chat/completions HTTP/1.1\r\n" + b"\r\n".join(b"x-%d: 1" % n for n in range(10_000)), 431),
+    ],
+)
+def test_what_is_no_call_of_an_api_reaches_no_engine(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], line: bytes, status: int
+) -> None:
+    engine = make_scripted([answer()])
+    said = by_hand(make_proxy([engine.url]), line + b"\r\nhost: p\r\nconnection: close\r\n\r\n")
+    assert int(said.split(b" ", 2)[1]) == status
+    assert engine.heads == []

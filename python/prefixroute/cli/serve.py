@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,12 +92,15 @@ def _fakes(settings: Settings, count: int) -> Iterator[tuple[Settings, dict[str,
 
     routing = settings.routing
     size = EngineSettings(block_size=routing.block_size, capacity_tokens=routing.capacity_tokens)
-    with ExitStack() as stack:
-        engines = [stack.enter_context(FakeEngine(size, Behaviour(PREFILL_S_PER_1K, DECODE_S))) for _ in range(count)]
-        note(f"{count} fake engines: no answer makes sense")
-        urls = (*settings.discovery.replicas, *(engine.url for engine in engines))
-        feeds = {engine.url: engine.feed for engine in engines}
+    engines = [FakeEngine(size, Behaviour(PREFILL_S_PER_1K, DECODE_S)) for _ in range(count)]
+    note(f"{count} fake engines: no answer makes sense")
+    urls = (*settings.discovery.replicas, *(engine.url for engine in engines))
+    feeds = {engine.url: engine.feed for engine in engines}
+    try:
         yield (
             settings.having({"discovery.replicas": urls}),
             {"feeds": feeds, "render": render, "tokenizer": tokenize},
         )
+    finally:
+        with ThreadPoolExecutor(count) as pool:  # each takes a moment
+            list(pool.map(FakeEngine.kill, engines))

@@ -55,6 +55,8 @@ class StaticSource:
 class FileSource:
     """A file, read again when it has changed: a URL a line, or JSON, YAML or TOML by its ending.
 
+    A change counts at the look after the one that saw it first: until then the file may be half written.
+
     The structured forms have a list under ``replicas``: of URLs, or of objects with ``url`` and fields of
     :class:`~prefixroute.types.Replica`: ``weight``, ``capacity_tokens``, ``incarnation``, ``rank``.
     """
@@ -66,6 +68,7 @@ class FileSource:
         """Read nothing yet."""
         self._path = Path(path)
         self._stamp: tuple[int, int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self._found: Found = {}
 
     async def find(self) -> Found:
@@ -77,7 +80,8 @@ class FileSource:
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if stamp != self._stamp:
+            settled, self._seen = self._stamp is None or stamp == self._seen, stamp
+            if stamp != self._stamp and settled:
                 self._found = self._parsed(self._path.read_text(encoding="utf-8"))
                 self._stamp = stamp
         except (OSError, UnicodeDecodeError) as error:
