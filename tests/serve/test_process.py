@@ -18,6 +18,7 @@ import pytest
 from loopback import DEADLINE_S, PLAIN, Engine, chat_body, events, free_port, wait_until
 
 from prefixroute.serve.metrics import Metrics, merged
+from prefixroute.serve.reader import LARGE_BYTES
 
 
 class Served:
@@ -231,7 +232,9 @@ def test_workers_route_as_one(pair: list[Engine], serve: Callable[..., Served]) 
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return the children that any thread of a process has started."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]
 
 
 def workers_of(served: Served) -> list[int]:
@@ -251,10 +254,39 @@ def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
     wait_until(lambda: len(set(workers_of(served)) - {before[0]}) == 2)
     wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
     assert served.client.post("/v1/chat/completions", json=chat_body(max_tokens=1)).is_success
+    large = chat_body("word " * (LARGE_BYTES // 4), max_tokens=1)
+    assert served.client.post("/v1/chat/completions", json=large).is_success
     left = workers_of(served)
+    left += [child for worker in left for child in children(worker)]
+    assert len(left) == 3  # one of them has a process that reads large bodies
     served.process.kill()
     served.ended()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in left))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
+def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    for engine in pair:
+        engine.control(decode_s=1)  # until all of them are there
+    served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
+    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    before = workers_of(served)
+    threads, received = streams(served, 30, 30)
+
+    def booked() -> set[int]:
+        """Return what each worker believes to be in flight at all engines."""
+        workers = served.admin.get("/replicas").json()["workers"].values()
+        return {sum(one["in_flight"] for one in worker["replicas"].values()) for worker in workers}
+
+    wait_until(lambda: booked() == {30})
+    os.kill(before[0], signal.SIGKILL)
+    for engine in pair:
+        engine.control(decode_s=0)
+    for thread in threads:
+        thread.join()
+    whole = [said for said in received if said.endswith(b"data: [DONE]\n\n")]
+    assert 0 < len(whole) < 30
+    wait_until(lambda: booked() == {0})
 
 
 def _runs(pid: int) -> bool:

@@ -50,11 +50,13 @@ class StatusCalls(Calls):
         return self._state.notes
 
     def _settled(self, now: float | None) -> float:
-        """Give back what is overdue, with the lock held; return the time."""
+        """Give back what is overdue, and take in the peers' loads, with the lock held; return the time."""
         now = self._time(now)
         if self._state.step is not None:
             self._state.repair()
         steps.expire(self._state, now)
+        if self._state.listener is not None:
+            self._state.listener.refresh()
         return now
 
     def load(self, *, now: float | None = None) -> dict[str, float]:
