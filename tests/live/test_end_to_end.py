@@ -125,6 +125,7 @@ def _stored(first: int, **fields: Any) -> bytes:
         ({}, "tokenizer"),
         ({"lora_name": "sql"}, "lora"),
         ({"extra_keys": [["tenant"]]}, "salt"),
+        ({"token_ids": [], "block_size": 0}, "hashes_only"),
     ],
 )
 def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[str, Any], reason: str) -> None:
@@ -137,7 +138,9 @@ def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[
             found = router.stats()["replicas"]["a"]["nothing_matches"]
             assert found is not None
             assert found["reason"] == reason
-            assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
+            metrics = router.metrics_text()
+            assert 'prefixroute_nothing_matches{replica="a"} 1' in metrics
+            assert f'prefixroute_nothing_matches_reason{{replica="a",reason="{reason}"}} 1' in metrics
 
 
 def test_a_feed_sets_the_capacity_of_a_replica_that_was_given_none() -> None:

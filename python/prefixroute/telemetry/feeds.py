@@ -42,6 +42,8 @@ def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]
     if poll is not None:
         found["poll"] = poll
     blocks = state.belief.unmatched_event_blocks()[member.slot]
+    if feed is not None and not feed["events"].get("stored"):
+        blocks += feed["events"].get("placeless", 0)  # of an engine whose events say what nobody can compare
     found["crowded_blocks"] = state.belief.crowded_blocks()[member.slot]
     found["nothing_matches"] = None
     if blocks >= NOTHING_MATCHES_BLOCKS:
@@ -59,6 +61,18 @@ _GAUGES = {
     "feed_idle_seconds": ("idle_s", "Seconds since the last batch."),
 }
 _COUNTS = ("applied", "duplicates", "gaps", "filled", "burnt", "lost", "restarts", "rebuilds", "replays")
+_BLOCKS = (
+    "stored",
+    "confirmed",
+    "copies",
+    "removed",
+    "orphaned",
+    "adopted",
+    "dropped",
+    "unindexed",
+    "placeless",
+    "unknown",
+)
 _TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "connections")
 
 
@@ -71,6 +85,9 @@ def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
             text.family(metric, "gauge", about, known)
         counts = [({"replica": n, "type": f}, feed[f]) for n, feed in feeds.items() for f in (*_COUNTS, *_TROUBLE)]
         text.family("feed_total", "counter", "What happened to the batches of event feeds.", counts)
+        blocks = [({"replica": n, "type": f}, feed["events"].get(f, 0)) for n, feed in feeds.items() for f in _BLOCKS]
+        about = "What events did to the index, in blocks; orphaned = they wait for a parent that is not known."
+        text.family("feed_blocks_total", "counter", about, blocks)
     polls = {name: values["poll"] for name, values in replicas.items() if "poll" in values}
     if polls:
         ages = [({"replica": n}, poll["age_s"]) for n, poll in polls.items() if poll["age_s"] is not None]
@@ -81,3 +98,6 @@ def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
     text.family(
         "nothing_matches", "gauge", "1 = events arrive and no prompt matches them; stats() has the reason.", lost
     )
+    found = {name: values["nothing_matches"] for name, values in replicas.items()}
+    reasons = [({"replica": n, "reason": why["reason"]}, 1) for n, why in found.items() if why is not None]
+    text.family("nothing_matches_reason", "gauge", "Why no prompt matches what events say, most likely.", reasons)
