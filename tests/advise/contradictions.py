@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefixroute.advise import Advice
 from prefixroute.advise.choice import JUDGED, METRIC, TTFT, beats, preempts
+from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.advise.reasons import RECOMPUTE, why, why_not
 from prefixroute.report import answer
 from prefixroute.report.answer import WHY, WHY_NOT, because
@@ -75,6 +76,10 @@ def _headline_holds(advice: Advice) -> None:
     assert ("cannot keep up" in said.headline) == advice.is_overloaded
     if advice.is_overloaded:
         assert not any("are enough" in text for text in (said.headline, *said.opening))
+    need = advice.need
+    if need is not None and not advice.is_overloaded and need.size.replicas != need.replicas:
+        wanted = MOST_TIMES * need.replicas if need.size.replicas is None else need.size.replicas
+        assert f" {wanted} " in said.headline
     if "No prefix-aware routing is needed" in because(advice):
         for row in advice.comparison.rows:
             gap = advice.comparison.gap(row.policy, advice.policy, RECOMPUTE)

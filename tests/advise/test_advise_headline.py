@@ -97,3 +97,14 @@ def _advice(
         deployment=None,
         findings=(),
     )
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(4.0, "fewer"), (80.0, "all"), (400.0, "more"), (2_000.0, "overloaded")])
+def test_a_headline_says_how_many_replicas_are_needed_where_these_are_others(rate: float, kind: str) -> None:
+    made = partial(chat, requests=400, arrivals=Poisson(rate))
+    advice = advise(made, Question(scenario=Scenario(replicas=4), seeds=1, policies=()))
+    assert_not_contradicted(advice)
+    assert advice.need is not None
+    needed = advice.need.size.replicas or 99
+    found = "overloaded" if advice.is_overloaded else "fewer" if needed < 4 else "more" if needed > 4 else "all"
+    assert found == kind

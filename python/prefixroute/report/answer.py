@@ -104,6 +104,9 @@ def headline(advice: Advice) -> str:
         return f"{kept}; but {replicas(advice.replicas)} cannot keep up"
     if need is not None and need.is_smaller:
         return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough{_saves(need)}"
+    if need is not None and need.size.replicas != need.replicas:
+        wanted = f"more than {MOST_TIMES * need.replicas}" if need.size.replicas is None else need.size.replicas
+        return f"{kept}; with a reserve {wanted} replicas are needed, not {need.replicas}"
     return kept
 
 
