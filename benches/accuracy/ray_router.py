@@ -49,7 +49,7 @@ class RayOriginal:
         from ray.llm._internal.serve.routing_policies.prefix_aware import prefix_aware_router as module  # noqa: PLC0415
         from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID  # noqa: PLC0415
 
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         try:
             deployment = DeploymentID(name="engines")
             router = module.PrefixCacheAffinityRouter(

@@ -10,11 +10,14 @@ from accuracy.hits import TRACES
 from accuracy.mocker import BLOCK, REPLICAS, ROUND_ROBIN, TRACE, both, run, spread, trace
 from prefixroute.sim import Events, Scenario
 
+FRESH = (1_000_000, 2.0)
+"""Tokens of a replica, and speed, that the preset was not made on."""
+
 
 def compare() -> Iterator[Comparison]:
     """Yield Dynamo's KV router over its mock engines beside the preset ``dynamo``."""
     path = TRACES / TRACE
-    for capacity, speed in ROUND_ROBIN:
+    for capacity, speed in (*ROUND_ROBIN, FRESH):
         theirs = mock_engine.replay(
             spread(path), replicas=REPLICAS, capacity_tokens=capacity, block_size=BLOCK, router="kv_router", speed=speed
         )

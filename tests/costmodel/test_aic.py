@@ -73,8 +73,18 @@ def test_it_prices_simulations_and_pickles(cost: CostModel, times: StepTimes) ->
         ({"gpu": "MI300X"}, "tables are there of H100, H200, B200, A100, L40S, got gpu 'MI300X'"),
         ({"backend": "tgi"}, "tables are there of vllm, sglang, trtllm, got 'tgi'"),
         ({"model": "nobody/nothing"}, "there are tables for Qwen3-8B, .* names such as .*; got 'nobody/nothing'"),
-        ({"tensor_parallel": 3}, "no step times of Qwen3-8B on 3 H100 with vllm: .*divisible"),
-        ({"gpu": "A100", "weight_format": "fp8"}, "no step times of Qwen3-8B on 1 A100 with vllm: .*fp8"),
+        (
+            {"tensor_parallel": 3},
+            "no step times of Qwen3-8B on 3 H100 with vllm .*divisible.*; nor with another engine or format of weights",
+        ),
+        (
+            {"gpu": "A100", "weight_format": "fp8"},
+            r"no step times of Qwen3-8B on 1 A100 with vllm \(.*fp8.*\); there are some with weights in bf16",
+        ),
+        (
+            {"weight_format": "int4", "backend": "sglang"},
+            r"no step times of Qwen3-8B on 1 H100 with sglang \(.*\); there are some .*with weights in bf16, fp8",
+        ),
         ({"weight_format": "fp5"}, "weight_format must be one of bf16, .* got 'fp5'"),
     ],
 )

@@ -6,8 +6,10 @@ The package is the extra ``aic`` and is imported only here, when it is asked for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -42,6 +44,8 @@ CACHED: Axis = (0, 1_024, *(2_048 * 2**step for step in range(8)))
 """Tokens before them; seconds are a straight line in these."""
 DECODES: Axis = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024)
 CONTEXT: Axis = (1, *(256 * 2**step for step in range(11)))
+_PLACE = re.compile(r" at /\S+")
+"""Where the package's tables lie, in its errors."""
 _BESIDE = 2_048
 """Prompt tokens of a step at which the cost of further tokens is taken that decode beside them."""
 
@@ -57,7 +61,7 @@ def step_times(
     weight_format: str | None = None,
 ) -> StepTimes:
     """Return the step times of a model on a replica; see :meth:`StepTimes.from_aiconfigurator`."""
-    engine = compile_engine(
+    asked = _asked(
         gpu,
         model,
         backend=backend,
@@ -65,7 +69,8 @@ def step_times(
         expert_parallel=expert_parallel,
         weight_format=weight_format,
     )
-    with _quiet(f"{model} on {tensor_parallel} {gpu} with {backend}"):
+    with _quiet(asked):
+        engine = asked.compiled()
         prefill = _table(
             TOKENS, CACHED, lambda new, cached: engine.predict_prefill_latency(1, int(new + cached), int(cached))
         )
@@ -104,24 +109,84 @@ def compile_engine(
     weight_format: str | None = None,
 ) -> EngineHandle:
     """Return the package's own engine, which predicts milliseconds of any step; see :meth:`StepTimes.from_aiconfigurator`."""
+    asked = _asked(
+        gpu,
+        model,
+        backend=backend,
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        weight_format=weight_format,
+    )
+    with _quiet(asked):
+        return asked.compiled()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A replica in the package's own words.
+
+    Attributes:
+        what: it in ours, for errors.
+        model: its name, or the folder of its ``config.json``.
+        system: the kind of GPU.
+        backend: the engine.
+        replica: how many GPUs share products and experts.
+        formats: of weights.
+    """
+
+    what: str
+    model: str
+    system: str
+    backend: str
+    replica: Mapping[str, int]
+    formats: Mapping[str, str]
+
+    def compiled(self) -> EngineHandle:
+        """Return the package's engine."""
+        from aiconfigurator_core.sdk.engine import EngineHandle  # noqa: PLC0415 - heavy, and an extra
+
+        return EngineHandle.compile(self.model, self.system, self.backend, **self.replica, **self.formats)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there are step times of it."""
+        try:
+            engine = self.compiled()
+            return bool(engine.predict_prefill_latency(1, 128, 0) and engine.predict_decode_latency(1, 128, 2))
+        except Exception:  # noqa: BLE001 - of any kind, as the package raises them
+            return False
+
+    def instead(self) -> str:
+        """Return in words with which other backends, and in which other formats of weights, there are step times."""
+        others = [one for one in BACKENDS if one != self.backend and replace(self, backend=one).is_there]
+        known = {name: _formats(name) for name in _PRODUCTS if name not in _ONLY_EXPERTS}
+        stored = [name for name, each in known.items() if each != self.formats and replace(self, formats=each).is_there]
+        found = [f"with {' and '.join(others)}"] if others else []
+        found += [f"with weights in {', '.join(stored)}"] if stored else []
+        return f"there are some {', and '.join(found)}" if found else "nor with another engine or format of weights"
+
+
+def _asked(
+    gpu: str,
+    model: str | Path,
+    *,
+    backend: str,
+    tensor_parallel: int,
+    expert_parallel: bool,
+    weight_format: str | None,
+) -> _Asked:
     from aiconfigurator_core.sdk import common  # noqa: PLC0415 - heavy, and an extra
-    from aiconfigurator_core.sdk.engine import EngineHandle  # noqa: PLC0415
 
     if backend not in BACKENDS:
         raise ConfigError(f"tables are there of {', '.join(BACKENDS)}, got {shown(backend)}")
     name = find_gpu(gpu).name
     if name not in SYSTEMS:
         raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {shown(gpu)}")
+    split = (1, tensor_parallel) if expert_parallel else (tensor_parallel, 1)
+    replica = {"tp_size": tensor_parallel, **dict(zip(("moe_tp_size", "moe_ep_size"), split, strict=True))}
+    what = f"{model} on {tensor_parallel} {gpu} with {backend}"
     found = _model(model, common.DefaultHFModels)
-    split = (
-        {"moe_tp_size": 1, "moe_ep_size": tensor_parallel}
-        if expert_parallel
-        else {"moe_tp_size": tensor_parallel, "moe_ep_size": 1}
-    )
-    with _quiet(f"{model} on {tensor_parallel} {gpu} with {backend}"):
-        return EngineHandle.compile(
-            found, SYSTEMS[name], backend, tp_size=tensor_parallel, **split, **_formats(weight_format)
-        )
+    return _Asked(what, found, SYSTEMS[name], backend, replica, _formats(weight_format))
 
 
 def _formats(weight_format: str | None) -> dict[str, str]:
@@ -151,8 +216,8 @@ def _model(model: str | Path, known: Any) -> str:
 
 
 @contextmanager
-def _quiet(what: str) -> Iterator[None]:
-    """Keep the package's log quiet, and say by name what it has no tables for."""
+def _quiet(asked: _Asked) -> Iterator[None]:
+    """Keep the package's log quiet, and say by name what it has no tables for, and what there is instead."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -160,7 +225,7 @@ def _quiet(what: str) -> Iterator[None]:
     except (ConfigError, KeyboardInterrupt):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"aiconfigurator has no step times of {what}: {reason}") from error
+        reason = _PLACE.sub("", " ".join(str(error).split()))[:200]
+        raise ConfigError(f"aiconfigurator has no step times of {asked.what} ({reason}); {asked.instead()}") from error
     finally:
         logging.disable(before)
