@@ -194,10 +194,11 @@ def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None 
     decision, answer = prefill.decision, decode.decision
     session = decision.request.session or None
     media = steps.by_medium(state, prefill) if prefill.member.tiered and earlier is None else None
+    spent = steps.spent_s(state, prefill) if state.spends else None
     step = None if state.active is None else state.begin()
     booked, effects = state.ledger.book_pair(
         prefill, insertions.get(prefill.number), decision.decision_id, decision.reason, decision.sight, decision.slots, session,
-        media, steps.spent_s(state, prefill), decode, insertions.get(decode.number), answer.decision_id, answer.reason,
+        media, spent, decode, insertions.get(decode.number), answer.decision_id, answer.reason,
         None if earlier is None else earlier.decode,
     )  # fmt: skip
     if state.active is not None:

@@ -120,7 +120,8 @@ def book(
     decision = attempt.decision
     insertion = state.belief.insert(attempt.name, decision.blocks, None, now)
     media = by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
-    spent, session = spent_s(state, attempt), decision.query.info.session or None
+    spent = spent_s(state, attempt) if state.spends else None
+    session = decision.query.info.session or None
     step = None if state.active is None else state.begin()
     effects = state.ledger.book(
         attempt, insertion, decision.decision_id, decision.reason, decision.sight, decision.slots, session, media, spent,
@@ -135,10 +136,9 @@ def book(
         state.listener.booked(attempt, session, now, earlier, hedge)
 
 
-def spent_s(state: RouterState, attempt: Attempt) -> float | None:
-    """Return the prefill seconds that an attempt gives its replica, if a policy looks at them."""
-    hit = attempt.hit
-    return state.config.cost.prefill_seconds(attempt.prompt_tokens - hit, hit) if state.spends else None
+def spent_s(state: RouterState, attempt: Attempt) -> float:
+    """Return the prefill seconds that an attempt gives its replica."""
+    return state.config.cost.prefill_seconds(attempt.prompt_tokens - attempt.hit, attempt.hit)
 
 
 def carry_out(state: RouterState, effects: Effects) -> None:
