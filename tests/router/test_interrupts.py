@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from interrupting import at_line, lines
 
 from prefixroute.errors import PrefixRouteError
-from prefixroute.router import PairTicket, Router, Ticket
+from prefixroute.router import Decision, PairTicket, Router, Ticket
 from prefixroute.router.booking import Booking
 from prefixroute.types import Replica, Timing
 
@@ -188,7 +189,7 @@ def assert_sound(setting: Setting) -> None:
     ],
 )
 def test_an_exception_at_any_line_leaves_a_sound_router(name: str, shadowed: bool) -> None:
-    interrupt_every_line(Setting, CALLS[name], shadowed=shadowed)
+    at_every_line(Setting, CALLS[name], interrupt, KeyboardInterrupt, shadowed=shadowed)
 
 
 @pytest.mark.parametrize(
@@ -199,27 +200,46 @@ def test_an_exception_at_any_line_leaves_a_sound_router(name: str, shadowed: boo
     ],
 )
 def test_an_exception_at_any_line_of_a_pair_leaves_a_sound_router(name: str, shadowed: bool) -> None:
-    interrupt_every_line(PairSetting, PAIR_CALLS[name], shadowed=shadowed)
+    at_every_line(PairSetting, PAIR_CALLS[name], interrupt, KeyboardInterrupt, shadowed=shadowed)
 
 
-def interrupt_every_line(kind: type[S], call: Callable[[S], object], *, shadowed: bool) -> None:
+def at_every_line(
+    kind: type[S],
+    call: Callable[[S], object],
+    act: Callable[[S], object],
+    expected: type[BaseException],
+    check: Callable[[S, Any], object] = lambda _, __: None,
+    *,
+    shadowed: bool = False,
+) -> None:
+    """Make a call as often as it has lines, each time on a setting of its own, and ``act`` at another line each time."""
     counted = kind(shadowed=shadowed)
     count = lines(lambda: call(counted))
     assert count > 3
     for number in range(1, count + 1):
         setting = kind(shadowed=shadowed)
-
-        def interrupt() -> None:
-            raise KeyboardInterrupt
-
-        sys.settrace(at_line(number, interrupt))
+        sys.settrace(at_line(number, partial(act, setting)))
         try:
-            call(setting)
-        except KeyboardInterrupt:
-            pass
+            with suppress(expected):
+                check(setting, call(setting))
         finally:
             sys.settrace(None)
         assert_sound(setting)
+
+
+def interrupt(_: Setting) -> None:
+    raise KeyboardInterrupt
+
+
+def untraced(act: Callable[[S], object]) -> Callable[[S], None]:
+    """Return a call to the router that is not traced itself, and may be refused."""
+
+    def inside(setting: S) -> None:
+        sys.settrace(None)
+        with suppress(PrefixRouteError):
+            act(setting)
+
+    return inside
 
 
 def held_by_name(decision: Any) -> dict[str, int]:
@@ -246,54 +266,22 @@ PAIR_NESTED: dict[str, Callable[[PairSetting], object]] = {
 @pytest.mark.parametrize("nested", PAIR_NESTED)
 @pytest.mark.parametrize("name", ["route_pair", "first_token", "retry of the prompt", "retry of the answer"])
 def test_a_call_at_any_line_of_a_pairs_leaves_a_sound_router(name: str, nested: str) -> None:
-    call, act = PAIR_CALLS[name], PAIR_NESTED[nested]
-    counted = PairSetting(shadowed=False)
-    count = lines(lambda: call(counted))
-    for number in range(1, count + 1):
-        setting = PairSetting(shadowed=False)
-
-        def inside(setting: PairSetting = setting) -> None:
-            sys.settrace(None)
-            with suppress(PrefixRouteError):
-                act(setting)
-
-        sys.settrace(at_line(number, inside))
-        try:
-            with suppress(PrefixRouteError):  # the fleet may have changed under it
-                result = call(setting)
-                if isinstance(result, PairTicket):
-                    result.abort()
-        finally:
-            sys.settrace(None)
-        assert_sound(setting)
+    at_every_line(PairSetting, PAIR_CALLS[name], untraced(PAIR_NESTED[nested]), PrefixRouteError, give_back)
 
 
 @pytest.mark.parametrize("nested", NESTED)
 @pytest.mark.parametrize("name", ["choose", "route", "first_token", "finish", "abort", "retry", "hedge", "add_replica"])
 def test_a_call_at_any_line_of_another_leaves_a_sound_router(name: str, nested: str) -> None:
-    call, act = CALLS[name], NESTED[nested]
-    counted = Setting(shadowed=False)
-    count = lines(lambda: call(counted))
-    for number in range(1, count + 1):
-        setting = Setting(shadowed=False)
+    at_every_line(Setting, CALLS[name], untraced(NESTED[nested]), PrefixRouteError, give_back)
+
+
+def give_back(setting: Setting, result: Any) -> None:
+    """End what was booked; hits of a decision are those of its view, whatever came in between."""
+    if isinstance(result, Ticket | PairTicket):
+        result.abort()
+    elif isinstance(result, Decision):
         held = held_by_name(setting.decision)
-
-        def inside(setting: Setting = setting) -> None:
-            sys.settrace(None)
-            with suppress(PrefixRouteError):
-                act(setting)
-
-        sys.settrace(at_line(number, inside))
-        try:
-            with suppress(PrefixRouteError):  # the fleet may have changed under it
-                result = call(setting)
-                if isinstance(result, Ticket):
-                    result.abort()
-                elif name == "choose":
-                    assert held_by_name(result).items() & held.items() >= {("r0", 3_984), ("r1", held["r1"])}
-        finally:
-            sys.settrace(None)
-        assert_sound(setting)
+        assert held_by_name(result).items() & held.items() >= {("r0", 3_984), ("r1", held["r1"])}
 
 
 IMPORT_FIRST = """
