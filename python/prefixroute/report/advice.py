@@ -10,7 +10,7 @@ from prefixroute.report.answer import Answer, answer, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
 from prefixroute.report.compared import compared, equal_splits, losses, times, today
-from prefixroute.report.drawing import Picture, svg
+from prefixroute.report.drawing import Picture, svgs
 from prefixroute.report.study import Study
 from prefixroute.report.text import BASIS
 
@@ -19,12 +19,11 @@ def advice_page(advice: Advice) -> str:
     """Return the whole page. Equal advice gives equal bytes."""
     found, said = advice.comparison, answer(advice)
     study = _study(found)
-    drawings = {title: svg(chart) for title, chart in charts(study).items()}
-    first, *others = drawings
+    drawings = svgs(charts(study))
     parts = [
         html.table(today(found, advice.in_use if advice.replicas > 1 else advice.row.policy, advice.row.policy)),
         html.legend(study.policies),
-        html.deciding(first, drawings[first]),
+        html.deciding(drawings),
         html.heading("What to do"),
         *map(html.paragraph, said.opening),
         *([html.code(f"import prefixroute as pr\n\n{said.deploy}")] if said.deploy else []),
@@ -41,7 +40,7 @@ def advice_page(advice: Advice) -> str:
         html.details(
             "More: skew, time to first token, load, what this rests on",
             [
-                html.figures({title: drawings[title] for title in others}),
+                html.further(drawings),
                 html.table(times(found)),
                 html.paragraph(
                     f"In brackets the 95 % interval over {found.clusters:,} sessions. One that holds 0 may be noise; one that rests "
@@ -49,9 +48,7 @@ def advice_page(advice: Advice) -> str:
                     soft=True,
                 ),
                 *_losses(found),
-                html.heading("What this rests on"),
-                html.assumptions(found.assumptions),
-                *(html.paragraph(note, soft=True) for note in found.notes),
+                *html.rests_on(found.assumptions, found.notes),
             ],
         ),
     ]

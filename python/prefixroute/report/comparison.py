@@ -9,8 +9,8 @@ from prefixroute.report import html
 from prefixroute.report.behind import floor_line, remarks
 from prefixroute.report.charts import bars, charts
 from prefixroute.report.compared import compared, losses, times
-from prefixroute.report.drawing import Chart, Picture, svg
-from prefixroute.report.sizing import sized, sizes
+from prefixroute.report.drawing import Chart, Picture, svgs
+from prefixroute.report.sizing import equal_fleets, sized, sizes
 from prefixroute.report.study import Study
 from prefixroute.report.verdicts import verdict
 
@@ -18,23 +18,20 @@ from prefixroute.report.verdicts import verdict
 def comparison_page(found: Comparison) -> str:
     """Return the page of a comparison. Equal comparisons give equal bytes."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    drawings = {title: svg(chart) for title, chart in charts(study).items()}
-    first, *others = drawings
+    drawings = svgs(charts(study))
     split = losses(found)
     floor = found.rows[0].floor
     parts = [
         html.paragraph(verdict(found)),
         html.legend(study.policies),
-        html.deciding(first, drawings[first]),
+        html.deciding(drawings),
         html.heading("Compared"),
         html.table(compared(found, f"differences from {found.reference}, intervals over {found.clusters:,} sessions")),
         *([] if floor is None else [html.paragraph(floor_line(floor, found.assumptions), soft=True)]),
         html.table(times(found)),
         *([] if split is None else [html.table(split)]),
-        html.figures({title: drawings[title] for title in others}),
-        html.heading("What this rests on"),
-        html.assumptions(found.assumptions),
-        *(html.paragraph(note, soft=True) for note in found.notes),
+        html.further(drawings),
+        *html.rests_on(found.assumptions, found.notes),
     ]
     return html.document(_compared(found), parts)
 
@@ -52,13 +49,11 @@ def _compared(found: Comparison) -> str:
 
 def sizing_page(found: Sizing, most: int) -> str:
     """Return the page of a sizing. Equal sizings give equal bytes."""
-    table = sizes(found, most)
     parts = [
-        html.figures({title: svg(chart) for title, chart in sizing_charts(found).items()}),
-        html.table(table),
-        html.heading("What this rests on"),
-        html.assumptions(found.assumptions),
-        *(html.paragraph(note, soft=True) for note in found.notes),
+        html.figures(svgs(sizing_charts(found))),
+        html.table(sizes(found, most)),
+        *([html.table(equal_fleets(found))] if found.equal else []),
+        *html.rests_on(found.assumptions, found.notes),
     ]
     return html.document(sized(found), parts)
 

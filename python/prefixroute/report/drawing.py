@@ -67,6 +67,11 @@ def svg(chart: Chart) -> str:
     return _inked(str(vl_convert.vega_to_svg(drawing)), PAGE)
 
 
+def svgs(charts: Mapping[str, Chart]) -> dict[str, str]:
+    """Return charts as SVG by their titles."""
+    return {title: svg(chart) for title, chart in charts.items()}
+
+
 class Picture(NamedTuple):
     """What a picture shows.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from string import Template
 
@@ -126,9 +126,22 @@ def figures(drawings: Mapping[str, str]) -> str:
     return f'<div class="charts">{"".join(map(_framed, drawings, drawings.values()))}</div>'
 
 
-def deciding(title: str, drawing: str) -> str:
-    """Return the one SVG drawing that decides, as wide as the text."""
-    return f'<div class="deciding">{_framed(title, drawing)}</div>'
+def deciding(drawings: Mapping[str, str]) -> str:
+    """Return the first of the SVG drawings, the one that decides, as wide as the text."""
+    title = next(iter(drawings))
+    return f'<div class="deciding">{_framed(title, drawings[title])}</div>'
+
+
+def further(drawings: Mapping[str, str]) -> str:
+    """Return the SVG drawings but the first, side by side where there is room."""
+    return figures({title: drawings[title] for title in [*drawings][1:]})
+
+
+def rests_on(items: Iterable[Assumption], notes: Iterable[str], title: str = "What this rests on") -> Iterator[str]:
+    """Yield the end of a page: the figures behind a result, and notes."""
+    yield heading(title)
+    yield assumptions(items)
+    yield from (paragraph(note, soft=True) for note in notes)
 
 
 def _framed(title: str, drawing: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prefixroute.report import html
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
-from prefixroute.report.drawing import Picture, svg
+from prefixroute.report.drawing import Picture, svgs
 from prefixroute.report.study import Study
 from prefixroute.report.traces import trace_charts
 from prefixroute.workload import TraceStatistics
@@ -15,20 +15,17 @@ from prefixroute.workload import TraceStatistics
 
 def page(study: Study, trace: TraceStatistics | None = None) -> str:
     """Return the whole page, with what the workload is like where that was measured. Equal inputs give equal bytes."""
-    drawings = {title: svg(chart) for title, chart in charts(study).items()}
-    first, *others = drawings
+    drawings = svgs(charts(study))
     parts = [
         *(html.paragraph(line) for line in study.summary()),
         html.legend(study.policies),
-        html.deciding(first, drawings[first]),
+        html.deciding(drawings),
         html.heading("Every run"),
         html.table(study.table("")),
         html.heading("In detail"),
-        html.figures({title: drawings[title] for title in others}),
+        html.further(drawings),
         *_workload(trace, study),
-        html.heading("What this rests on"),
-        html.assumptions(study.assumptions),
-        *(html.paragraph(note, soft=True) for note in study.notes),
+        *html.rests_on(study.assumptions, study.notes),
     ]
     return html.document(study.headline(), parts)
 
@@ -42,4 +39,4 @@ def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:
     """Draw the workload of the first seed, beside the floor of all."""
     if trace is not None:
         yield html.heading("The workload")
-        yield html.figures({title: svg(chart) for title, chart in trace_charts(trace, study.floor).items()})
+        yield html.figures(svgs(trace_charts(trace, study.floor)))

@@ -9,7 +9,7 @@ from prefixroute.replay.predict import FIGURES
 from prefixroute.report import html
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import answered_within, ratios
-from prefixroute.report.drawing import Chart, Picture, svg
+from prefixroute.report.drawing import Chart, Picture, svgs
 from prefixroute.report.replays import (
     TITLES,
     difference_table,
@@ -25,21 +25,18 @@ from prefixroute.sim.metrics import CURVE
 def replay_page(name: str, replayed: Replayed, predictions: Predictions) -> str:
     """Return the page of a replay. Equal replays give equal bytes."""
     policies = list(replayed.settings.policies)
-    drawings = {title: svg(chart) for title, chart in replay_charts(replayed, predictions).items()}
-    first = next(iter(drawings), None)
+    drawings = svgs(replay_charts(replayed, predictions))
     parts = [
         *(html.paragraph(line) for line in replay_verdict(replayed)),
         html.legend(policies),
-        *([] if first is None else [html.deciding(first, drawings.pop(first))]),
+        *([html.deciding(drawings)] if drawings else []),
         html.heading("Measured"),
         html.table(measured_table(replayed, "")),
         *([html.table(difference_table(replayed))] if replayed.differences else []),
         html.heading("Beside the simulator"),
-        html.figures(drawings),
+        html.further(drawings),
         html.table(prediction_table(replayed, predictions)),
-        html.heading("What the predictions rest on"),
-        html.assumptions(predictions.assumptions),
-        *(html.paragraph(note, soft=True) for note in replay_notes(replayed)),
+        *html.rests_on(predictions.assumptions, replay_notes(replayed), "What the predictions rest on"),
     ]
     return html.document(replay_title(name, replayed), parts)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import altair as alt
 
 from prefixroute.report import html
-from prefixroute.report.drawing import WIDTH, Chart, Picture, svg
+from prefixroute.report.drawing import WIDTH, Chart, Picture, svgs
 from prefixroute.report.palette import INK, colour
 from prefixroute.report.sheet import Section, Sheet
 
@@ -18,7 +18,7 @@ BAR = 26
 def sheet_page(sheet: Sheet) -> str:
     """Return the page of a sheet. Equal sheets give equal bytes."""
     parts = [part for section in sheet.sections for part in _section(section)]
-    drawings = {title: svg(chart) for title, chart in sheet_charts(sheet).items()}
+    drawings = svgs(sheet_charts(sheet))
     if drawings:
         parts.insert(0, html.figures(drawings))
     if sheet.assumptions:

@@ -9,7 +9,7 @@ import numpy as np
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report import html
-from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, Picture, svg
+from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, Picture, svgs
 from prefixroute.report.palette import INK, colour
 from prefixroute.report.table import Table, pairs
 from prefixroute.report.workloads import facts
@@ -64,12 +64,11 @@ def trace_page(
         where: the table of where the hits went, see :func:`~prefixroute.report.table.lost`.
         assumptions: what all of it rests on.
     """
-    drawings = {title: svg(chart) for title, chart in trace_charts(trace).items()}
-    first, *others = drawings
+    drawings = svgs(trace_charts(trace))
     parts = [
         html.paragraph(trace_verdict(trace)),
-        html.deciding(first, drawings[first]),
-        html.figures({title: drawings[title] for title in others}),
+        html.deciding(drawings),
+        html.further(drawings),
         *([] if where is None else [html.heading("Where the hits went"), html.table(where)]),
         html.heading("In numbers"),
         html.table(pairs(("", ""), facts(trace)), "in numbers"),
