@@ -153,8 +153,8 @@ def test_options_that_do_not_fit_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "weka.jsonl", WEKA)
     with pytest.raises(TraceError, match=r"weka\.jsonl:1: the file has blocks of 64 tokens, got 16"):
         read_trace(path, Options(block_size=16))
-    with pytest.raises(ConfigError, match="reorder_s must be a finite number of seconds, 0 or more, got -1"):
-        read_trace(path, Options(reorder_s=-1))
+    with pytest.raises(ConfigError, match="reorder_s must be at least 0, got -1"):
+        Options(reorder_s=-1)
     with pytest.raises(TraceError, match="a session must have a name"):
         read_trace(write(tmp_path / "w.jsonl", [{**WEKA[1], "session": ""}]))
 
