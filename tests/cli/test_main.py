@@ -129,7 +129,7 @@ def test_interrupt_ends_cleanly(jobs: str, at_work: Callable[[int], bool]) -> No
     """Ctrl-C reaches every process of the terminal's group; none of them may print a traceback."""
     # Processes inherit it where SIGINT is ignored (in a job in the background of a shell): here it is not, wherever this runs.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prefixroute.cli import main; main()"
-    simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", jobs]
+    simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", jobs, "--quiet"]
     with subprocess.Popen(
         simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
