@@ -318,7 +318,9 @@ def test_the_cluster_tells_the_router_what_its_tickets_would(monkeypatch: pytest
     assert told.retried == by_tickets.retried > 0
     for name in ("number", "replica", "hit", "start", "first_token", "finish"):
         assert np.array_equal(told.log.column(name), by_tickets.log.column(name)), name
-    assert told.front.routers[0].stats() == by_tickets.front.routers[0].stats()
+    stats = [run.front.routers[0].stats() for run in (told, by_tickets)]
+    blocks = [one.pop("index")["blocks"] for one in stats]  # the bytes of its tables go by a random key
+    assert (stats[0], blocks[0]) == (stats[1], blocks[1])
 
 
 def test_a_tier_saves_prefill_and_costs_its_loading() -> None:
