@@ -1702,6 +1702,9 @@ class Ledger:
     def counts(self) -> dict[str, int]:
         """How often each outcome was counted, those that were."""
     @property
+    def own_in_flight(self) -> list[int]:
+        """This router's own requests in flight by slot."""
+    @property
     def moves(self) -> dict[str, int]:
         """How often bindings changed, and why."""
     @property

@@ -52,7 +52,8 @@ class Replica:
         capacity_tokens: tokens its KV cache holds; ``None`` = the router's ``capacity_tokens``.
         weight: speed relative to the others (> 0). A replica of weight 2 carries twice the load at equal rank.
         models: models and adapters it serves; ``None`` = everything. Compared with ``namespace.lora or namespace.model``.
-        address: where the host sends requests, if the name is not the address. Passed through, never read.
+        address: where the host sends requests, if the name is not the address. Passed through; read only to warn of other
+            processes that route to the same replicas.
         rank: data-parallel rank behind the address. Passed through, never read.
         events: the engine's KV events are fed into the index, so that routed blocks are provisional.
         reuse_reports: the engine reports the reuse of a block in the shape of a store event, so that such an event is no

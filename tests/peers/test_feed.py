@@ -55,6 +55,24 @@ def test_nothing_counts_as_own() -> None:
     assert "decisions_total{" not in b.metrics_text()
 
 
+def test_own_requests_and_those_of_all_are_told_apart() -> None:
+    peers = Mesh(2)
+    a, b = peers.routers
+    tickets = [a.route(prompt(number), candidates=["r1"]) for number in range(2)]
+    b.route(prompt(7), candidates=["r1"], key="k")
+    peers.deliver()
+    for router, own in ((a, 2), (b, 1)):
+        stats, lines = router.stats(), router.metrics_text().splitlines()
+        assert stats["in_flight"] == stats["replicas"]["r1"]["own_in_flight"] == own
+        assert stats["replicas"]["r1"]["in_flight"] == 3
+        assert f'prefixroute_inflight{{replica="r1"}} {own}' in lines
+        assert 'prefixroute_inflight_with_peers{replica="r1"} 3' in lines
+    for ticket in tickets:
+        ticket.finish()
+    a.remove_replica("r1")
+    assert b.stats()["replicas"]["r1"]["own_in_flight"] == 1
+
+
 def test_an_abort_takes_blocks_back_everywhere() -> None:
     peers = Mesh(2)
     a, b = peers.routers

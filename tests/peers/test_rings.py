@@ -20,14 +20,16 @@ from mesh import NAMES, load_of, prompt
 from prefixroute.errors import ConfigError
 from prefixroute.peers import alone
 from prefixroute.peers.transports import RingPeers, rings
-from prefixroute.router import Router
+from prefixroute.router import Router, fleet_calls
+from prefixroute.types import Replica
 
 pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")  # noqa: S108
 
 CHILD = """
 import sys, time, itertools
 import numpy as np
-from prefixroute.router import Router
+from prefixroute.router import Router, fleet_calls
+from prefixroute.types import Replica
 router = Router({names!r}, peers={name!r})
 print("up", flush=True)
 {body}
@@ -234,6 +236,18 @@ def test_workers_without_peers_are_warned(caplog: pytest.LogCaptureFixture) -> N
         assert not alone.warn_if_alone("cache-aware", ["a"], {"WEB_CONCURRENCY": "1"}, always=True)
     assert "WEB_CONCURRENCY=8" in caplog.text
     assert "26 %" in caplog.text
+
+
+def test_a_router_looks_around_once_it_has_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(fleet_calls, "warn_if_alone", lambda policy, addresses: asked.append((policy, addresses)))
+    router = Router()
+    assert asked == []
+    router.sync({"pod-1": Replica(address="http://10.0.0.1:8000")})
+    router.sync({"pod-1": Replica(address="http://10.0.0.1:8000"), "pod-2": Replica()})
+    Router(NAMES)
+    Router(NAMES, clock=lambda: 0.0)  # a simulation has no neighbours
+    assert asked == [("cache-aware", ["http://10.0.0.1:8000"]), ("cache-aware", NAMES)]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs names of sockets that the kernel forgets")

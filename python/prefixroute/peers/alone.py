@@ -22,7 +22,7 @@ _claims: dict[str, tuple[int, socket.socket | None]] = {}
 
 
 def warn_if_alone(
-    policy: str, replicas: Iterable[str], environ: Mapping[str, str] = os.environ, *, always: bool = False
+    policy: str, addresses: Iterable[str], environ: Mapping[str, str] = os.environ, *, always: bool = False
 ) -> bool:
     """Warn, once a process, of a router without peers beside others of its fleet.
 
@@ -31,7 +31,7 @@ def warn_if_alone(
 
     Args:
         policy: name of the router's policy.
-        replicas: their names.
+        addresses: of its replicas, or their names.
         environ: the environment.
         always: warn again.
 
@@ -44,7 +44,7 @@ def warn_if_alone(
     workers = environ.get("WEB_CONCURRENCY", "")
     if workers.isdecimal() and int(workers) > 1:
         _LOG.warning("WEB_CONCURRENCY=%s and no peers: %s", workers, COST)
-    elif not _is_claimed_elsewhere(sorted(name for name in replicas if ":" in name)):
+    elif not _is_claimed_elsewhere(sorted(address for address in addresses if ":" in address)):
         return False
     else:
         _LOG.warning("another process of this host routes to the same replicas, and this router has no peers: %s", COST)

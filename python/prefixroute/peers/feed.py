@@ -112,7 +112,7 @@ class PeerFeed:
         self._beats, self._beat_at, self._snapshot_at = 0, float("-inf"), float("-inf")
         self._snapshot_due, self._ask_again_at = False, float("inf")
         self._snapshot: Iterator[None] | None = None
-        self._loads = loads
+        self._loads, self._now = loads, float("-inf")
         self.expired = 0
 
     def show_in(self, ring: PeerRing) -> None:
@@ -174,6 +174,9 @@ class PeerFeed:
 
     def tick(self, now: float) -> None:
         """Once a second or oftener: beat, and give up what silent peers have in flight."""
+        if now < self._now:
+            self._go_back(self._now - now)
+        self._now = now
         for peer in self._peers:
             if now - peer.heard > self._silent_s and self._peers.open(peer):
                 count = self._peers.give_up(peer)
@@ -187,6 +190,15 @@ class PeerFeed:
             self._beat(now)
             self._begin_snapshot(now)
         self.go_on()
+
+    def _go_back(self, seconds: float) -> None:
+        """Note all times as they were before the clock went back by so much: nothing waits until it has caught up."""
+        for peer in self._peers:
+            peer.heard -= seconds
+            peer.joined -= seconds
+        self._beat_at -= seconds
+        self._snapshot_at -= seconds
+        self._ask_again_at -= seconds
 
     def _beat(self, now: float) -> None:
         self._beat_at = now
@@ -231,7 +243,7 @@ class PeerFeed:
             self._ask_again_at = float("inf")
         elif fields[0] == peer.newest:  # it has left; a late farewell does not end its next life
             peer.believed.clear()
-            peer.heard = float("-inf")
+            peer.heard = peer.joined = float("-inf")
 
     def _clear(self, peer: Peer, sequence: int, mark: int) -> None:
         if sequence <= peer.cleared:
@@ -250,8 +262,13 @@ class PeerFeed:
         if now - self._beat_at >= BEAT_AGAIN_S:  # else the next beat tells it
             self._beat(now)
             self._registers.repeat(now)
-        living = [peer.ident for peer in self.living(now) if peer is not newcomer]
-        if not any(ident < self.ident for ident in living):
+        if newcomer.joined == float("-inf"):
+            newcomer.joined = now
+        knows = len(self._chains) or self._state.ledger.sessions or len(self._registers)
+        others = [peer for peer in self.living(now) if peer is not newcomer]
+        if knows:  # those that have just begun know less
+            others = [peer for peer in others if now - peer.joined > self._silent_s]
+        if not any(peer.ident < self.ident for peer in others):
             self._snapshot_due = True
             self._begin_snapshot(now)
             self.go_on()

@@ -65,7 +65,7 @@ class MissingChains:
     def is_due(self, known: int, parent: int, now: float) -> bool:
         """Return whether a chain was neither asked for nor sent lately, and note that it is now."""
         asked = self._asked
-        if now - asked.get((known, parent), float("-inf")) < ASK_AGAIN_S:
+        if 0.0 <= now - asked.get((known, parent), float("-inf")) < ASK_AGAIN_S:  # a clock may go back
             return False
         if len(asked) >= MAX_WAITING:
             asked.clear()

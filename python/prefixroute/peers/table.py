@@ -21,17 +21,18 @@ class Peer:
     Attributes:
         ident: its number.
         heard: when it was last heard of.
+        joined: when it was heard to begin; what it knows others have told it just now.
         newest: its highest sequence.
         cleared: sequence of its latest message that a cache was cleared.
         messages: how many have come.
         believed: what the belief was told of its open attempts, by the sequence of their booking.
     """
 
-    __slots__ = ("believed", "cleared", "heard", "ident", "messages", "newest")
+    __slots__ = ("believed", "cleared", "heard", "ident", "joined", "messages", "newest")
 
     def __init__(self, ident: int, now: float) -> None:
         """Know a peer of which nothing was heard before."""
-        self.ident, self.heard = ident, now
+        self.ident, self.heard, self.joined = ident, now, float("-inf")
         self.newest = self.cleared = self.messages = 0
         self.believed: dict[int, Believed] = {}
 

@@ -25,6 +25,7 @@ class Calls:
         self._record, self._timer = record, timer
         self._watching: list[Subscriber | LoadPoller] = []
         self._peers: PeerLink | None = None
+        self._looks_around = False
 
     @classmethod
     def of(cls, state: RouterState) -> Self:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from prefixroute.errors import ConfigError
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
+from prefixroute.peers.alone import warn_if_alone
 from prefixroute.router.calls import Calls
 from prefixroute.routing import RouterState, membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
@@ -26,6 +27,14 @@ class FleetCalls(Calls):
     Deciding and booking are the router's own.
     """
 
+    def _look_around(self) -> None:
+        """Once there are replicas: warn of other processes that route to the same ones, if this router has no peers."""
+        members = self._state.fleet.members
+        if self._looks_around and members:
+            self._looks_around = False
+            addresses = [member.replica.address or name for name, member in members.items()]
+            warn_if_alone(self._state.config.policy_name, addresses)
+
     def _change(self, change: Callable[[RouterState], T]) -> T:
         """Make a change of the fleet, in the state of the router and in every shadow's."""
         with self._lock:
@@ -36,6 +45,8 @@ class FleetCalls(Calls):
             self._shadows.apply(change)
             if self._peers is not None:
                 self._peers.changed()
+            elif self._looks_around:
+                self._look_around()
             return result
 
     @property

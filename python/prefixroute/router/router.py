@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, hash_blocks
-from prefixroute.peers.alone import warn_if_alone
 from prefixroute.peers.transports import RingPeers
 from prefixroute.router.fleet_calls import FleetCalls
 from prefixroute.router.link import PeerLink
@@ -95,8 +94,8 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             if transport is not None:
                 transport.close()
             raise
-        if transport is None and self._state.config.clock is time.monotonic:
-            warn_if_alone(self._state.config.policy_name, self.replicas)
+        self._looks_around = transport is None and self._state.config.clock is time.monotonic
+        self._look_around()
 
     # -- deciding ------------------------------------------------------------------------------------------------
 

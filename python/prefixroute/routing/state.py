@@ -159,7 +159,7 @@ class RouterState:
 
     def sweep(self, now: float) -> None:
         """Once a second: forget idle sessions and blocks past their lifetime, and end suspensions that are over."""
-        if now < self.sweep_at:
+        if 0.0 < self.sweep_at - now <= SWEEP_S:  # more than that: the clock went back
             return
         step = self.begin()
         self.ledger.sweep(now)

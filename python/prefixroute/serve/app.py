@@ -78,6 +78,7 @@ class Service:
             hash_key=routing.hash_key,
             cost=settings.prices.cost,
             peers=siblings if routing.peers is None else RedisPeers(routing.peers),
+            peer_secret=routing.peer_secret,
         )
         self.metrics, self.draining = Metrics(), False
         self.fleet = Fleet(self.router, settings, self.metrics)

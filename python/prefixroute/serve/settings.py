@@ -111,6 +111,12 @@ class Routing(Section):
         "Key of the hashes of prompts: a secret number, the same in all servers that are peers.",
         maybe(count(0, 2**64 - 1), "the Router chooses"),
     )
+    peer_secret: str | None = option(
+        None,
+        "What servers that are peers seal their messages with, the same in all of them: without it whoever can write to the "
+        "server of `peers` can mislead them.",
+        maybe(text("16 to 64 bytes"), "messages are sealed by `hash_key` alone"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

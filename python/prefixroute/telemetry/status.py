@@ -29,7 +29,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
     live, hit_tokens, records = state.live.in_flight, ledger.hit_tokens, ledger.records
     known = [record for record in records if record is not None]
     prompt_tokens, best_hit_tokens = ledger.tokens
-    losses, price = hit_losses(ledger), state.config.usd_per_token
+    losses, price, own = hit_losses(ledger), state.config.usd_per_token, ledger.own_in_flight
     return {
         "policy": state.config.policy_name,
         "in_flight": len(ledger),
@@ -53,7 +53,11 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "peers": watched.peers,
         "notes": [*state.notes, *notes(state, now)],
         "replicas": {
-            name: {**_replica(state, member, now), **told(state, member, watched)}
+            name: {
+                "own_in_flight": own[member.slot],
+                **_replica(state, member, now),
+                **told(state, member, watched),
+            }
             for name, member in fleet.members.items()
         },
     }
@@ -154,8 +158,16 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
     text.family("best_hit_tokens_total", "counter", "The same of the best holder.", numbers["best_hit_tokens"])
     _losses(state, shadows, text)
-    text.family("inflight", "gauge", "Requests in flight.", by_replica("in_flight"))
-    text.family("uncached_backlog_tokens", "gauge", "Uncached prompt tokens waiting.", by_replica("uncached_tokens"))
+    text.family("inflight", "gauge", "Requests of this router in flight.", by_replica("own_in_flight"))
+    text.family(
+        "inflight_with_peers", "gauge", "Requests of all routers in flight: what decides.", by_replica("in_flight")
+    )
+    text.family(
+        "uncached_backlog_tokens",
+        "gauge",
+        "Uncached prompt tokens waiting, of all routers.",
+        by_replica("uncached_tokens"),
+    )
     text.family("load_skew", "gauge", "Requests in flight at the busiest replica over the mean.", numbers["load_skew"])
     text.family("sessions", "gauge", "Sessions remembered.", numbers["sessions"])
     moves = [({"reason": name}, count) for name, count in sorted(numbers["session_moves"].items())]

@@ -78,8 +78,16 @@ class RingPeers:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._counts = {"lost": 0, "refused": 0}
-        with self._folder_locked() as folder_file:
+        with self._told(), self._folder_locked() as folder_file:
             self._key = self._agreed_key(folder_file)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise what the system refuses as a :class:`ConfigError`."""
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(f"{self._folder} cannot be used ({error}): {_ELSEWHERE}") from error
 
     @contextmanager
     def _folder_locked(self) -> Iterator[int]:
@@ -137,7 +145,7 @@ class RingPeers:
         """Make a ring, and read those of the others in a thread."""
         if self._ring is not None or self._closed:
             raise ConfigError("a transport carries the frames of one router, once: make another RingPeers")
-        with self._folder_locked():
+        with self._told(), self._folder_locked():
             self._make(secrets.randbits(64))
         self._scan()
         self._stop = threading.Event()

@@ -229,6 +229,15 @@ impl<T: Clone> Ledger<T> {
         self.attempts.is_empty()
     }
 
+    /// This router's own requests in flight by slot; the load book counts those of others too.
+    pub fn own_in_flight(&self) -> Vec<i64> {
+        let mut counts = vec![0; self.states.len()];
+        for attempt in self.attempts.values().filter(|attempt| self.alive(attempt.process)) {
+            counts[attempt.process.slot] += 1;
+        }
+        counts
+    }
+
     /// What the caller keeps of what is in flight, in no order.
     pub fn open_items(&self) -> impl Iterator<Item = &T> {
         self.attempts.values().map(|attempt| &attempt.item)

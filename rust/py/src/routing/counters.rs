@@ -18,6 +18,12 @@ impl Ledger {
         named(py, core::Outcome::ALL.map(|(_, name)| name).into_iter().zip(counts))
     }
 
+    /// This router's own requests in flight by slot.
+    #[getter]
+    fn own_in_flight(&self) -> Vec<i64> {
+        self.lock().own_in_flight()
+    }
+
     /// How often bindings changed, and why.
     #[getter]
     fn moves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

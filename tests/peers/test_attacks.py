@@ -1,0 +1,232 @@
+"""What should never happen, and does: clocks that jump, fleets that join at once, rings that are full, folders that are not ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from frames import framed, kinds
+from mesh import KEY, NAMES, Mesh, load_of, prompt
+
+from prefixroute._core import BlockHashes, hash_blocks
+from prefixroute.errors import ConfigError, PeerError
+from prefixroute.peers.transports import RingPeers
+from prefixroute.router import Router
+from prefixroute.types import Timing
+
+NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
+SECRET = "sixteen or more bytes"  # noqa: S105  # of a test
+
+
+def eventually(what: Callable[[], Any]) -> None:
+    for _ in range(2_000):
+        if what():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+@pytest.mark.parametrize("jump", [3_600.0, -3_600.0, 1e9, -1e9])
+def test_a_clock_that_jumps_heals_with_the_next_beats(jump: float) -> None:
+    mesh = Mesh(2, timing=Timing(peer_s=10.0, ticket_s=1e12))
+    a, b = mesh.routers
+    a.route(prompt(1), key="k")
+    mesh.deliver()
+    mesh.now += jump
+    for _ in range(3):
+        mesh.tick()
+        mesh.deliver()
+    assert sum(load[0] for load in load_of(b).values()) == 1
+    mesh.links[0].is_open = False  # a falls silent
+    for _ in range(12):
+        mesh.tick()
+        mesh.deliver()
+    assert load_of(b) == NOTHING
+    assert mesh.links[1].stats()["expired"] == (2 if jump > 0 else 1), "after a jump ahead everybody seems to be silent"
+
+
+def test_64_routers_that_join_at_once_learn_all_and_flood_nobody() -> None:
+    mesh = Mesh(2)
+    first = mesh.routers[0]
+    for number in range(30):
+        first.route(prompt(number), session=f"s{number}").finish()
+    first.route(prompt(99), candidates=["r3"], key="open")
+    mesh.deliver()
+    mesh.tick(10.0)
+    mesh.deliver()
+    late = [mesh.join() for _ in range(64)]
+    mesh.deliver()
+    for _ in range(6):
+        mesh.tick(1.1)
+        mesh.deliver()
+    sent = {number: link.stats()["sent"] for number, link in enumerate(mesh.links)}
+    assert sum(counts.get("chain", 0) for counts in sent.values()) <= 3 * 31, "one router tells newcomers what all know"
+    assert sum(counts.get("welcome", 0) for counts in sent.values()) <= 2 * 66
+    assert sum(counts.get("missing", 0) for counts in sent.values()) == 0
+    assert sum(counts.get("beat", 0) for counts in sent.values()) <= 12 * 66
+    for router in late:
+        assert load_of(router) == load_of(first)
+        assert router.choose(prompt(7), session="s7").hit_tokens == 3_984
+
+
+def test_a_large_snapshot_comes_in_parts() -> None:
+    mesh = Mesh(1)
+    (first,) = mesh.routers
+    for number in range(200):
+        first.route(prompt(number, 800), candidates=["r0"]).finish()
+    mesh.take()
+    mesh.tick(20.0)
+    mesh.take()
+    late = mesh.join()
+    ((_, hello), *_) = mesh.take()
+    first.apply_peer(hello)
+    parts = [mesh.take()]
+    while mesh.links[0]._feed.goes_on:
+        mesh.tick(1.1)
+        parts.append([item for item in mesh.take() if item[0] == 0])
+    assert len(parts) >= 3
+    assert max(sum(kinds(data) == ["held"] for _, data in part) for part in parts) <= 64
+    for part in parts:
+        for _, data in part:
+            late.apply_peer(data)
+    assert [late.choose(prompt(number, 800)).best_hit_tokens for number in range(200)] == [784] * 200
+
+
+def test_a_prompt_longer_than_a_message_is_told_in_pieces() -> None:
+    mesh = Mesh(2, capacity_tokens=2_000_000)
+    a, b = mesh.routers
+    blocks = hash_blocks(prompt(1, 16 * 70_005), hash_key=KEY)
+    assert isinstance(blocks, BlockHashes)
+    a.route(blocks, candidates=["r1"], key="k")
+    told = mesh.take()
+    assert [kind for _, data in told for kind in kinds(data)] == ["chain", "chain", "booked"]
+    assert max(len(data) for _, data in told) < 300_000
+    mesh.deliver(told[2:])  # both pieces are lost: the last asks for what it goes on behind
+    assert b.choose(blocks).hit_tokens == blocks.token_count - 16
+    assert load_of(b) == load_of(a)
+
+
+def test_frames_are_believed_only_with_the_secret() -> None:
+    mesh = Mesh(0)
+    for _ in range(2):
+        mesh.join(secret=SECRET)
+    mesh.deliver()
+    a, b = mesh.routers
+    a.route(prompt(1), key="k")
+    mesh.deliver()
+    assert load_of(b) == load_of(a)
+    cleared = b"\x06" + bytes(8)
+    for secret in (b"", b"another of 16 bytes"):
+        forged = framed(cleared, peer=1, sequence=2**40, block_size=16, hash_key=KEY, secret=secret)
+        with pytest.raises(PeerError, match="peer_secret"):
+            b.apply_peer(forged)
+    whole = framed(cleared, peer=1, sequence=2**40, block_size=16, hash_key=KEY, secret=SECRET.encode())
+    wrong_tag = bytes(8) + whole[8:]
+    with pytest.raises(PeerError, match="its tag is that of other bytes"):
+        b.apply_peer(wrong_tag)
+    assert b.choose(prompt(1)).hit_tokens == 3_984
+    assert b.apply_peer(whole)
+    assert b.choose(prompt(1)).hit_tokens == 0
+
+
+@pytest.mark.parametrize("secret", ["short", b"x" * 65, 7, ["x" * 16]])
+def test_a_secret_that_is_none_is_refused(secret: Any) -> None:
+    with pytest.raises(ConfigError, match="peer_secret must"):
+        Router(NAMES).peer_feed(print, secret=secret)
+    name = f"test-{uuid4().hex[:12]}"
+    with pytest.raises(ConfigError, match="peer_secret must"):
+        Router(NAMES, peers=name, peer_secret=secret)
+    assert not Path(f"/dev/shm/prefixroute-{os.getuid()}-{name}").exists()  # noqa: S108
+
+
+def test_nobody_can_book_at_a_slot_that_is_free() -> None:
+    mesh = Mesh(1)
+    (router,) = mesh.routers
+    inbox = mesh.links[0]._feed._inbox
+    inbox.see([(77, 5, -1), (78, 0, -1), (79, 900, 3)])
+    for mark in (77, 78, 79):
+        booked = bytes([1, 0]) + mark.to_bytes(8, "little") + bytes([1, 1, 0])
+        ended = bytes([3, 0, 1, 0])
+        data = framed(booked + ended, peer=9, sequence=mark * 10, block_size=16, hash_key=KEY)
+        frame = inbox.read(data, 1)
+        while inbox.apply(frame, 0.0) is not None:  # type: ignore[arg-type]
+            pass
+    assert load_of(router) == NOTHING
+    assert min(router._state.live.in_flight) >= 0
+
+
+# -- rings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return where rings of a test are: as memory, but with nobody else."""
+    return tmp_path
+
+
+def test_a_ring_that_is_overrun_keeps_loads_exact_and_heals(folder: Path) -> None:
+    a, b = (
+        Router(NAMES, peers=RingPeers("full", folder=str(folder), capacity_bytes=1 << 20), hash_key=KEY)
+        for _ in range(2)
+    )
+    eventually(lambda: a.stats()["peers"]["living"] and b.stats()["peers"]["living"])
+    with b._lock:  # its reader waits
+        for number in range(60):
+            a.route(prompt(number, 100_000), candidates=["r1"]).finish()
+            if number % 10 == 9:
+                time.sleep(0.05)  # a's own thread writes what has gathered
+        a.route(prompt(1), candidates=["r2"], key="k")
+        eventually(lambda: a.stats()["peers"]["sent"]["booked"] == 61)
+        time.sleep(0.1)
+    b.choose(prompt(9))
+    assert load_of(b)["r2"][0] == 1
+    eventually(lambda: b.stats()["peers"]["transport"]["lost"] > 0)
+    eventually(lambda: b.choose(prompt(59, 100_000)).hit_tokens >= 99_984)
+    a.finish("k")
+    b.choose(prompt(9))
+    assert load_of(b) == NOTHING
+    a.close()
+    b.close()
+
+
+@pytest.mark.parametrize("what", ["file", "link", "foreign", "full", "read-only"])
+def test_a_folder_that_cannot_be_used_is_refused(folder: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / f"prefixroute-{os.getuid()}-x"
+    if what == "file":
+        path.write_bytes(b"of another program")
+    elif what == "link":
+        path.symlink_to("/etc")
+    elif what == "foreign":
+        other = os.getuid() + 1
+        (folder / f"prefixroute-{other}-x").mkdir()
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    elif what == "full":
+
+        def fallocate(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    else:
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match=r"share over Redis|belongs to another user"):
+        Router(NAMES, peers=RingPeers("x", folder=str(folder)))
+    assert not [entry for entry in folder.rglob("*") if entry.suffix == ".new"]
+
+
+def test_two_fleets_of_one_name_do_not_harm_each_other(folder: Path) -> None:
+    """They share a folder and are strangers: each refuses what the other says, and says so once."""
+    a = Router(NAMES, peers=RingPeers("same", folder=str(folder)), block_size=16)
+    b = Router(["x", "y"], peers=RingPeers("same", folder=str(folder)), block_size=32)
+    a.route(prompt(1), candidates=["r1"], key="k")
+    eventually(lambda: b.stats()["peers"]["transport"]["refused"] > 0)
+    b.choose(prompt(1))
+    assert [load["in_flight"] for load in b.stats()["replicas"].values()] == [0, 0]
+    a.close()
+    b.close()
+    assert list(folder.iterdir()) == []
