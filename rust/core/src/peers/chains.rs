@@ -71,14 +71,30 @@ impl Chains {
         if chain.is_empty() || self.anchor(chain, chain.len()).is_some() {
             return chain.len();
         }
-        let (mut low, mut high) = (0, chain.len() / ANCHOR_EVERY);
+        // Most prompts are known up to near their end: look there first, in growing steps.
+        let (mut high, mut step) = (chain.len() / ANCHOR_EVERY, 1);
+        let mut low = high;
+        while low > 0 && self.anchor(chain, low * ANCHOR_EVERY).is_none() {
+            (high, low, step) = (low - 1, low.saturating_sub(step), 2 * step);
+        }
         while low < high {
             let middle = (low + high).div_ceil(2);
             if self.anchor(chain, middle * ANCHOR_EVERY).is_some() { low = middle } else { high = middle - 1 }
         }
         let from = low * ANCHOR_EVERY;
+        if let Some(end) = self.leaf_end(chain, from) {
+            return end; // the next turn of a conversation: no need to look at each block
+        }
         let last = chain.len().min(from + ANCHOR_EVERY - 1);
         (from + 1..=last).rev().find(|&blocks| self.anchor(chain, blocks).is_some()).unwrap_or(from)
+    }
+
+    /// Where the segment of an anchor ends, if the chain goes on to there and nothing is known behind it.
+    fn leaf_end(&self, chain: &[BlockHash], blocks: usize) -> Option<usize> {
+        let segment = self.get(self.anchor(chain, blocks)?.segment)?;
+        let end = segment.start as usize + segment.hashes.len();
+        let is_end = segment.children == 0 && chain.get(end - 1) == segment.hashes.last();
+        is_end.then_some(end)
     }
 
     fn anchor(&self, chain: &[BlockHash], blocks: usize) -> Option<Anchor> {
