@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("prefixroute")
 _LINKS: weakref.WeakSet[PeerLink] = weakref.WeakSet()
+_FORKING = threading.local()
 
 
 def _weakly(link: PeerLink, method: str) -> Callable[..., object]:
@@ -50,14 +51,27 @@ def _close_all() -> None:
         link.close()
 
 
+def _hold_all() -> None:
+    """Take every router's lock before a fork, so that no thread that is not there in the child has it."""
+    _FORKING.held = sorted(_LINKS, key=id)
+    for link in _FORKING.held:
+        link.hold()
+
+
+def _let_go_all() -> None:
+    while _FORKING.held:
+        _FORKING.held.pop().let_go()
+
+
 def _go_on_forked() -> None:
+    _let_go_all()
     for link in list(_LINKS):
         link.go_on_forked()
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_go_on_forked)
+    os.register_at_fork(before=_hold_all, after_in_parent=_let_go_all, after_in_child=_go_on_forked)
 
 
 class PeerLink:
@@ -118,6 +132,14 @@ class PeerLink:
         with guarded.lock:
             self._feed.open(guarded.time(None))
 
+    def hold(self) -> None:
+        """Take the router's lock: a fork is coming."""
+        self._guarded.lock.acquire()
+
+    def let_go(self) -> None:
+        """Give the router's lock back behind a fork."""
+        self._guarded.lock.release()
+
     def go_on_forked(self) -> None:
         """In a child: begin anew as a router of its own. What was in flight is the parent's, and is not counted here.
 
@@ -132,16 +154,11 @@ class PeerLink:
                 "this process was forked from one whose router has peers, and has none: make its router after the fork"
             )
             return
-        if not self._guarded.lock.acquire(blocking=False):
-            self.is_open = False  # another thread of the parent was in the middle of a call: nobody can go on here
-            return
-        try:
+        with self._guarded.lock:
             self._feed.abandon()
             for attempt in state.ledger.attempts:
                 steps.abort(state, attempt, "dropped")
             transport.forked()
-        finally:
-            self._guarded.lock.release()
         self._begin(None)
 
     def apply(self, data: bytes, now: float | None = None) -> bool:
