@@ -10,7 +10,9 @@ import pytest
 
 from prefixroute.advise import IN_USE, Question
 from prefixroute.advise.backtest import backtest
+from prefixroute.advise.findings import agreement
 from prefixroute.errors import ConfigError
+from prefixroute.report.backtests import ZEROS, backtest_lines
 from prefixroute.sim import Scenario, simulate
 from prefixroute.workload import Request, Workload, chat
 
@@ -109,3 +111,11 @@ def test_json_is_the_same_twice() -> None:
 def test_a_log_without_reports_is_refused() -> None:
     with pytest.raises(ConfigError, match="chat reports no cached tokens"):
         backtest(chat(1, requests=10))
+
+
+def test_a_log_of_zeros_throughout_is_no_disagreement_of_policies() -> None:
+    found = backtest(logged(400, share=0.0), TRUTH)
+    assert found.reports_no_hits
+    assert ZEROS in backtest_lines(found)[0]
+    assert not backtest(logged(400), TRUTH).reports_no_hits
+    assert [one.kind for one in agreement(found)] == ["no-hits"]

@@ -41,7 +41,7 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     assert (f"; {fleet.replicas} of 8 replicas are enough" in answer(advice).headline) == need.is_smaller
     assert advice.saving is None or need.saved_usd_per_month > (advice.saving.usd_per_month or 0)
     if need.is_smaller:  # the larger saving comes first
-        assert answer(advice).opening[0].startswith(f"{fleet.replicas} of the 8 replicas are enough, which saves $")
+        assert answer(advice).opening[0].startswith(f"With {fleet.policy} on {fleet.replicas}: ")
     assert {"chunk_tokens", "max_running"} <= {item.name for item in advice.comparison.assumptions}
 
 

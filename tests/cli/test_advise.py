@@ -13,7 +13,10 @@ pytest.importorskip("rich", reason="the extra `cli` is not installed")
 from rich.console import Console
 
 from prefixroute.advise import compare
-from prefixroute.cli.compare import show_comparison
+from prefixroute.advise.question import OTHERS
+from prefixroute.cli import console
+from prefixroute.cli.compare import EVERY_MECHANISM, show_comparison
+from prefixroute.report.compared import compared, times
 from prefixroute.report.figures import usd
 from prefixroute.report.verdicts import QUEUES
 from prefixroute.workload import Poisson, TenantsShape, convert, read_trace, tenants
@@ -297,3 +300,23 @@ def test_a_narrow_terminal_loses_times_and_no_figures(width: int, trace: Path) -
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     assert ("too narrow for p90 difference" in text) == (width < 200)
     assert "p99" in text
+
+
+def test_output_that_is_no_terminal_keeps_every_column(monkeypatch: pytest.MonkeyPatch, trace: Path) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.stdout", written := io.StringIO())
+    show_comparison(compare(read_trace(trace), ["round-robin", "session"], seeds=1), console.stdout())
+    assert "too narrow" not in written.getvalue()
+    for column in ("p50", "p90", "p99"):
+        assert written.getvalue().count(f"{column},") == 1, column
+
+
+def test_a_comparison_names_what_decides_and_has_one_unit_of_time(trace: Path) -> None:
+    found = compare(read_trace(trace), ["round-robin", "session"], seeds=1)
+    assert "verdict by recomputed %" in [head.title for head in compared(found, "").heads]
+    units = {head.title.rpartition(", ")[2] for head in times(found).heads if ", " in head.title}
+    assert len(units) == 1
+
+
+def test_compare_tries_the_presets_of_advise() -> None:
+    assert set(OTHERS) <= set(EVERY_MECHANISM.split(","))

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from prefixroute.costmodel import CostModel
+from prefixroute.report.backtests import ZEROS
+from prefixroute.report.workloads import NEVER_HIT
 
 Prefixroute = Callable[..., Any]
 
@@ -345,6 +347,19 @@ def test_where_the_hits_went_is_shown(prefixroute: Prefixroute, tmp_path: Path) 
     assert sum(usd.values()) == pytest.approx(recomputed * found["usd_per_token"] / 40 * 1e6)
     assert usd["elsewhere"] / losses["elsewhere"] == pytest.approx(found["usd_per_token"] / 40 * 1e6)
     assert found["assumptions"]["usd_per_gpu_hour"]["assumed"]
+
+
+def test_zeros_throughout_are_told_as_caches_off_or_hits_not_reported(prefixroute: Prefixroute, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    usage = {"prompt_tokens": 300, "prompt_tokens_details": {"cached_tokens": 0}}
+    path.write_text(lines([row | {"usage": usage} for row in rows()]))
+    shown = prefixroute("trace", path).out
+    assert NEVER_HIT in shown
+    assert "evicted" not in shown
+    assert ZEROS in shown
+    advised = prefixroute("advise", path, "--replicas", 2, "--seeds", 1).out
+    assert "find out first why the log reports no hits" in advised
+    assert "does not explain the log" not in advised
 
 
 def test_the_hardware_prices_the_hits_of_a_log(prefixroute: Prefixroute, tmp_path: Path) -> None:

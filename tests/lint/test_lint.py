@@ -118,7 +118,13 @@ def test_reuse_that_is_possible_and_not_reported(linted: Callable[..., LintRepor
         usage = {"input_tokens": 2_700 - cached, "output_tokens": 1, "cache_read_input_tokens": cached}
         return [row(n, usage=usage) for n in range(40)]
 
-    assert "reuse-not-reached" in names(linted(rows(0), model=SONNET))
+    few, none = names(linted(rows(500), model=SONNET)), linted(rows(0), model=SONNET)
+    assert "reuse-not-reached" in few
+    assert "no-hits-reported" not in few
+    assert "reuse-not-reached" not in names(none)
+    finding = next(one for one in none.findings if one.rule.name == "no-hits-reported")
+    assert finding.evidence["requests"] == 40
+    assert f"{100 * finding.evidence['ideal']:.1f} %" in finding.message
     assert "reuse-not-reached" not in names(linted(rows(2_600), model=SONNET))
 
 

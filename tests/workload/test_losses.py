@@ -67,7 +67,7 @@ def test_reasons_add_up_to_the_prompt_and_none_is_negative(history: list[tuple[l
         assert min(figures.values()) >= 0
 
 
-def log(folder: Path, *, replicas: bool, dated: bool = False) -> Workload:
+def log(folder: Path, *, replicas: bool, dated: bool = False, hits: bool = True) -> Workload:
     rows = []
     for number in range(30):
         head = f"Now {number * 7_919 % 10_007:05}. " if dated else ""
@@ -78,10 +78,23 @@ def log(folder: Path, *, replicas: bool, dated: bool = False) -> Workload:
             + f"more of chat {number % 3}. " * number
         )
         tokens = len(said) // 4
-        usage = {"prompt_tokens": tokens, "prompt_tokens_details": {"cached_tokens": 0 if number % 2 else tokens // 4}}
+        usage = {
+            "prompt_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": 0 if number % 2 or not hits else tokens // 4},
+        }
         row = {"time": number, "session": str(number % 3), "prompt": said, "usage": usage}
         rows.append(row | ({"backend": f"http://10.0.0.{number % 2}:8000"} if replicas else {}))
     return read_trace(write(folder / "log.jsonl", rows))
+
+
+@pytest.mark.parametrize("replicas", [True, False])
+def test_a_log_of_zeros_throughout_has_lost_nothing_from_a_cache(replicas: bool, tmp_path: Path) -> None:
+    found = measure(log(tmp_path, replicas=replicas, hits=False))
+    assert found.reports_no_hits
+    assert not measure(log(tmp_path, replicas=replicas)).reports_no_hits
+    assert found.losses.hit == found.losses.evicted == found.losses.elsewhere == 0
+    assert found.losses.undecided > 0
+    assert found.losses.first_sight + found.losses.undecided == found.losses.prompt
 
 
 def test_a_log_that_names_replicas_tells_routing_from_capacity(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def _tested(facts: Facts, how: How) -> Backtest:
         given |= {"policy"}
     scenario = replace(asked.scenario, policy=asked.current or IN_USE, label="", given=given)
     found = backtest(facts.workload, scenario, cost=how.cost, progress=how.work.part(1))
-    if asked.current is not None or found.verdict == "agrees" or how.time_is_up():
+    if asked.current is not None or found.verdict == "agrees" or found.reports_no_hits or how.time_is_up():
         return found
     search = (ROUND_ROBIN, "least-loaded", "cache-aware")
     progress = how.work.part(BACKTESTS)

@@ -131,6 +131,11 @@ class Backtest:
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def reports_no_hits(self) -> bool:
+        """Whether the log reports 0 cached tokens throughout, where the simulation hits: caches are off, or hits are not reported."""
+        return self.reported == 0 and self.simulated > AGREES
+
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}

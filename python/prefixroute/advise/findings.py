@@ -238,7 +238,7 @@ def behind(comparison: Comparison, chosen: str) -> Iterator[Finding]:
 
 
 def weighed(comparison: Comparison, choice: Choice) -> Iterator[Finding]:
-    """Yield what would be better in one respect and worse in another, and what another objective would take."""
+    """Yield what would be better in some respects and worse in others, and what another objective would take."""
     for one in choice.tradeoffs:
         row, own = comparison.row(one.policy), comparison.row(choice.policy)
         evidence: Evidence = {
@@ -260,12 +260,14 @@ def weighed(comparison: Comparison, choice: Choice) -> Iterator[Finding]:
 
 
 def rejected(comparison: Comparison, choice: Choice, in_use: str) -> Iterator[Finding]:
-    """Yield why what is in use is not kept, where no objective would."""
+    """Yield why what is in use is not kept, where no objective would: beside the advised policy, if that beats it."""
     for one in choice.rejected:
         if one.policy == in_use and one.why != "coincidence":
             evidence: dict[str, float | int | str | bool | None] = {"policy": one.policy, "why": one.why}
             if one.by is not None:
-                evidence |= {"by": one.by, "metrics": ",".join(one.metrics)}
+                by_chosen = beats(comparison, choice.policy, in_use)
+                by, metrics = (choice.policy, by_chosen) if by_chosen else (one.by, one.metrics)
+                evidence |= {"by": by, "metrics": ",".join(metrics)}
             evidence["ttft_mean_s"] = comparison.row(one.policy).ttft_mean_s
             yield Finding("not-kept", "note", evidence)
 
@@ -300,7 +302,7 @@ def agreement(tested: Backtest | None) -> Iterator[Finding]:
             "simulated": tested.simulated,
             "reported": tested.reported,
         }
-        yield Finding("backtest", "warning", evidence)
+        yield Finding("no-hits" if tested.reports_no_hits else "backtest", "warning", evidence)
 
 
 def both_fronts(scenario: Scenario) -> list[Scenario]:

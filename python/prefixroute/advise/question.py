@@ -17,7 +17,7 @@ from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.validation import check_float
 
 OTHERS = ("sglang-balanced", "smg-2026-10", "dynamo")
-"""Other routers, by their presets, that are compared in every advice."""
+"""Other routers, by their presets, that are compared in every advice, and by ``compare`` where no policy is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from prefixroute.advise import Comparison, compare
+from prefixroute.advise.question import OTHERS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped
@@ -25,8 +26,8 @@ from prefixroute.report.verdicts import verdict
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
 
-EVERY_MECHANISM = "round-robin,least-loaded,session,prefix-hash,cache-aware,sglang-balanced,smg-2026-08,dynamo"
-"""One policy of each kind and three other routers by their presets, where none is named."""
+EVERY_MECHANISM = ",".join(("round-robin", "least-loaded", "session", "prefix-hash", "cache-aware", *OTHERS))
+"""One policy of each kind and other routers by their presets, where none is named."""
 
 
 @grouped

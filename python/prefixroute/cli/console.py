@@ -14,8 +14,10 @@ from rich.progress import Progress as Bar
 
 from prefixroute.sim.progress import Progress
 
+UNBOUND = 10_000
+"""Columns for output that is not a terminal, without COLUMNS: a table in a file or a pipe keeps all its columns."""
 WIDE = 200
-"""Columns for output that is not a terminal, without COLUMNS: a table in a file or a pipe must not wrap at 80."""
+"""Columns that a table of sentences takes at most: its cells wrap, and would be a line each where nothing bounds them."""
 FIRST_ESTIMATE = 0.02
 """Share of the work after which the time left is estimated."""
 EVERY_S = 10.0
@@ -25,7 +27,7 @@ EVERY_S = 10.0
 def stdout() -> Console:
     """Return a console for results."""
     told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(file=sys.stdout, highlight=False, width=None if told else WIDE)
+    return Console(file=sys.stdout, highlight=False, width=None if told else UNBOUND)
 
 
 def say(text: str, out: Console, style: str = "") -> None:

@@ -52,7 +52,8 @@ def _list(title: str, policies: list[Description]) -> None:
     for policy in policies:
         line = f"{policy.line}\nDiffers: {policy.differs}\n{policy.checked}" if policy.differs else policy.line
         table.add_row(policy.name, line, _values(policy))
-    console.stdout().print(table)
+    out = console.stdout()
+    out.print(table, width=min(console.WIDE, out.width))
 
 
 def _values(policy: Description) -> str:

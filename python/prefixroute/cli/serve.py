@@ -93,7 +93,7 @@ def _fakes(settings: Settings, count: int) -> Iterator[tuple[Settings, dict[str,
     routing = settings.routing
     size = EngineSettings(block_size=routing.block_size, capacity_tokens=routing.capacity_tokens)
     engines = [FakeEngine(size, Behaviour(PREFILL_S_PER_1K, DECODE_S)) for _ in range(count)]
-    note(f"{count} fake engines: no answer makes sense")
+    note(f"{count} fake engines: their answers are made up")
     urls = (*settings.discovery.replicas, *(engine.url for engine in engines))
     feeds = {engine.url: engine.feed for engine in engines}
     try:

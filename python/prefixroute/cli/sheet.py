@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from prefixroute.cli.console import say
+from prefixroute.cli.console import WIDE, say
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.table import drawn, show_assumed, show_notes
 from prefixroute.report.sheet import Sheet
@@ -19,7 +19,7 @@ def show_sheet(sheet: Sheet, out: Console) -> None:
     for section in sheet.sections:
         say(section.title, out)
         if section.table.rows:
-            out.print(drawn(section.table, wraps=True))
+            out.print(drawn(section.table, wraps=True), width=min(WIDE, out.width))
         for line in section.lines:
             say(f"  {line}", out)
         say("", out)

@@ -80,7 +80,7 @@ def drawn(table: Table, *, wraps: bool = False) -> RichTable:
         if wraps:
             shown.add_column(title, justify=side, overflow="fold")
         else:
-            shown.add_column(title, justify=side, no_wrap=head.title != "verdict")
+            shown.add_column(title, justify=side, no_wrap=not head.title.startswith("verdict"))
     for at, row in enumerate(table.rows):
         if at in table.sections:
             shown.add_section()
@@ -90,6 +90,6 @@ def drawn(table: Table, *, wraps: bool = False) -> RichTable:
 
 def _stacked(title: str) -> str:
     """Return a head of one word a line: heads must not be what makes a table wide."""
-    for unit in (" requests", " ms", " %", " difference", " reserve", " one less"):
+    for unit in (" requests", " ms", " %", " difference", " reserve", " one lost"):
         title = title.replace(unit, f"\n{unit.strip()}")
     return title

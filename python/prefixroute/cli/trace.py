@@ -16,7 +16,7 @@ from prefixroute.cli.table import show, show_assumed, show_notes
 from prefixroute.costmodel import Assumption
 from prefixroute.report.behind import remarks
 from prefixroute.report.table import Table, pairs
-from prefixroute.report.workloads import facts, lost
+from prefixroute.report.workloads import facts, lost, no_hits_notes
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import SCHEMA, assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
@@ -59,9 +59,10 @@ def command(
     if outputs.draws:
         from prefixroute.report.traces import trace_page, trace_picture
 
+        notes = (*no_hits_notes(found), *opened.notes)
         outputs.draw(
-            lambda: trace_page(found, opened.notes, where, rests_on),
-            lambda: trace_picture(found, remarks(rests_on, opened.notes)),
+            lambda: trace_page(found, notes, where, rests_on),
+            lambda: trace_picture(found, remarks(rests_on, notes)),
         )
 
 
@@ -74,7 +75,7 @@ def _show(found: TraceStatistics, opened: Workload, where: Table, rests_on: Sequ
     show(pairs(("blocks kept for", "hit ratio"), _kept(found)), out)
     show(pairs(("one cache of", "recomputed"), _sizes(found)), out)
     show_assumed(rests_on, out)
-    show_notes(opened.notes, out)
+    show_notes((*no_hits_notes(found), *opened.notes), out)
     if opened.volatile is not None and opened.volatile.example:
         console.note(f"it changes here: … {opened.volatile.example} …")
 

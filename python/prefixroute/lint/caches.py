@@ -102,7 +102,7 @@ def miss_diagnosed(case: Case) -> Iterator[Finding]:
 
 
 def reuse_not_reached(case: Case) -> Iterator[Finding]:
-    """Yield whether the log reports far fewer cached tokens than could be reused."""
+    """Yield whether the log reports far fewer cached tokens than could be reused, or none at all."""
     statistics = case.statistics
     if not statistics.reported_requests or not statistics.reported_prompt_tokens:
         return
@@ -110,4 +110,9 @@ def reuse_not_reached(case: Case) -> Iterator[Finding]:
     ideal = case.ideal_ratio
     if ideal - reported > MATERIAL and reported < REACHED * ideal:
         lost = (ideal - reported) * statistics.prompt_tokens
+        if not statistics.reported_hit_tokens:
+            yield found(
+                "no-hits-reported", usd_per_month=case.monthly(lost), requests=statistics.reported_requests, ideal=ideal
+            )
+            return
         yield found("reuse-not-reached", usd_per_month=case.monthly(lost), reported=reported, ideal=ideal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -86,7 +87,7 @@ _TABLE = (
     Rule(
         "PR205", "reuse-not-reached", WARNING, "far fewer cached tokens than could be",
         "the log reports {reported:.1%} of the prompt tokens as cached, where {ideal:.1%} could be",
-        "The other findings, or `prefixroute backtest` and `plan --trace`, say where the rest is lost.",
+        "`prefixroute trace` on this log says where the rest is lost, other findings above say why.",
     ),
     Rule(
         "PR206", "written-for-nothing", WARNING, "entries that are written at a fee and hardly read",
@@ -98,6 +99,13 @@ _TABLE = (
         "PR207", "miss-diagnosed", WARNING, "misses that the provider itself explains",
         "{count:,} of {responses:,} responses say {reason}; about {missed_tokens:,} tokens were not read",
         "Send that part of the request as in the one before; the provider compared the two.",
+    ),
+    Rule(
+        "PR208", "no-hits-reported", WARNING, "a log whose cached tokens are 0 throughout",
+        "all {requests:,} reports say 0 cached tokens, where {ideal:.1%} of the prompt tokens could be: caches are off, or "
+        "hits are not reported",
+        "Turn the prefix caches on (at a provider: set breakpoints), and let engines report hits (vLLM: "
+        "--enable-prompt-tokens-details).",
     ),
     Rule(
         "PR301", "hash-seeds-differ", ERROR, "engines whose block hashes differ",
@@ -137,6 +145,7 @@ _TABLE = (
         "Bind sessions at least as long as entries live.",
     ),
 )  # fmt: skip
+PERCENT = re.compile(r"(?<=\d)%")
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _TABLE})
 """Every check by its name."""
 
@@ -159,8 +168,8 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """The sentence."""
-        return self.rule.text.format(**self.evidence)
+        """The sentence, with its percentages as everywhere: ``70.9 %``."""
+        return PERCENT.sub(" %", self.rule.text.format(**self.evidence))
 
     @property
     def remedy(self) -> str:

@@ -93,6 +93,17 @@ def headline(advice: Advice) -> str:
     """Return what to do, in a line. What comes first comes first."""
     if advice.lifetimes:
         return "nothing to route: the model is behind an API"
+    if _reports_no_hits(advice):
+        return f"find out first why the log reports no hits; if caches are on, {_then(advice)}"
+    return _then(advice)
+
+
+def _reports_no_hits(advice: Advice) -> bool:
+    return advice.backtest is not None and advice.backtest.reports_no_hits
+
+
+def _then(advice: Advice) -> str:
+    """Return what to do where the log can be believed."""
     chosen = "no router" if advice.policy == NO_ROUTER else _named(advice)
     if advice.remedy is not None:
         then = advice.remedy.policy or advice.policy
@@ -121,7 +132,7 @@ def _named(advice: Advice) -> str:
 
 def _saves(need: FleetNeed) -> str:
     """Return what the replicas that are not needed cost; empty where that is nothing."""
-    return f", which saves ${need.saved_usd_per_month:,.0f} a month" if need.saved_usd_per_month else ""
+    return f", which saves ${need.saved_usd_per_month:,.0f} of rent a month" if need.saved_usd_per_month else ""
 
 
 def _opening(advice: Advice) -> Iterator[str]:
@@ -157,7 +168,7 @@ def _needed(advice: Advice, need: FleetNeed) -> str:
     """Return how many replicas are needed. The busiest part says nothing of a fleet that falls behind over the whole."""
     if advice.is_overloaded and not need.then.is_overloaded:
         return f"{_behind(need)} Give more replicas, or more capacity, and ask again."
-    return _need(need)
+    return _need(need, told=need.is_smaller and advice.remedy is None and not advice.is_overloaded)
 
 
 def _behind(need: FleetNeed) -> str:
@@ -167,7 +178,7 @@ def _behind(need: FleetNeed) -> str:
 def _api(advice: Advice) -> Iterator[str]:
     kept = "; ".join(f"{percent(one.recompute_ratio)} if kept for {duration(one.seconds)}" for one in advice.lifetimes)
     floor = advice.row.floor or 0.0
-    yield f"Prompt tokens that are computed again, by how long the API keeps a prefix after its last use: {kept}; {percent(floor)} if for ever."
+    yield f"Prompt tokens that are computed, by how long the API keeps a prefix after its last use: {kept}; {percent(floor)} if for ever."
     yield (
         "Send one of the calls that share a prefix first, so that its cache entry exists, and the others in parallel after it. "
         "`prefixroute plan` orders them."
@@ -196,7 +207,7 @@ def because(advice: Advice) -> str:
     than = "round robin" if other.policy == ROUND_ROBIN else other.policy
     kind = why(compared, choice, advice.in_use)
     return (
-        f"{WHY[kind]}: {percent(row.recompute_ratio)} of the prompt tokens are computed again, {than} recomputes "
+        f"{WHY[kind]}: {percent(row.recompute_ratio)} of the prompt tokens are computed, {than} recomputes "
         f"{percent(other.recompute_ratio)}. Mean time to first token: {duration(row.ttft_mean_s)} instead of "
         f"{duration(other.ttft_mean_s)}. The busiest replica has {prefill_skew(row):.2f} times the mean of the prefill time "
         f"({than}: {prefill_skew(other):.2f})."
@@ -226,7 +237,7 @@ WHY_NOT: Mapping[str, str] = {
     "costlier": "it costs more at its busiest replica",
     "later": "it answers later",
     "recomputes": "it computes more again",
-    "weighed": "what the objective weighs is no better, or not by enough for a less simple policy",
+    "weighed": "it is no better by the objective, or too little better for a less simple policy",
 }
 """Why a policy is not taken, in words."""
 
@@ -267,14 +278,14 @@ def _remedy(remedy: Remedy, rate: str) -> str:
         )
     routed = "" if remedy.policy is None else f" with {remedy.policy}"
     return (
-        f"Fix the prompt first (see [fix first] below): {percent(remedy.recompute_ratio)} of the prompt tokens computed again "
+        f"Fix the prompt first (see [fix first] below): {percent(remedy.recompute_ratio)} of the prompt tokens computed "
         f"become {percent(remedy.recompute_ratio_fixed)}{routed}{saved}. No routing can do that."
     )
 
 
 def _saving(advice: Advice, saving: Saving) -> str:
     month = saving.usd_per_month
-    monthly = "" if month is None else f", ${abs(month):,.0f} a month at {_rate(advice)}"
+    monthly = "" if month is None else f", ${abs(month):,.0f} of prefill a month at {_rate(advice)}"
     less = f"{100 * abs(saving.share):.0f} % {'more' if saving.share < 0 else 'less'}"
     told_apart = advice.comparison.gap(advice.row.policy, saving.against, METRIC).excludes_zero
     return (
@@ -283,9 +294,10 @@ def _saving(advice: Advice, saving: Saving) -> str:
     )
 
 
-def _need(need: FleetNeed) -> str:
-    """Return how many replicas are needed, and why."""
-    parts = [_today(need), _enough(need), _times(need), _spare(need), _routing(need), _looked_at(need)]
+def _need(need: FleetNeed, *, told: bool) -> str:
+    """Return how many replicas are needed, and why; only why, where the headline has ``told`` how many."""
+    enough = "" if told else _enough(need)
+    parts = [_today(need), enough, _times(need), _spare(need), _routing(need), _looked_at(need)]
     return " ".join(filter(None, parts))
 
 
@@ -368,7 +380,7 @@ def _expectation(advice: Advice) -> Iterator[str]:
     waiting = "prefill alone" if row.queue_mean_s is None else "waiting included"
     if not advice.lifetimes:
         yield (
-            f"Expected: {percent(row.recompute_ratio)} of prompt tokens computed again (no routing can go below "
+            f"Expected: {percent(row.recompute_ratio)} of prompt tokens computed (no routing can go below "
             f"{percent(row.floor or 0)}), TTFT {duration(row.ttft_p50_s)} median and {duration(row.ttft_p99_s)} p99 "
             f"({waiting}), ${usd(row.usd_per_million_requests_busiest)} of prefill per million requests ({BUSIEST}, "
             f"with {prefill_skew(row):.2f} x the mean of prefill time)."

@@ -15,6 +15,12 @@ AGREEMENT = {
     "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
 }
 
+ZEROS = (
+    "Either the engines' prefix caches are off, or hits are not reported: vLLM reports them with `--enable-prompt-tokens-details`, and "
+    "some gateways write 0 where an engine says nothing."
+)
+"""What it means that a log reports 0 cached tokens throughout."""
+
 
 def backtest_lines(tested: Backtest) -> tuple[str, ...]:
     """Return a backtest in sentences."""
@@ -24,7 +30,7 @@ def backtest_lines(tested: Backtest) -> tuple[str, ...]:
     first = (
         f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: {percent(tested.reported)} of "
         f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
-        f"The simulation {AGREEMENT[tested.verdict]}."
+        f"{_agreement(tested)}"
     )
     lines = [first]
     if "replicas" in guessed:
@@ -34,6 +40,12 @@ def backtest_lines(tested: Backtest) -> tuple[str, ...]:
     if tested.nearest is not None:
         lines.append(_nearest(tested.nearest))
     return tuple(lines)
+
+
+def _agreement(tested: Backtest) -> str:
+    if tested.reports_no_hits:
+        return f"There is nothing to agree with. {ZEROS} Do not trust advice before the log has hits."
+    return f"The simulation {AGREEMENT[tested.verdict]}."
 
 
 def _nearest(nearest: Nearest) -> str:

@@ -35,7 +35,7 @@ def charts(study: Study) -> dict[str, Chart]:
         "Prefill cost, bought for the busiest replica": _measure(
             study, "usd_per_million_requests_busiest", "$ per million requests", 1.0
         ),
-        "Prompt tokens computed again": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
+        "Prompt tokens computed": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
         "Skew": _measure(study, "skew", SKEW, 1.0),
     }
     if study.ttft_s:

@@ -9,7 +9,7 @@ from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
 from prefixroute.report.figures import gap, hundredths, known, percent, usd
 from prefixroute.report.table import Column, Table
 from prefixroute.report.times import Unit, duration, unit_of
-from prefixroute.report.verdicts import judgement
+from prefixroute.report.verdicts import DECIDES, judgement
 from prefixroute.sim import ResultRow
 
 
@@ -20,11 +20,13 @@ def compared(found: Comparison, title: str) -> Table:
         Column("recomputed %", lambda policy: hundredths(found.row(policy).recompute_ratio), SHARES),
         Column("unlimited %", lambda policy: _unlimited(found, policy), RUN),
         Column("difference, points", lambda policy: gap(found.difference(policy).recompute_ratio, 100), SHARES),
-        Column("$ / 1M", lambda policy: usd(found.row(policy).usd_per_million_requests), MONEY),
+        Column("$ / 1M requests", lambda policy: usd(found.row(policy).usd_per_million_requests), MONEY),
         Column("$ busiest", lambda policy: usd(found.row(policy).usd_per_million_requests_busiest), MONEY),
         Column("difference, $", lambda policy: gap(found.difference(policy).usd_per_million_requests_busiest), MONEY),
         Column("skew", lambda policy: f"{found.row(policy).skew:.2f}", SHARES),
-        Column("verdict", lambda policy: judgement(found, policy), text=True),
+        Column(
+            f"verdict by {DECIDES.get(found.metric, found.metric)}", lambda policy: judgement(found, policy), text=True
+        ),
     ]
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
 
@@ -39,8 +41,8 @@ TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99":
 
 
 def times(found: Comparison) -> Table:
-    """Return the table of times to first token, each with its difference from the reference."""
-    units = {field: unit_of(getattr(row, field) for row in found.rows) for field in TIMES.values()}
+    """Return the table of times to first token, each with its difference from the reference, in one unit: small ones must show."""
+    unit = unit_of([min(max(getattr(row, field) for row in found.rows) for field in TIMES.values())])
 
     def value(field: str, unit: Unit) -> Callable[[str], str]:
         return lambda policy: unit.figure(getattr(found.row(policy), field))
@@ -50,7 +52,6 @@ def times(found: Comparison) -> Table:
 
     columns: list[Column[str]] = [Column("policy", str, text=True)]
     for name, field in TIMES.items():
-        unit = units[field]
         columns.append(Column(f"{name}, {unit.name}", value(field, unit), SECONDS))
         columns.append(Column(f"{name} difference", apart(field, unit), SECONDS))
     if any(row.preempted for row in found.rows):
@@ -100,7 +101,7 @@ def today(found: Comparison, in_use: str, advised: str) -> Table:
             lambda row: usd(row.usd_per_million_requests_busiest),
         ),
         ("skew: requests at the busiest replica / mean", lambda row: f"{row.skew:.2f}"),
-        ("prompt tokens computed again", lambda row: percent(row.recompute_ratio)),
+        ("prompt tokens computed", lambda row: percent(row.recompute_ratio)),
         ("time to first token, mean", lambda row: duration(row.ttft_mean_s)),
         ("time to first token, p99", lambda row: duration(row.ttft_p99_s)),
     ]

@@ -42,7 +42,7 @@ def burst_section(burst: Burst) -> Section:
         Column(expected, lambda order: dollars(order.usd)),
         Column("best", lambda order: dollars(order.best_usd)),
         Column("worst", lambda order: dollars(order.worst_usd)),
-        Column("last first token s", lambda order: f"{order.last_first_token_s:,.2f}", marked=on_any_default(times)),
+        Column("last TTFT, s", lambda order: f"{order.last_first_token_s:,.2f}", marked=on_any_default(times)),
     ]
     return Section(
         f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
@@ -312,7 +312,7 @@ def lint_section(found: LintReport) -> Section:
     if not found.findings:
         lines.append("Nothing found.")
     columns: list[Column[Finding]] = [
-        Column("finding", lambda one: f"{one.rule.level} {one.rule.name}", text=True),
+        Column("finding", lambda one: f"{one.rule.level} {one.rule.id} {one.rule.name}", text=True),
         Column("$ / month", lambda one: known(one.usd_per_month, dollars), marked=on_any_default(found.assumptions)),
         Column("evidence", lambda one: f"{one.message}.", text=True),
         Column("how to fix it", lambda one: one.remedy, text=True),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prefixroute.advise import Finding
+from prefixroute.report.backtests import ZEROS
 from prefixroute.report.compared import ALWAYS_SHOWN
 from prefixroute.report.figures import percent, usd
 from prefixroute.report.times import duration
@@ -199,7 +200,7 @@ def _tradeoff(found: Evidence) -> str:
         return " and ".join(f"{unit} {own} instead of {other}" for own, other, unit in figures)
 
     return (
-        f"{found['policy']} is better than {found['chosen']} in one respect ({listed(found['better'])}) and worse in another "
+        f"{found['policy']} is better than {found['chosen']} in some respects ({listed(found['better'])}) and worse in others "
         f"({listed(found['worse'])})."
     )
 
@@ -303,6 +304,10 @@ def _backtest(found: Evidence) -> str:
     )
 
 
+def _no_hits(found: Evidence) -> str:
+    return f"The log reports 0 cached tokens throughout, the simulation hits {percent(found['simulated'])} of the prompt tokens. {ZEROS}"
+
+
 def _several_routers(found: Evidence) -> str:
     small = "small" if found["told_apart"] else "within the noise"
     needed = (
@@ -392,6 +397,7 @@ FINDINGS: dict[str, Callable[[Evidence], str]] = {
     "load-signal": _load_signal,
     "losses": _losses,
     "minimum-match": _minimum_match,
+    "no-hits": _no_hits,
     "noise": _noise,
     "not-kept": _not_kept,
     "objectives": _objectives,

@@ -61,7 +61,7 @@ def _promised(at: int, slo: Slo) -> list[Column[FleetSize]]:
 
     return [
         Column(title, lambda fleet: text(fleet.seconds[at]) + " and growing" * fleet.overloaded, SECONDS),
-        Column(f"{slo.time.upper()} with one lost", one_lost, SECONDS),
+        Column(f"{title}, one lost", one_lost, SECONDS),
     ]
 
 

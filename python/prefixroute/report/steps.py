@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prefixroute.advise import Step
-from prefixroute.report.figures import percent, usd
+from prefixroute.advise.choice import NOTABLE
+from prefixroute.advise.own_or_api import LOOKED_AT
+from prefixroute.report.figures import percent, replicas, usd
 from prefixroute.report.sentences import Evidence
 
 
@@ -18,12 +20,15 @@ def step(taken: Step) -> tuple[str, str]:
 def _own_replicas(found: Evidence) -> str:
     api = ""
     if "api" in found:
+        less = "less" if found["api_usd_per_month"] < found["rent_usd_per_month"] else "no less"
         api = (
-            f" The cheapest API looked at, {found['api']}, takes ${usd(found['api_usd_per_month'])} for this traffic and reads "
-            f"{percent(found['api_hit_ratio'])} from its cache; models answer differently."
+            f" Of the default models of {len(LOOKED_AT)} providers ({', '.join(LOOKED_AT)}) the cheapest, {found['api']}, takes "
+            f"${usd(found['api_usd_per_month'])} a month for this traffic, which is {less}, and reads {percent(found['api_hit_ratio'])} "
+            "from its cache. It is another model than yours: whether its answers will do is not for a price to say."
         )
     return (
-        f"Your own, {found['replicas']}, for ${usd(found['rent_usd_per_month'])} a month.{api} Behind an API "
+        f"This advice is for the fleet that you gave, {replicas(found['replicas'])} of your own for "
+        f"${usd(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
         "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
         "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at every API and on "
         "replicas of your own."
@@ -37,7 +42,8 @@ def _two_or_more(found: Evidence) -> str:
 
 
 def _system_prompt(found: Evidence) -> str:
-    answer = "Yes, or routing cannot use the rest" if found["alone"] else "No"
+    beyond = found["shared_session"] + found["shared_others"] > NOTABLE
+    answer = ("No, but routing gains too little from the rest" if beyond else "Yes") if found["alone"] else "No"
     measured = "" if found["policy"] == "round-robin" else f"{found['policy']} {percent(found['chosen'])}, "
     heads = f"{found['heads']} heads of up to" if found["heads"] > 1 else "a head of"
     return (

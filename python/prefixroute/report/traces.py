@@ -31,7 +31,7 @@ def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str
     kept = [100 * trace.hit_ratio_if_kept(float(age)) for age in ages]
     drawn = {
         "One cache of a given size": _curve(
-            sizes, 100 * misses, ("tokens that the cache holds", "% of prompt tokens computed again"), 100 * floor
+            sizes, 100 * misses, ("tokens that the cache holds", "% of prompt tokens computed"), 100 * floor
         ),
         "Blocks kept for a given time": _curve(
             ages, kept, ("seconds after a block's last use", "% of prompt tokens hit"), 100 * (1 - floor)
@@ -61,7 +61,7 @@ def trace_page(
     Args:
         trace: the workload, measured.
         notes: of the workload.
-        where: the table of where the hits went, see :func:`~prefixroute.report.table.lost`.
+        where: the table of where the hits went, see :func:`~prefixroute.report.workloads.lost`.
         assumptions: what all of it rests on.
     """
     drawings = svgs(trace_charts(trace))

@@ -7,7 +7,7 @@ from prefixroute.advise.choice import MATERIAL
 from prefixroute.advise.idle import Idle
 
 METRICS = {
-    "recompute_ratio": "the share of prompt tokens computed again",
+    "recompute_ratio": "the share of prompt tokens computed",
     "ttft_mean_s": "the mean time to first token",
     "itl_mean_s": "the mean time between two tokens",
     "e2e_mean_s": "the mean time to the last token",
@@ -19,6 +19,12 @@ METRICS = {
     "usd_per_million_requests_busiest": "dollars of prefill, bought for the busiest replica",
 }
 """What decides, in words."""
+DECIDES = {
+    "recompute_ratio": "recomputed %",
+    "usd_per_million_requests": "$",
+    "usd_per_million_requests_busiest": "$ busiest",
+}
+"""What decides, as the head of its column in the same table; another has its own name."""
 QUEUES = "Queues are left out: this comparison is untimed. With `--timed`, and in `advise`, which is timed, another policy may lead."
 """What is said of an untimed comparison of requests that come at different times."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY
+from prefixroute.report.backtests import ZEROS
 from prefixroute.report.figures import percent, usd
 from prefixroute.report.table import Column, Table
 from prefixroute.workload import TraceStatistics
@@ -18,6 +19,8 @@ _IN_A_LOG = {
     "undecided": "elsewhere or evicted: the log names no replica",
 }
 """Why a log's prompt tokens were computed; only a simulation tells what the router did not know."""
+NEVER_HIT = "seen before and not hit: caches are off, or hits are not reported"
+"""Why prompt tokens were computed of a log that reports no hit at all."""
 
 
 def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Assumption]) -> Table:
@@ -30,17 +33,27 @@ def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Ass
     """
     losses, dollars = trace.losses, trace.losses_usd_per_million_requests(usd_per_token)
     hit = "hit, as reported" if trace.reported_requests else "hit, in one cache of unlimited size"
-    rows = [("hit", hit), *(pair for pair in _IN_A_LOG.items() if pair[0] == "first_sight" or getattr(losses, pair[0]))]
+    reasons = _IN_A_LOG | ({"undecided": NEVER_HIT} if trace.reports_no_hits else {})
+    rows = [("hit", hit), *(pair for pair in reasons.items() if pair[0] == "first_sight" or getattr(losses, pair[0]))]
     columns: list[Column[tuple[str, str]]] = [
         Column("where the hits went", lambda row: row[1], text=True),
         Column("% of prompt tokens", lambda row: f"{100 * losses.share(row[0]):.2f}"),
         Column("tokens", lambda row: f"{getattr(losses, row[0]):,}"),
-        Column("$ / 1M", lambda row: usd(dollars[row[0]]) if row[0] in dollars else "", MONEY),
+        Column("$ / 1M requests", lambda row: usd(dollars[row[0]]) if row[0] in dollars else "", MONEY),
     ]
     footer = (
         f"per million requests, at ${1e6 * usd_per_token:.3g} a million tokens: the mean of a prompt of mean length"
     )
     return Table.of("", columns, rows, assumptions, footer=footer)
+
+
+def no_hits_notes(trace: TraceStatistics) -> tuple[str, ...]:
+    """Return what zeros throughout mean, where a log reports no hit at all; else nothing."""
+    if not trace.reports_no_hits:
+        return ()
+    return (
+        f"All {trace.reported_requests:,} requests with a report have 0 cached tokens, though prefixes came back. {ZEROS}",
+    )
 
 
 def facts(trace: TraceStatistics) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ Each recomputed token has one reason, the first that applies:
 - *unknown*: the same, but a router that saw every cache would have hit them: its index or its events, and not its policy.
   Only a simulation can tell it, by a second run; in a log these tokens are *elsewhere*;
 - *evicted*: the replica that served the request was sent this prefix before, and has lost it: capacity;
-- *undecided*: one of the last two, where nobody says which replica served the request.
+- *undecided*: one of the last two, where nobody says which replica served the request, or a log reports no hit at all.
 
 ``trace`` splits what a log reports this way, ``compare`` and ``advise`` what they simulate, and a Router's metrics what it learns
 of its own requests.
@@ -40,7 +40,7 @@ class HitLosses(NamedTuple):
         elsewhere: only other replicas had been sent them.
         unknown: likewise, and a router that saw every cache would have hit them.
         evicted: their replica had been sent them and lost them.
-        undecided: elsewhere or evicted; the replica is not known.
+        undecided: elsewhere or evicted; the replica is not known, or no hit was reported at all.
     """
 
     prompt: int = 0
@@ -69,6 +69,16 @@ class HitLosses(NamedTuple):
         """
         unknown = round(self.elsewhere * unknown_share)
         return self._replace(elsewhere=self.elsewhere - unknown, unknown=self.unknown + unknown)
+
+    @property
+    def lacks_hits(self) -> bool:
+        """Whether there is no hit at all, though replicas were sent what they had been sent before: caches are off, or report nothing."""
+        return not self.hit and self.evicted + self.undecided > 0
+
+    def without_reasons(self) -> HitLosses:
+        """Return the figures with elsewhere and evicted as undecided: a cache that never hits tells neither."""
+        undecided = self.elsewhere + self.evicted + self.undecided
+        return self._replace(elsewhere=0, evicted=0, undecided=undecided)
 
     def to_dict(self) -> dict[str, int]:
         """Return every figure under its name."""

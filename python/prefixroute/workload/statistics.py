@@ -239,7 +239,14 @@ class TraceStatistics:
 
         Where it reports none, of all of them in one cache of unlimited size: what is recomputed is then first sight, or volatile.
         """
+        if self.reports_no_hits:
+            return self._reported.without_reasons()
         return self._reported if self.reported_requests else self._unlimited
+
+    @property
+    def reports_no_hits(self) -> bool:
+        """Whether the log reports 0 cached tokens throughout, though prefixes came back: caches are off, or hits are not reported."""
+        return self._reported.lacks_hits
 
     def losses_usd_per_million_requests(self, usd_per_token: float) -> dict[str, float]:
         """Return the dollars of each reason why tokens were computed, per million of the requests that :attr:`losses` are of.
