@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_finding_fails_and_says_what_it_costs(prefixroute: Prefixroute, log: Path) -> None:
     said = prefixroute("lint", log, "--api-model", "claude-sonnet-5-5", "--quiet")
     assert said.code == 1
-    assert "error volatile-head" in said.out
+    assert "error PR101 volatile-head" in said.out
     assert "$" in said.out
 
 
