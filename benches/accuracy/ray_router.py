@@ -33,18 +33,22 @@ class RayOriginal:
 
     Attributes:
         imbalanced_threshold: largest difference of queue lengths at which matches are followed; Ray's default is infinite.
+        version: of Ray, which has to be the installed one to run.
     """
 
     imbalanced_threshold: float = inf
+    version: str = "2.60.0"
 
     def __str__(self) -> str:
         """Return name and version."""
         threshold = "" if self.imbalanced_threshold == inf else f", imbalanced_threshold={self.imbalanced_threshold:g}"
-        return f"Ray {metadata.version('ray')} PrefixCacheAffinityRouter{threshold}"
+        return f"Ray {self.version} PrefixCacheAffinityRouter{threshold}"
 
     @asynccontextmanager
     async def running(self, workers: int) -> AsyncIterator[RayFleet]:
         """Run the router and its tree before so many replicas."""
+        if metadata.version("ray") != self.version:
+            raise ImportError(f"needs ray {self.version}, found {metadata.version('ray')}")
         import ray  # noqa: PLC0415 - heavy
         from ray.llm._internal.serve.routing_policies.prefix_aware import prefix_aware_router as module  # noqa: PLC0415
         from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID  # noqa: PLC0415

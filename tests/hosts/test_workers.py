@@ -69,6 +69,7 @@ def test_the_workers_of_uvicorn_route_as_one(gateway: int) -> None:
             pids.add(ask(gateway, 99, 0)[0])
         except OSError:
             time.sleep(0.1)
+    time.sleep(0.5)  # until each has found the other
     answered: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     for turn in range(5):
         for session in range(20):

@@ -105,7 +105,8 @@ def test_metrics_have_the_promised_names_and_parse(make_router: Make) -> None:
         values['prefixroute_decision_seconds_bucket{le="+Inf"}'] == 60 == values["prefixroute_decision_seconds_count"]
     )
     assert values['prefixroute_decision_seconds_bucket{le="5e-06"}'] == 60
-    assert sum(v for k, v in values.items() if k.startswith("prefixroute_inflight")) == 12
+    for own_or_all in ("inflight", "inflight_with_peers"):  # without peers all are its own
+        assert sum(v for k, v in values.items() if k.startswith(f"prefixroute_{own_or_all}{{")) == 12
     assert values["prefixroute_prompt_tokens_total"] == router.stats()["prompt_tokens"]
 
 

@@ -68,7 +68,7 @@ def test_percentiles_are_of_requests() -> None:
 def test_the_log_is_columns_without_copies_and_strangers_are_not_one_session() -> None:
     log, empty = RequestLog(timed=True), BlockHashes([], token_count=0)
     for number, session in enumerate(("a", None, "a", None)):
-        log.served(number, 1, Request(0.0, empty, empty, 100, 7, session=session), 60, 0.5, 1.0, 2.0, 7, 1, 0, 1.0)
+        log.served(number, 1, Request(0.0, empty, empty, 100, 7, session=session), 60, 0.5, 1.0, 2.0, 7, 1, 0, 1.0, 0)
     assert log.sessions == 3
     assert log.column("session").tolist() == [0, 1, 0, 2]
     assert log.column("hit").sum() == 240

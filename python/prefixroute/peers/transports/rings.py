@@ -38,7 +38,7 @@ CAPACITY_BYTES, MIN_CAPACITY_BYTES = 4 << 20, 1 << 20
 """Bytes of messages that a ring holds, some ten thousand requests; and at least, so that most frames fit a half of it."""
 PERIOD_S = 0.01
 """Seconds between two looks for messages: far less than what a delay begins to cost."""
-SCAN_S = 0.5
+SCAN_S = 0.1
 """Seconds between two looks for routers that have come or died."""
 AT_ONCE = 256
 KEY_BYTES = 8
