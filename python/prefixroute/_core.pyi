@@ -1716,14 +1716,14 @@ class Ledger:
         """Hit tokens by slot on GPU, CPU and disk; the last entry is of replicas that have left."""
     @property
     def tokens(self) -> tuple[int, int]:
-        """Prompt tokens of all requests, and the most that any candidate held of each."""
+        """Prompt tokens of all requests, and the most that any candidate, or the replica that was taken, held of each."""
     @property
     def durations(self) -> tuple[list[int], float]:
         """Decisions by the time that they took, bounded by `DURATIONS_S`, and seconds of all."""
     @property
     def records(self) -> list[tuple[int, int, int, bool, int] | None]:
-        """(predicted tokens, reported tokens, requests, distrusted, tokens predicted and not reported) by slot; `None`:
-        nothing was reported."""
+        """(predicted tokens, reported tokens, requests, distrusted, tokens predicted and not reported) by slot; the
+        last entry is of processes that are gone. `None`: nothing was reported."""
     @property
     def unreported(self) -> int:
         """Requests that finished without a report."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -225,6 +226,70 @@ def test_where_the_hits_went_as_far_as_a_router_knows(make_router: Make) -> None
     assert lost_in(router, "hit_loss_tokens", "round-robin") == losses
     assert stats["hit_losses_usd"] is None  # a default is no price
     assert "dollars" not in router.metrics_text()
+
+
+TOTALS = (
+    "prompt_tokens",
+    "hit_tokens",
+    "best_hit_tokens",
+    "predicted_hit_tokens",
+    "reported_hit_tokens",
+    "reported_requests",
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_totals_never_fall_whoever_joins_leaves_or_restarts(seed: int) -> None:
+    """Of random steps, with hosts that commit replicas that were no candidates."""
+    draw = random.Random(seed)  # noqa: S311
+    names, restarts = [f"r{i}" for i in range(6)], 0
+    router = Router(names, hash_key=1, clock=lambda: 0.0, cost=CostModel())
+    before: dict[str, float] = {}
+    for _ in range(300):
+        present = sorted(router.stats()["replicas"])
+        step, name = draw.random(), draw.choice(names)
+        if step < 0.7 and present:
+            prompt = [draw.randrange(8)] * draw.randrange(100, 2_000)
+            decision = router.choose(prompt, candidates=draw.sample(present, draw.randrange(1, len(present) + 1)))
+            ticket = router.commit(decision, draw.choice([None, draw.choice(present)]))
+            if draw.random() < 0.2:
+                router.remove_replica(ticket.replica)
+            ticket.finish(reported_hit_tokens=draw.choice([None, 0, 50, len(prompt)]))
+        elif step < 0.8:
+            router.remove_replica(name) if name in present else router.add_replica(name)
+        else:
+            restarts += 1
+            some = draw.sample(names, draw.randrange(1, len(names)))
+            router.sync({one: Replica(incarnation=str(draw.choice([0, restarts]))) for one in some})
+        stats = router.stats()
+        after = {total: stats[total] or 0 for total in TOTALS} | lost_in(router, "hit_loss_tokens", "cache-aware")
+        assert stats["hit_losses"].items() <= after.items()
+        assert [total for total, value in after.items() if value < before.get(total, 0)] == []
+        assert sum(after[part] for part in ("first_sight", "elsewhere", "hit_tokens")) == after["prompt_tokens"]
+        before = after
+    assert all(before.values())
+
+
+def test_what_a_replica_lost_stays_counted_when_it_leaves() -> None:
+    router = Router(["a", "b"], hash_key=1, clock=lambda: 0.0)
+    for _ in range(2):
+        router.route([1] * 16_016, candidates=["a"]).finish(reported_hit_tokens=0)
+    before = router.stats()
+    router.remove_replica("a")
+    router.add_replica("a")
+    after = router.stats()
+    assert before["hit_losses"]["evicted"] == before["predicted_hit_tokens"] == 16_000
+    assert [after[name] for name in ("hit_losses", *TOTALS)] == [before[name] for name in ("hit_losses", *TOTALS)]
+    assert after["replicas"]["a"]["reported_hit_tokens"] is None  # nothing of the new process
+
+
+def test_a_replica_that_was_no_candidate_counts_with_what_it_holds() -> None:
+    router = Router(["r0", "r1"], hash_key=1, clock=lambda: 0.0)
+    prompt = list(range(1_600))
+    router.commit(router.choose(prompt, candidates=["r0"])).finish()
+    router.commit(router.choose(prompt, candidates=["r1"]), "r0")
+    losses = router.stats()["hit_losses"]
+    assert losses == {"first_sight": 1_616, "elsewhere": 0, "evicted": 0, "unknown": 0}
 
 
 def lost_in(router: Router, family: str, policy: str) -> dict[str, float]:

@@ -66,7 +66,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
 def hit_losses(ledger: Ledger) -> dict[str, int]:
     """Return prompt tokens that were no hits, by why, and hits that nobody expected: what a router can know of it.
 
-    ``first_sight``: no replica is believed to hold them. They are new, or what held them has been forgotten; tokens behind a text
+    None of them ever falls: replicas that have left stay counted. ``first_sight``: no replica is believed to hold them. They are new, or what held them has been forgotten; tokens behind a text
     that changes are among them. ``elsewhere``: believed held, and not by the chosen replica. ``evicted``: believed held there, and
     not reported by it. ``unknown``: reported beyond what was believed; these are hits.
     """

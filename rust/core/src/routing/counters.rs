@@ -91,7 +91,7 @@ pub struct Counters {
     pub outcomes: [u64; Outcome::ALL.len()],
     /// Prompt tokens of requests.
     pub prompt_tokens: i64,
-    /// The most that any candidate held of each request.
+    /// The most that any candidate, or the replica that was taken, held of each request.
     pub best_hit_tokens: i64,
     /// Whether it is one for who decodes, and the word.
     reasons: Vec<(bool, Box<str>)>,

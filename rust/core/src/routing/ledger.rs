@@ -194,8 +194,8 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
-    /// Take in what the slots are now. A slot with another process has no load and no record of hits; the counts of a replica
-    /// that has left go to those of all that have left.
+    /// Take in what the slots are now. A slot with another process has no load and no record of hits; what was counted of a
+    /// replica that has left goes to the counts of all that have left.
     pub fn see(&mut self, states: Vec<State>) {
         self.book.grow(states.len());
         self.counters.grow(states.len());
@@ -309,10 +309,12 @@ impl<T: Clone> Ledger<T> {
     /// Count the prompt of a new request, and what its replica holds of it.
     fn tally(&mut self, process: Process, context: i64, booking: Booking<'_>) {
         self.counters.prompt_tokens += context;
-        self.counters.best_hit_tokens += booking.best_hit;
+        let mut best_hit = booking.best_hit;
         if self.alive(process) {
+            best_hit = best_hit.max(booking.media.iter().sum()); // the host may take what was no candidate
             self.counters.hit(process.slot, booking.media);
         }
+        self.counters.best_hit_tokens += best_hit;
         if booking.best_hit == 0 || booking.branch.is_some() {
             self.heads.learn(booking.branch, booking.first);
         }

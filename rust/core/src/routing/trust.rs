@@ -37,6 +37,8 @@ pub enum Verdict {
 pub struct Trust {
     /// By slot; `None` = nothing reported.
     pub records: Vec<Option<HitRecord>>,
+    /// The sum over processes that are gone; `None` = nothing reported.
+    pub left: Option<HitRecord>,
     /// Requests without a report.
     pub unreported: u64,
     /// Replicas that are distrusted.
@@ -75,10 +77,15 @@ impl Trust {
         None
     }
 
-    /// Forget a slot: another process has it.
+    /// Begin a slot anew: another process has it. What was counted goes to the sum over those that are gone.
     pub fn reset(&mut self, slot: usize) {
         if let Some(record) = self.records.get_mut(slot).and_then(Option::take) {
             self.distrusted -= usize::from(record.distrusted);
+            let left = self.left.get_or_insert_default();
+            left.predicted += record.predicted;
+            left.reported += record.reported;
+            left.requests += record.requests;
+            left.lost += record.lost;
         }
     }
 }

@@ -49,7 +49,7 @@ impl Ledger {
         slots.iter().copied().chain([left]).collect()
     }
 
-    /// Prompt tokens of all requests, and the most that any candidate held of each.
+    /// Prompt tokens of all requests, and the most that any candidate, or the replica that was taken, held of each.
     #[getter]
     fn tokens(&self) -> (i64, i64) {
         let ledger = self.lock();
@@ -63,7 +63,7 @@ impl Ledger {
         (ledger.counters.durations.to_vec(), ledger.counters.seconds)
     }
 
-    /// (predicted, reported, requests, distrusted, lost) by slot; None: nothing was reported.
+    /// (predicted, reported, requests, distrusted, lost) by slot, and of processes that are gone; None: nothing was reported.
     #[getter]
     fn records(&self) -> Vec<Option<Record>> {
         let ledger = self.lock();
@@ -72,7 +72,7 @@ impl Ledger {
         let told = |record: core::HitRecord| {
             (record.predicted, record.reported, record.requests, record.distrusted, record.lost)
         };
-        (0..slots).map(|slot| record(slot).map(told)).collect()
+        (0..slots).map(record).chain([ledger.trust.left]).map(|record| record.map(told)).collect()
     }
 
     /// Requests that finished without a report.
