@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import exp
+from dataclasses import dataclass, fields
+from math import exp, inf, isnan
 from numbers import Real
 from operator import index
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuard
@@ -14,12 +14,14 @@ import numpy as np
 from prefixroute.columns import Column, Kernel, Sight, highest, nth
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
-from prefixroute.validation import check_float, shown
+from prefixroute.validation import check_float, check_instance, check_int, shown
 
 TIE = 1 << 20
 """Number of the draw that breaks ties of scores. Policies use small numbers."""
 
 
+MOST_TOKENS = (1 << 63) - 1
+"""The largest count of tokens that a parameter may be."""
 Pick: TypeAlias = tuple[int, str]
 """One slot, and why."""
 
@@ -84,6 +86,53 @@ class Policy:
             view: all that may be known of the request and the replicas.
         """
         raise NotImplementedError
+
+
+def check_parameters(policy: Policy) -> None:
+    """Raise :class:`ConfigError` unless each parameter is of the kind that its policy declares.
+
+    Checked are parameters declared as ``bool``, ``int``, ``float``, ``str`` or ``Policy``, and costs, which may be of any
+    class that prices a prefill. A float may be infinite here; ranges are for the policy to check.
+
+    Args:
+        policy: an object of a dataclass whose annotations are kept as text.
+    """
+    for parameter in fields(policy):  # type: ignore[arg-type]  # every policy is a dataclass
+        check = _CHECKS.get(str(parameter.type))
+        if check is not None:
+            check(f"{policy.name} {parameter.name}", getattr(policy, parameter.name))
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise :class:`ConfigError` unless ``value`` is a number, which may be infinite."""
+    if isinstance(value, float) and isnan(value):
+        _refuse(name, "a number", value)
+    check_float(name, value, -inf, endless=True)
+
+
+def _check_cost(name: str, value: Any) -> None:
+    if not callable(getattr(value, "prefill_seconds", None)):
+        _refuse(name, "a CostModel", value)
+
+
+def _check_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_):
+        _refuse(name, "true or false", value)
+
+
+def _refuse(name: str, allowed: str, value: Any) -> None:
+    raise ConfigError(f"{name} must be {allowed}, got {shown(value)}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "bool": _check_bool,
+    "int": lambda name, value: check_int(name, value, 0, MOST_TOKENS),
+    "float": check_number,
+    "str": lambda name, value: check_instance(name, value, str),
+    "Policy": lambda name, value: check_instance(name, value, Policy),
+    "CostModel": _check_cost,
+}
+"""What checks a parameter, by the text of its annotation."""
 
 
 def kernel_of(policy: Policy) -> Kernel | None:

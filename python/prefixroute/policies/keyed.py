@@ -7,6 +7,7 @@ replicas are listed does not matter; and routers that share nothing agree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,10 +17,10 @@ from typing import ClassVar
 from prefixroute.columns import Kernel, up_to
 from prefixroute.draws import first_choice
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, compiled, resolve
+from prefixroute.policies.base import MOST_TOKENS, Pick, Policy, check_parameters, compiled, resolve
 from prefixroute.policies.spread import POWER_OF_TWO
 from prefixroute.policies.view import View, least, less_loaded_of_two
-from prefixroute.validation import shown
+from prefixroute.validation import check_instance, check_int, shown
 
 CACHED_KEY = 256
 """Characters up to which the hash of a key is remembered, so that what is remembered is bounded in bytes."""
@@ -85,7 +86,8 @@ class Session(Policy):
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check the placement."""
+        """Check the fallback and the placement."""
+        check_parameters(self)
         if self.placement not in {"rendezvous", "fallback"}:
             raise ConfigError(f"session placement must be 'rendezvous' or 'fallback', got {shown(self.placement)}")
 
@@ -159,7 +161,8 @@ class Rendezvous(Policy):
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check the key."""
+        """Check the key and the head."""
+        check_parameters(self)
         _check_key(self.name, self.key)
 
     def required_signals(self) -> frozenset[str]:
@@ -188,6 +191,10 @@ class Document(Policy):
     name: ClassVar[str] = "document"
     signals: ClassVar[frozenset[str]] = frozenset({"head"})
     matches: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check the head and the fallback."""
+        check_parameters(self)
 
     def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""
@@ -228,6 +235,7 @@ class Bounded(Policy):
 
     def __post_init__(self) -> None:
         """Check the factor and the key."""
+        check_parameters(self)
         _check_key(self.name, self.key)
         if not 1.0 < self.factor < inf:
             raise ConfigError(f"bounded factor must be a finite number above 1, got {self.factor}")
@@ -278,6 +286,13 @@ class PrefixHash(Policy):
     name: ClassVar[str] = "prefix-hash"
     signals: ClassVar[frozenset[str]] = frozenset({"head"})
     matches: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check the lengths and the bounds."""
+        check_parameters(self)
+        check_instance("prefix-hash boundaries", self.boundaries, Sequence)
+        for length in self.boundaries:
+            check_int("a length of prefix-hash boundaries", length, 0, MOST_TOKENS)
 
     def required_signals(self) -> frozenset[str]:
         """The head, and the signals of the fallback."""

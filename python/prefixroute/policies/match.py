@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, compiled, resolve
+from prefixroute.policies.base import Pick, Policy, check_parameters, compiled, resolve
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.spread import LEAST_LOADED
 from prefixroute.policies.view import View
-from prefixroute.validation import shown
+from prefixroute.validation import check_float, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,16 @@ class CacheAware(Policy):
 
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
+        check_parameters(self)
         if self.spill not in Kernel.SPILLS:
             raise ConfigError(f"cache-aware spill must be one of {', '.join(Kernel.SPILLS)}, got {shown(self.spill)}")
         if self.holders not in Kernel.HOLDERS:
             raise ConfigError(
                 f"cache-aware holders must be one of {', '.join(Kernel.HOLDERS)}, got {shown(self.holders)}"
             )
-        if self.min_match_tokens < 0 or not 0.0 <= self.min_match_ratio <= 1.0:
-            raise ConfigError(
-                "cache-aware needs min_match_tokens >= 0 and min_match_ratio in 0..1, "
-                f"got {self.min_match_tokens} and {self.min_match_ratio}"
-            )
+        check_float("cache-aware min_match_ratio", self.min_match_ratio, 0, 1)
         for name in ("spill_ratio", "spill_gap", "gate_ratio", "gate_gap"):
-            if not getattr(self, name) >= 0.0:
-                raise ConfigError(f"cache-aware {name} must be at least 0, got {getattr(self, name)}")
+            check_float(f"cache-aware {name}", getattr(self, name), 0, endless=True)
 
     def required_signals(self) -> frozenset[str]:
         """How many share the head, and the signals of the policies that decide without a match or when gated."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from prefixroute.columns import Column, falling, filled, highest, lowest, mapped, sum_of_products
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
-from prefixroute.policies.base import Policy, Scores, is_column
+from prefixroute.policies.base import Policy, Scores, check_number, check_parameters, is_column
 from prefixroute.policies.view import View
 from prefixroute.validation import check_float, shown
 
@@ -74,14 +74,14 @@ class LinearCost(Policy):
 
     def __post_init__(self) -> None:
         """Check the unit and the temperature."""
+        check_parameters(self)
         if self.unit not in {"tokens", "seconds"}:
             raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {shown(self.unit)}")
         if self.active and self.unit != "tokens":
             raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {shown(self.unit)}")
         check_float("linear-cost temperature", self.temperature, 0)
         for name in ("prefill", "credit", "queue", "decode"):
-            if not -inf < getattr(self, name) < inf:
-                raise ConfigError(f"linear-cost {name} must be a finite number, got {getattr(self, name)}")
+            check_float(f"linear-cost {name}", getattr(self, name), -inf)
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs."""
@@ -121,6 +121,7 @@ class LMetric(Policy):
 
     def __post_init__(self) -> None:
         """Check what the batch is measured in."""
+        check_parameters(self)
         if self.batch not in {"requests", "decode-tokens"}:
             raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {shown(self.batch)}")
 
@@ -159,6 +160,10 @@ class PrebleE2(Policy):
     cost: CostModel = COST
     name: ClassVar[str] = "preble-e2"
     signals: ClassVar[frozenset[str]] = frozenset({"window_s"})
+
+    def __post_init__(self) -> None:
+        """Check the bounds and the cost."""
+        check_parameters(self)
 
     def decide(self, view: View) -> Scores:
         """Return the negated costs; a replica that is no holder is out of an exploit."""
@@ -199,6 +204,10 @@ class MinTtft(Policy):
     cost: CostModel = COST
     name: ClassVar[str] = "min-ttft"
     signals: ClassVar[frozenset[str]] = frozenset({"queued", "rates"})
+
+    def __post_init__(self) -> None:
+        """Check the speed, the threshold and the cost."""
+        check_parameters(self)
 
     def decide(self, view: View) -> Scores:
         """Return the negated predictions, in seconds."""
@@ -321,6 +330,23 @@ SCORERS: dict[str, tuple[Scorer, frozenset[str]]] = {
 """Scorers by name, each with the signals it reads."""
 
 
+def _scorers(given: Any) -> tuple[tuple[str | Scorer, float], ...]:
+    """Return pairs of a scorer and its weight; raise :class:`ConfigError` if they are none."""
+    try:
+        pairs = tuple((scorer, weight) for scorer, weight in given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"weighted scorers must be pairs of a scorer and a weight, got {shown(given)}") from error
+    known = [callable(scorer) or (isinstance(scorer, str) and scorer in SCORERS) for scorer, _ in pairs]
+    if not pairs or not all(known):
+        unknown = [scorer for (scorer, _), fits in zip(pairs, known, strict=True) if not fits]
+        raise ConfigError(
+            f"weighted scorers must be functions or of {', '.join(SCORERS)}, got {shown(unknown) if unknown else 'none'}"
+        )
+    for scorer, weight in pairs:
+        check_number(f"the weight of {shown(scorer)} in weighted scorers", weight)
+    return tuple((scorer, float(weight)) for scorer, weight in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class Weighted(Policy):
     """Highest weighted sum of scorers, each in [0, 1], as the Gateway API's endpoint picker has it.
@@ -345,10 +371,8 @@ class Weighted(Policy):
 
     def __post_init__(self) -> None:
         """Check the scorers' names and weights."""
-        object.__setattr__(self, "scorers", tuple((scorer, float(weight)) for scorer, weight in self.scorers))
-        unknown = [s for s, _ in self.scorers if not callable(s) and s not in SCORERS]
-        if unknown or not self.scorers:
-            raise ConfigError(f"weighted scorers must be functions or of {', '.join(SCORERS)}, got {unknown or 'none'}")
+        check_parameters(self)
+        object.__setattr__(self, "scorers", _scorers(self.scorers))
         check_float("weighted affinity", self.affinity, 0, 1)
         check_float("weighted temperature", self.temperature, 0)
         check_float("weighted spill_ratio", self.spill_ratio, 0)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from prefixroute.columns import Kernel, lowest
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, compiled
+from prefixroute.policies.base import Pick, Policy, check_parameters, compiled
 from prefixroute.policies.view import View, least, less_loaded_of_two
 from prefixroute.types import LoadReport
 from prefixroute.validation import shown
@@ -83,6 +83,7 @@ class LeastLoaded(Policy):
 
     def __post_init__(self) -> None:
         """Check the measure."""
+        check_parameters(self)
         if self.by not in _MEASURES:
             raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {shown(self.by)}")
 
@@ -162,6 +163,7 @@ class PowerOfTwo(Policy):
 
     def __post_init__(self) -> None:
         """Check the measure."""
+        check_parameters(self)
         if self.by not in {"load", "ranks"}:
             raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {shown(self.by)}")
 

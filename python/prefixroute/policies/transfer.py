@@ -9,9 +9,9 @@ import numpy as np
 
 from prefixroute.columns import Column, sum_of_products
 from prefixroute.costmodel import DEFAULT_LINK, CostModel, Link, TransferPrices
-from prefixroute.policies.base import Policy, Scores
+from prefixroute.policies.base import Policy, Scores, check_parameters
 from prefixroute.policies.scored import COST
-from prefixroute.validation import check_int
+from prefixroute.validation import check_instance
 
 if TYPE_CHECKING:
     from prefixroute.policies.view import View
@@ -43,7 +43,8 @@ class TransferCost(Policy):
 
     def __post_init__(self) -> None:
         """Check the length, and price the link."""
-        check_int("transfer-cost output_tokens", self.output_tokens, 0)
+        check_parameters(self)
+        check_instance("transfer-cost cost", self.cost, CostModel)
         object.__setattr__(self, "prices", self.cost.transfer_prices(self.link))
 
     def decide(self, view: View) -> Scores:
