@@ -87,6 +87,8 @@ def test_changes_tiers_and_promises_as_people_write_them() -> None:
         (promise, "speed=1s", "must be like ttft=1s"),
         (promise, "ttft_p95=1s", "must be like ttft=1s"),
         (promise, "itl_p0=1s", "itl_percentile of a promise"),
+        (promise, "itl=1ms,itl_p95=2s", "promises each of ttft, tpot, itl and e2e once"),
+        (promise, "ttft=1s,ttft=2s", "promises each of ttft, tpot, itl and e2e once"),
     ],
 )
 def test_bad_ones_say_what_is_allowed(parse: Callable[[str], object], text: str, message: str) -> None:

@@ -62,6 +62,12 @@ def test_a_repeated_prompt_is_cached_up_to_its_last_token(client: httpx.Client) 
     assert second["choices"][0]["text"] == " w0 w1 w2"
 
 
+@pytest.mark.parametrize("limit", ["1e400", '"many"', "[1]"])
+def test_a_length_that_is_none_is_a_bad_request(client: httpx.Client, limit: str) -> None:
+    body = f'{{"prompt": [1, 2, 3], "max_tokens": {limit}}}'
+    assert client.post("/v1/completions", content=body).status_code == 400
+
+
 def test_the_next_turn_of_a_chat_finds_the_answer(client: httpx.Client) -> None:
     messages = [{"role": "user", "content": "tell me " * 100}]
     said = client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 200}).json()

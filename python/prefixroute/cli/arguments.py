@@ -189,6 +189,8 @@ def promise(text: str | None) -> Promise | None:
             )
         name, percentile, most = match.groups()
         name = name.partition("_")[0]
+        if f"{name}_s" in kept:
+            raise ConfigError(f"--goodput promises each of ttft, tpot, itl and e2e once, got {text!r}")
         kept[f"{name}_s"] = seconds(most, what=f"{name} of --goodput")
         if percentile is not None:
             kept["itl_percentile"] = float(percentile)

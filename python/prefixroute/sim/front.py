@@ -151,6 +151,8 @@ class Front:
         """
         if ticket is None:
             return self.route(request, now) if self._split is None else self.route_pair(request, now)
+        if self._mail is not None:
+            self._mail.deliver()
         for belief in self._perfect:
             belief.request = request
         return (

@@ -134,7 +134,7 @@ class FakeApp:
             return self._error(self.behaviour.status, "told to answer so")
         try:
             serving = Serving(self, await request.json(), request.url.path)
-        except (ConfigError, ValueError, TypeError, AttributeError) as error:
+        except (ConfigError, ValueError, TypeError, AttributeError, OverflowError) as error:
             return self._error(400, str(error) or "not a request")
         # Both as streams: only so does Starlette cancel the work when the client leaves.
         parts, kind = serving.whole(), "application/json"
