@@ -44,42 +44,44 @@ STUDIES = {
 """Modules of this package beside the step times, and what each compares."""
 HEAD = """# Accuracy
 
-How near the simulator and its costs are to implementations that nobody here wrote. All of it runs on a CPU, from packages on PyPI.
-`make accuracy` compares everything again in half an hour and writes this page; `make accuracy STUDY=step_times` one part of it, in
-seconds. It needs the public traces (`PREFIXROUTE_TRACES`) and downloads vLLM's wheel (336 MB) and those of three routers once, into the
-user's cache folder. Tests hold what is recorded here.
+How near the simulator and its costs are to implementations that nobody here wrote. All of it runs on a CPU, from
+packages on PyPI. `make accuracy` compares everything again in half an hour and writes this page; `make accuracy
+STUDY=step_times` one part of it, in seconds. It needs the public traces (`PREFIXROUTE_TRACES`) and downloads vLLM's
+wheel (336 MB) and those of three routers once, into the user's cache folder. Tests hold what is recorded here.
 
 Where a figure of ours is off, the tables say by how much.
 """
 STEPS = """
 ## Step times
 
-Ours beside [aiconfigurator-core](https://pypi.org/project/aiconfigurator-core/) 0.12.0, a model over measured kernels of vLLM 0.24 (A100:
-0.14), taken 2026-11 (`benches/accuracy/step_times.py`). Its predictions agree with measurements to some per cent; it is no measurement
-itself. The shares of `gpus.toml` and the constants of `costmodel/speeds.py` are fitted to the rows marked *fitted*
-(`benches/accuracy/calibrate.py`); all other rows are predictions.
+Ours beside [aiconfigurator-core](https://pypi.org/project/aiconfigurator-core/) 0.12.0, a model over measured kernels
+of vLLM 0.24 (A100: 0.14), taken 2026-11 (`benches/accuracy/step_times.py`). Its predictions agree with measurements to
+some per cent; it is no measurement itself. The shares of `gpus.toml` and the constants of `costmodel/speeds.py` are
+fitted to the rows marked *fitted* (`benches/accuracy/calibrate.py`); all other rows are predictions.
 
 {summary}
 
 {table}
 
-Each cell is milliseconds of ours / theirs and the difference. `16 x 2,000` is one token for each of 16 requests that have 2,000
-tokens of context. What is off, and why:
+Each cell is milliseconds of ours / theirs and the difference. `16 x 2,000` is one token for each of 16 requests that
+have 2,000 tokens of context. What is off, and why:
 
-- **fp8 on B200, one request**: the tables have a decode step of one request slower than one of sixteen; ours does not follow.
-- **DeepSeek-V3 on B200**: vLLM's table has a product in block-scaled fp8 at 160 to 270 µs there, whatever its size up to 8,192 tokens,
-  where SGLang's and TensorRT-LLM's tables have the same kernel (DeepGEMM) at 6 to 12 µs: it measured the call and not the kernel.
-  The two products of the shared experts, which steps pay for in each of 58 layers, make 33 of the 37 ms of a decode step of one request,
-  and 30 of the 52 ms of a prompt of 128 tokens. Ours does not follow. On H200 such a product takes 57 to 90 µs, and the price of latent
-  attention was fitted with it: for DeepSeek-V3 on B200 neither figure is worth much.
-- **Experts**: each generation has kernels of its own (Triton on Hopper, TensorRT-LLM's on B200), so that what they reach is a figure of
-  the GPU. Tokens of an expert are filled up to a tile, and experts that are split over GPUs reach less the narrower they are. These
-  two terms were chosen with all rows in view.
+- **fp8 on B200, one request**: the tables have a decode step of one request slower than one of sixteen; ours does not
+  follow.
+- **DeepSeek-V3 on B200**: vLLM's table has a product in block-scaled fp8 at 160 to 270 µs there, whatever its size up
+  to 8,192 tokens, where SGLang's and TensorRT-LLM's tables have the same kernel (DeepGEMM) at 6 to 12 µs: it measured
+  the call and not the kernel. The two products of the shared experts, which steps pay for in each of 58 layers, make 33
+  of the 37 ms of a decode step of one request, and 30 of the 52 ms of a prompt of 128 tokens. Ours does not follow. On
+  H200 such a product takes 57 to 90 µs, and the price of latent attention was fitted with it: for DeepSeek-V3 on B200
+  neither figure is worth much.
+- **Experts**: each generation has kernels of its own (Triton on Hopper, TensorRT-LLM's on B200), so that what they
+  reach is a figure of the GPU. Tokens of an expert are filled up to a tile, and experts that are split over GPUs reach
+  less the narrower they are. These two terms were chosen with all rows in view.
 - **gpt-oss at 512 tokens**: the tables' MXFP4 kernel is slower between 256 and 4,096 tokens than either bound explains.
 - **MI300X** has no tables: its shares are planning figures. Measure, and `prefixroute fit`.
 
-Dollars in our reports follow the same prices. By the seed article's formula (`--speeds article`), a cold prefill of 8,192 tokens of
-Qwen3-8B on an H100 takes {article:.0f} ms in place of {ours:.0f}, where the tables say {theirs:.0f}.
+Dollars in our reports follow the same prices. By the seed article's formula (`--speeds article`), a cold prefill of
+8,192 tokens of Qwen3-8B on an H100 takes {article:.0f} ms in place of {ours:.0f}, where the tables say {theirs:.0f}.
 """
 
 

@@ -554,6 +554,14 @@ def test_placement_is_the_same_for_ever() -> None:
     assert placed == [[2, 3, 0, 4, 1], [1, 0, 4, 3, 2], [0, 1, 2, 3, 4], [2, 0, 4, 1, 3]]
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_a_policy_says_of_itself_has_no_markup_of_docstrings(name: str) -> None:
+    words = describe(name)
+    for text in (words.line, words.about):
+        assert "``" not in text
+        assert ":`" not in text
+
+
 def test_the_table_of_signals_is_what_the_code_does() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/design/router.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]

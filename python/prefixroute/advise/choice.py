@@ -39,7 +39,7 @@ TOKEN_GAP = 16_384.0
 UNEQUAL = 0.75
 """Standard deviation over mean of the new tokens of prompts from which requests are too unequal to be counted. New are those that no
 request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain nothing, or balance far worse;
-where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT. docs/planning.md has the table."""
+where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT. docs/design/advice.md has the table."""
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
 COINCIDENCE = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -136,7 +137,7 @@ class Description:
 def describe(name: str) -> Description:
     """Return what a policy or preset does, its parameters with their values, and how a preset differs."""
     if name in POLICIES:
-        line, _, about = (POLICIES[name].__doc__ or "").partition("\n")
+        line, _, about = _plain(POLICIES[name].__doc__ or "").partition("\n")
         return Description(name, line, _parameters(POLICIES[name]()), _unindented(about))
     preset = presets().get(name)
     if preset is None:
@@ -155,6 +156,11 @@ def _parameters(policy: Policy) -> dict[str, str]:
 
 def _values(policy: Policy) -> dict[str, Any]:
     return {field.name: getattr(policy, field.name) for field in fields(policy) if field.init}  # type: ignore[arg-type]
+
+
+def _plain(text: str) -> str:
+    """Return a docstring as a terminal shows it: literals and names in single backticks, without roles."""
+    return re.sub(r":[a-z:]+:`(?:~[\w.]*\.)?([^`]+)`", r"`\1`", text).replace("``", "`")
 
 
 def _unindented(text: str) -> str:
