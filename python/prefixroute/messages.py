@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from prefixroute.errors import TokensError
 from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.validation import shown
 
 FRAME: Final = "\x1e"
 """The character in front of every segment of a canonical text; it stands nowhere else in one."""
@@ -123,8 +124,10 @@ class CanonicalForm:
         """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
+        if messages is None:
+            raise TokensError("messages are missing: a chat request has a list of them under messages, or input")
         if not isinstance(messages, Sequence):
-            raise TokensError(f"messages must be a list, got {type(messages).__name__}")
+            raise TokensError(f"messages must be a list, got {shown(messages)}")
         parts = [self._tools(tools)] if tools else []
         if system:
             parts.append(self.segment({"role": "system", "content": system}, where="the system prompt"))

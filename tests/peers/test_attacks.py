@@ -219,14 +219,34 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: Path, what: str, monkey
     assert not [entry for entry in folder.rglob("*") if entry.suffix == ".new"]
 
 
-def test_two_fleets_of_one_name_do_not_harm_each_other(folder: Path) -> None:
-    """They share a folder and are strangers: each refuses what the other says, and says so once."""
-    a = Router(NAMES, peers=RingPeers("same", folder=str(folder)), block_size=16)
-    b = Router(["x", "y"], peers=RingPeers("same", folder=str(folder)), block_size=32)
-    a.route(prompt(1), candidates=["r1"], key="k")
-    eventually(lambda: b.stats()["peers"]["transport"]["refused"] > 0)
-    b.choose(prompt(1))
-    assert [load["in_flight"] for load in b.stats()["replicas"].values()] == [0, 0]
-    a.close()
-    b.close()
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"block_size": 32}, "block_size 16 there, 32 here"),
+        ({"hash_key": 7}, "another hash_key"),
+        ({"peer_secret": "another secret, long"}, "another peer_secret"),
+    ],
+)
+def test_a_router_that_differs_cannot_join(folder: Path, options: dict[str, Any], why: str) -> None:
+    first = Router(NAMES, peers=RingPeers("same", folder=str(folder)))
+    with pytest.raises(PeerError, match=why):
+        Router(NAMES, peers=RingPeers("same", folder=str(folder)), **options)
+    Router(NAMES, peers=RingPeers("same", folder=str(folder))).close()
+    first.close()
     assert list(folder.iterdir()) == []
+    other = Router(NAMES, peers=RingPeers("same", folder=str(folder)), **options)  # nobody lives there any more
+    other.close()
+
+
+def test_a_refused_peer_is_noted_and_counted() -> None:
+    sent: list[bytes] = []
+    here, there = Router(NAMES, hash_key=KEY), Router(NAMES, hash_key=KEY, block_size=32)
+    here.peer_feed(lambda _: None)
+    there.peer_feed(sent.append)
+    with pytest.raises(PeerError):
+        here.apply_peer(sent[0])
+    stats = here.stats()
+    assert stats["peers"]["refused"] == {"version": 0, "settings": 1, "broken": 0}
+    assert stats["peers"]["refusal"] == "its block_size is 32, this router's is 16"
+    assert any("are refused" in note and "its block_size is 32" in note for note in stats["notes"])
+    assert 'prefixroute_peer_refused_total{reason="settings"} 1' in here.metrics_text()

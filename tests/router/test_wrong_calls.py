@@ -352,3 +352,25 @@ def test_finish_ends_the_request_even_if_it_raises(make_router: Make, by: str, w
         router.finish("k", **wrong) if by == "key" else ticket.finish(**wrong)
     assert not ticket.open
     assert loads(router) == (0, 0, 0)
+
+
+def test_peers_feeds_and_sources_of_another_class_are_refused() -> None:
+    router = Router(["a"])
+    with pytest.raises(ConfigError, match="peers must be a name, or a Transport"):
+        Router(["a"], peers=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the feed of 'a' must be a KvFeed"):
+        router.follow({"a": "tcp://x"})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="the source of 'a' must be a MetricsSource"):
+        router.poll({"a": 3})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"no option block; .*on_expired, peer_secret, peers, .*record"):
+        Router(["a"], block=16)  # type: ignore[call-arg]
+
+
+def test_more_reported_than_the_prompt_has_is_clamped_and_counted() -> None:
+    router = Router(["a"])
+    router.route(range(99)).finish(reported_hit_tokens=5_000)
+    stats = router.stats()
+    losses = stats["hit_losses"]
+    assert stats["clamped_reports"] == 1
+    assert stats["reported_hit_tokens"] == 99
+    assert losses["first_sight"] + losses["elsewhere"] + losses["evicted"] - losses["unknown"] == 0

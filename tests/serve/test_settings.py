@@ -173,5 +173,5 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert ended.stderr == f"error: {path}:2: health.failures must be at least 1, got 0\n"
     ended = run("--check")
     assert ended.stderr.startswith(
-        "error: discovery must name engines: at least one of replicas, file, dns and kubernetes"
+        "error: no engines are named: give their URLs (prefixroute serve http://HOST:PORT ...), --fake N"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import BATCH, STANDARD, Model
-from prefixroute.validation import shown
+from prefixroute.validation import MOST_SHOWN, shown
 
 _AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
 """Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
@@ -121,7 +121,7 @@ def _reported(found: Any) -> tuple[bool, Usage]:
     """Return whether a usage object says something of cached tokens, and what it says."""
     try:
         fields = _usage_fields(found)
-        usage = _read(fields)
+        usage = _read(found, fields)
         details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
         return details.get("cached_tokens") is not None or any(fields.get(name) is not None for name in _READS), usage
     except ConfigError:
@@ -179,11 +179,16 @@ def _usage_fields(found: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _read(fields: Mapping[str, Any]) -> Usage:
+def _read(found: Any, fields: Mapping[str, Any]) -> Usage:
     for key, read in _FORMS.items():
         if fields.get(key) is not None:
             return read(fields)
-    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {shown(list(fields))}")
+    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {_seen(found, fields)}")
+
+
+def _seen(found: Any, fields: Mapping[str, Any]) -> str:
+    """Return what was given in place of a usage object: the fields that it has, or its value where it has none."""
+    return f"one with {', '.join(map(str, fields))[:MOST_SHOWN]}" if fields else shown(found)
 
 
 def _tiers(model: Model) -> set[str]:

@@ -82,7 +82,7 @@ def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
     lines += [
         (
             f"requests with the same first {group.depth} block{'s' * (group.depth > 1)}",
-            f"{group.largest:,} at most, {group.count:,} group{'s' * (group.count > 1)}",
+            f"{group.largest:,} at most, {group.count:,} group{'s' * (group.count > 1)}" if group.count else "none",
         )
         for group in trace.groups
     ]

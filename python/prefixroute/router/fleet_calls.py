@@ -13,7 +13,7 @@ from prefixroute.router.calls import Calls
 from prefixroute.routing import RouterState, membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.types import Replica
-from prefixroute.validation import check_float
+from prefixroute.validation import check_float, check_instance
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
@@ -358,9 +358,13 @@ class FleetCalls(Calls):
             What follows; its ``close()`` ends it.
 
         Raises:
+            ConfigError: ``feeds`` is no mapping of names to :class:`~prefixroute.live.KvFeed`.
             UnknownReplicaError: a feed is of a replica that the fleet does not have.
             EventError: this router matches text, which token-id events cannot describe.
         """
+        check_instance("feeds", feeds, Mapping)
+        for name, feed in feeds.items():
+            check_instance(f"the feed of {name!r}", feed, KvFeed)
         for name, feed in feeds.items():
             self._hear(name, {})
             known = self.replica(name)
@@ -392,9 +396,13 @@ class FleetCalls(Calls):
             What polls; its ``close()`` ends it.
 
         Raises:
+            ConfigError: ``sources`` is no mapping of names to URLs or :class:`~prefixroute.live.MetricsSource`.
             UnknownReplicaError: a source is of a replica that the fleet does not have.
         """
-        for name in sources:
+        check_instance("sources", sources, Mapping)
+        for name, source in sources.items():
+            if not isinstance(source, str):
+                check_instance(f"the source of {name!r}", source, MetricsSource)
             self.replica(name)
         poller = LoadPoller(self, sources, options=options)
         self._watching.append(poller)

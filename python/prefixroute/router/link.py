@@ -12,6 +12,7 @@ from weakref import ref
 
 from prefixroute.errors import PeerError
 from prefixroute.peers.feed import PeerFeed
+from prefixroute.peers.seal import REFUSALS, Terms, block_size_of, refusal_of
 from prefixroute.peers.transport import Forkable, Transport
 from prefixroute.peers.transports import RingPeers
 from prefixroute.routing import steps
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("prefixroute")
 _LINKS: weakref.WeakSet[PeerLink] = weakref.WeakSet()
 _FORKING = threading.local()
+_KEPT_BYTES = 16
+"""Bytes of a refused message that are kept: its version and its fingerprint are among them."""
 
 
 def _weakly(link: PeerLink, method: str) -> Callable[..., object]:
@@ -100,8 +103,15 @@ class PeerLink:
             ident: number of the router.
             first_sequence: number of its first message.
             secret: what frames are sealed with.
+
+        Raises:
+            ConfigError: a value is not allowed, or the transport cannot be used.
+            PeerError: the routers of this host that share a name have another block size, hash key, secret or version.
         """
         self._guarded, self._change, self._secret = guarded, change, secret
+        belief = guarded.state.belief
+        self._terms = Terms.of(belief.block_size, belief.hash_key, secret)
+        self._refused, self._last_refused = dict.fromkeys(REFUSALS, 0), (float("-inf"), b"")
         self._transport = transport = carry if isinstance(carry, Transport) else None
         self._send: Callable[[bytes], object] | None = None
         if not isinstance(carry, Transport):
@@ -114,7 +124,7 @@ class PeerLink:
 
     def _begin(self, ident: int | None, first_sequence: int | None = None) -> None:
         guarded, transport = self._guarded, self._transport
-        loads = transport.loads(guarded.state) if isinstance(transport, RingPeers) else None
+        loads = transport.join(guarded.state, self._terms) if isinstance(transport, RingPeers) else None
         self._feed = PeerFeed(
             guarded.state,
             self._send,
@@ -177,6 +187,8 @@ class PeerLink:
                 applied = feed.apply(data, now)
             except PeerError:  # nothing was changed
                 state.end(step)
+                self._refused[refusal_of(data, self._terms)[0]] += 1
+                self._last_refused = now, data[:_KEPT_BYTES]
                 raise
             state.end(step)
             return applied
@@ -228,9 +240,20 @@ class PeerLink:
         now = self._guarded.time(now)
         with self._guarded.lock:
             found = self._feed.stats(now)
+            found["refused"], found["refusal"] = dict(self._refused), self._refusal(now)
         if self._transport is not None:
             found["transport"] = dict(self._transport.status())
         return found
+
+    def _refusal(self, now: float) -> str | None:
+        """Return why the latest message was refused, if one was lately."""
+        at, frame = self._last_refused
+        state = self._guarded.state
+        if now - at > state.config.timing.peer_s:
+            return None
+        kind, why = refusal_of(frame, self._terms)
+        size = block_size_of(frame, state.belief.hash_key, self._secret) if kind == "settings" else None
+        return why if size is None else f"its block_size is {size}, this router's is {self._terms.block_size}"
 
     def changed(self) -> None:
         """Tell of what the host has changed in the fleet."""

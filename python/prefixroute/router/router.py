@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from prefixroute.errors import ConfigError
+from prefixroute.errors import ConfigError, PeerError
 from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.peers.transport import Transport
 from prefixroute.peers.transports import RingPeers
 from prefixroute.router.fleet_calls import FleetCalls
 from prefixroute.router.link import PeerLink
@@ -28,7 +29,6 @@ from prefixroute.validation import check_callable, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief
-    from prefixroute.peers.transport import Transport
     from prefixroute.routing import RouterOptions
 
 D = TypeVar("D", Decision, PairDecision)
@@ -59,6 +59,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
 
     Raises:
         ConfigError: an option does not exist, is outside of what is allowed, or does not fit another.
+        PeerError: the routers of this host that have the name ``peers`` differ in block size, hash key, secret or version.
     """
 
     def __init__(
@@ -78,10 +79,14 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if record is not None and not callable(record) and not hasattr(record, "write"):
             raise ConfigError(f"record must be a function or a text file, got {shown(record)}")
         transport = RingPeers(peers) if isinstance(peers, str) else peers
+        if transport is not None and not isinstance(transport, Transport):
+            raise ConfigError(
+                f"peers must be a name, or a Transport with open, publish, status and close, got {shown(peers)}"
+            )
         if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
             options["hash_key"] = transport.shared_key()
         try:
-            self._guard(RouterState(RouterConfig.of(options), index), record, timer)
+            self._guard(RouterState(RouterConfig.of(options, Router.__init__.__kwdefaults__), index), record, timer)
             if on_expired is not None:
                 check_callable("on_expired", on_expired)
                 guarded = self._guarded
@@ -90,7 +95,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
                 membership.add(self._state, name, replica, None)
             if transport is not None:
                 self._peers = PeerLink(self._guarded, transport, self._change, secret=peer_secret)
-        except ConfigError:
+        except (ConfigError, PeerError):
             if transport is not None:
                 transport.close()
             raise

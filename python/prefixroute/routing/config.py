@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from operator import index as index_of
@@ -115,12 +115,21 @@ class RouterConfig:
             )
 
     @classmethod
-    def of(cls, options: RouterOptions) -> RouterConfig:
-        """Return the configuration with these options; raise :class:`ConfigError` for one that does not exist."""
+    def of(cls, options: RouterOptions, others: Iterable[str] = ()) -> RouterConfig:
+        """Return the configuration with these options.
+
+        Args:
+            options: fields of this class by name.
+            others: further options of a router, which an error names too.
+
+        Raises:
+            ConfigError: an option does not exist, or is outside of what is allowed.
+        """
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise ConfigError(f"a router has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+            there = ", ".join(sorted(known.union(others)))
+            raise ConfigError(f"a router has no option {', '.join(unknown)}; there are {there}")
         return cls(**options)
 
     @property

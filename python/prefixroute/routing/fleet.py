@@ -254,11 +254,22 @@ class Fleet:
         if not set(roles) & set(PARTS[part]):
             pairs = "; route_pair() takes one of each" if part == WHOLE else ""
             return f"no replica has the role {' or '.join(PARTS[part])}, all are {' or '.join(roles)}{pairs}"
-        counts = f"{len(self.now.slots)} active of {len(self.members)}"
         model = f" serving {namespace.lora or namespace.model!r}" if self.now.limited and namespace is not None else ""
-        why = f"no replica{model} may take the request: {counts}, the rest drained, suspended or excluded"
+        why = f"no replica{model} may take the request: {self._left_out()}"
         names = ", ".join(sorted({member.name for member, _ in tried}))
         return f"{why}; the request has tried {names} already" if names else why
+
+    def _left_out(self) -> str:
+        """Return in words why each replica may not take a request."""
+        active, total = len(self.now.slots), len(self.members)
+        found = []
+        if total > active:
+            found.append(f"{total - active} of {total} drained or suspended")
+        if active:
+            found.append(
+                f"{active} of {total} active, but left out by candidates, exclude, role, model or an earlier attempt"
+            )
+        return ", ".join(found)
 
     def capacities(self) -> list[int]:
         """Return the tokens of each replica's KV cache, by slot."""

@@ -123,6 +123,7 @@ class RouterState:
         self.on_expired: Callable[[Attempt], object] | None = None
         self.listener: Listener | None = None
         self.warned = False
+        self.clamped_reports = 0
 
     @property
     def matches_text(self) -> bool:

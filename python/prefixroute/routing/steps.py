@@ -203,7 +203,8 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         attempt: what ends.
         context: prompt and output as the replica now holds them; ``None`` = the prompt.
         now: time in seconds.
-        reported: cached tokens and prompt tokens as the engine reports them.
+        reported: cached tokens and prompt tokens as the engine reports them. More cached tokens than the router counts in
+            the prompt are taken as all of its tokens, and counted in ``state.clamped_reports``.
     """
     if not attempt.open:
         state.ledger.count("finish_late")
@@ -211,8 +212,9 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     prefill = attempt.prefill
     computed = None if prefill is None else _end_of_prefill(state, attempt, now)
     held, namespace = _held(state, attempt, context)
+    hit = _clamped(state, attempt, reported[0])
     step = None if state.active is None else state.begin()
-    ended = state.ledger.finish(attempt, now, reported[0], state.belief, held, namespace)
+    ended = state.ledger.finish(attempt, now, hit, state.belief, held, namespace)
     if state.active is not None:
         if ended is not None:
             _leave(state, attempt)
@@ -232,6 +234,14 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         decision = attempt.decision
         state.prompts.of(decision.query.kind).calibrate(decision.blocks.token_count, reported[1])
     return True
+
+
+def _clamped(state: RouterState, attempt: Attempt, hit: int | None) -> int | None:
+    """Return reported cached tokens, at most those of the prompt; count a report of more."""
+    if hit is None or hit <= attempt.decision.prompt_tokens:
+        return hit
+    state.clamped_reports += 1
+    return attempt.decision.prompt_tokens
 
 
 def _held(state: RouterState, attempt: Attempt, context: Any) -> tuple[Any, Namespace | None]:

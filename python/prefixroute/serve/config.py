@@ -32,7 +32,9 @@ def read_settings(path: Path, changed: Mapping[str, Any] | None = None) -> Setti
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: {error}") from error
     values, lines = parse(text, str(path), path.suffix)
     given = {name: value for name, value in _flat(values, str(path), lines).items() if name not in (changed or {})}

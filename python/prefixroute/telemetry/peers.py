@@ -10,6 +10,18 @@ if TYPE_CHECKING:
     from prefixroute.telemetry.prometheus import Text
 
 
+def peer_notes(peers: Mapping[str, Any] | None) -> list[str]:
+    """Return what an operator should know of other routers, in sentences: that what they say is refused."""
+    if peers is None or peers["refusal"] is None:
+        return []
+    count = sum(peers["refused"].values())
+    note = (
+        f"messages of another router are refused ({count:,} so far), so that nothing is shared with it: {peers['refusal']}. "
+        "Routers that share need the same block_size, hash_key, peer_secret and version"
+    )
+    return [note]
+
+
 def add_peers(text: Text, peers: Mapping[str, Any]) -> None:
     """Add the metrics of the commit feed, and of what carries it."""
     text.family("peers", "gauge", "Other routers that were heard of lately.", peers["living"])
@@ -21,6 +33,8 @@ def add_peers(text: Text, peers: Mapping[str, Any]) -> None:
     text.family("peer_sent_total", "counter", "Messages to other routers; unsent = given to nobody.", sent)
     trouble = [({"type": kind}, count) for kind, count in sorted(peers["trouble"].items())]
     text.family("peer_trouble_total", "counter", "What was odd about messages of other routers.", trouble)
+    refused = [({"reason": reason}, count) for reason, count in peers["refused"].items()]
+    text.family("peer_refused_total", "counter", "Messages of other routers that were refused, by why.", refused)
     text.family("peer_expired_total", "counter", "Requests of silent routers that were given back.", peers["expired"])
     transport = peers.get("transport")
     if transport is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.ledger import Head
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds, told
-from prefixroute.telemetry.peers import add_peers
+from prefixroute.telemetry.peers import add_peers, peer_notes
 from prefixroute.telemetry.prometheus import Text
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "reported_hit_tokens": sum(record[1] for record in known) if known else None,
         "reported_requests": sum(record[2] for record in known),
         "unreported_requests": ledger.unreported,
+        "clamped_reports": state.clamped_reports,
         "hit_losses": losses,
         "hit_losses_usd": None if price is None else {reason: price * tokens for reason, tokens in losses.items()},
         "implausible_prompt_tokens": state.prompts.length.implausible,
@@ -51,7 +52,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "shared_head": Head(*ledger.head)._asdict(),
         "index": state.belief.stats().to_dict(),
         "peers": watched.peers,
-        "notes": [*state.notes, *notes(state, now)],
+        "notes": [*state.notes, *notes(state, now), *peer_notes(watched.peers)],
         "replicas": {
             name: {
                 "own_in_flight": own[member.slot],
@@ -181,6 +182,12 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     both = [({"replica": n, "kind": k}, v[f"{k}_hit_tokens"]) for n, v in replicas for k in ("predicted", "reported")]
     known = [sample for sample in both if sample[1] is not None]
     text.family("predicted_vs_reported_hit_tokens", "counter", "Hits as predicted and as engines report them.", known)
+    text.family(
+        "clamped_reports_total",
+        "counter",
+        "Answers with more cached tokens reported than the prompt has.",
+        numbers["clamped_reports"],
+    )
     distrusted = [({"replica": name}, int(values["distrusted"])) for name, values in replicas]
     text.family("belief_distrusted", "gauge", "1 = reports contradict the belief, which is ignored.", distrusted)
     lapsed = [({"replica": name}, int(values["report_lapsed"])) for name, values in replicas]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError, PeerError
+from prefixroute.peers.seal import Terms
 from prefixroute.peers.transport import nothing
 from prefixroute.peers.wire import PeerRing, PeerRings
 from prefixroute.validation import check_int
@@ -78,6 +79,7 @@ class RingPeers:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._counts = {"lost": 0, "refused": 0}
+        self._terms: Terms | None = None
         with self._told(), self._folder_locked() as folder_file:
             self._key = self._agreed_key(folder_file)
 
@@ -111,7 +113,7 @@ class RingPeers:
         """Return the key that the first router has made."""
         with suppress(FileNotFoundError):
             file = os.open("key", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-            key = os.read(file, 9)
+            key = os.read(file, KEY_BYTES)  # the fleet's terms follow
             os.close(file)
             if len(key) == KEY_BYTES:
                 return int.from_bytes(key, "little")
@@ -125,10 +127,37 @@ class RingPeers:
         """Return the key that the first router has made."""
         return self._key
 
-    def loads(self, state: RouterState) -> PeerRings:
-        """Return the loads that stand in the other routers' rings."""
-        self._rings = PeerRings(state.ledger)
+    def join(self, state: RouterState, terms: Terms) -> PeerRings:
+        """Say what the router of this ring must have in common with the others; return the loads in their rings.
+
+        Args:
+            state: the router's.
+            terms: its terms: :meth:`open` refuses to join routers with others.
+        """
+        self._terms, self._rings = terms, PeerRings(state.ledger)
         return self._rings
+
+    def _agree(self, folder: int) -> None:
+        """Note this router's terms behind the key if it is the first, else check them; the folder is locked.
+
+        Raises:
+            PeerError: the routers that live here have other terms.
+        """
+        if self._terms is None:
+            return
+        file = os.open("key", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            own = self._terms.pack()
+            theirs = Terms.unpack(os.pread(file, len(own), KEY_BYTES)) if self._scan() else None
+            differences = "" if theirs is None else self._terms.differences(theirs)
+            if differences:
+                raise PeerError(
+                    f"the routers in {self._folder} differ from this one: {differences}; routers that share must be equal in "
+                    "block_size, hash_key, peer_secret and version: give another fleet another name"
+                )
+            os.pwrite(file, own, KEY_BYTES)
+        finally:
+            os.close(file)
 
     @property
     def ring(self) -> PeerRing:
@@ -142,10 +171,16 @@ class RingPeers:
         return self._ring
 
     def open(self, receive: Receive, tick: Tick, flush: Flush = nothing) -> None:
-        """Make a ring, and read those of the others in a thread."""
+        """Make a ring, and read those of the others in a thread.
+
+        Raises:
+            ConfigError: it was opened before, or there is too little memory.
+            PeerError: the routers of this name have another block size, hash key, secret or version.
+        """
         if self._ring is not None or self._closed:
             raise ConfigError("a transport carries the frames of one router, once: make another RingPeers")
-        with self._told(), self._folder_locked():
+        with self._told(), self._folder_locked() as folder:
+            self._agree(folder)
             self._make(secrets.randbits(64))
         self._scan()
         self._stop = threading.Event()
@@ -203,8 +238,8 @@ class RingPeers:
                             "a message of another process was refused: %s; further ones are only counted", error
                         )
 
-    def _scan(self) -> None:
-        """Read the rings of routers that have come, and remove those of the dead."""
+    def _scan(self) -> int:
+        """Read the rings of routers that have come, and remove those of the dead; return how many others live."""
         found = set()
         with suppress(FileNotFoundError):
             found = {entry.name for entry in os.scandir(self._folder) if entry.name != "key"}
@@ -216,6 +251,7 @@ class RingPeers:
                 self._attach(name)
         for name in set(self._others) - found:
             self._detach(name)
+        return len(found - {own})
 
     def _is_dead(self, name: str) -> bool:
         """Return whether a ring's owner has died, and remove the ring then."""

@@ -84,7 +84,9 @@ class FileSource:
             if stamp != self._stamp and settled:
                 self._found = self._parsed(self._path.read_text(encoding="utf-8"))
                 self._stamp = stamp
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"discovery.file: {self._path}: cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
             raise ConfigError(f"discovery.file: {self._path}: {error}") from error
         return self._found
 
@@ -156,7 +158,8 @@ def sources_of(settings: Discovery, *, engines: int = 0) -> list[Source]:
         sources.append(KubernetesSource(settings.kubernetes))
     if not sources and not engines:
         raise ConfigError(
-            "discovery must name engines: at least one of replicas, file, dns and kubernetes, got none of them"
+            "no engines are named: give their URLs (prefixroute serve http://HOST:PORT ...), --fake N to try it without a GPU, or "
+            "at least one of replicas, file, dns and kubernetes under [discovery]"
         )
     return sources
 

@@ -80,7 +80,9 @@ class FieldMap:
         """
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise FieldMapError(f"cannot read a field map from {path}: {error.strerror or error}") from error
+        except ValueError as error:
             raise FieldMapError(f"cannot read a field map from {path}: {error}") from error
         except RecursionError:
             raise FieldMapError(f"cannot read a field map from {path}: it is nested too deep") from None
@@ -95,8 +97,13 @@ class FieldMap:
                 f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_SETTINGS))}"
             )
         fields = table.get("fields", {})
-        if not isinstance(fields, Mapping) or fields.keys() - DEFAULT_PATHS.keys():
-            raise FieldMapError(f"{where}: [fields] may name {', '.join(DEFAULT_PATHS)}, got {shown(fields)}")
+        if not isinstance(fields, Mapping):
+            raise FieldMapError(f"{where}: [fields] must be a table of names and paths, got {shown(fields)}")
+        unknown = fields.keys() - DEFAULT_PATHS.keys()
+        if unknown:
+            raise FieldMapError(
+                f"{where}: unknown {', '.join(sorted(unknown))} in [fields]; known are {', '.join(DEFAULT_PATHS)}"
+            )
         paths = {**DEFAULT_PATHS, **{name: _paths(where, name, value) for name, value in fields.items()}}
         for name in ("time_unit", "duration_unit"):
             if name in table and table[name] not in list(_UNITS):  # a list, which holds what cannot be hashed
