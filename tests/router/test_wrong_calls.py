@@ -368,7 +368,7 @@ def test_peers_feeds_and_sources_of_another_class_are_refused() -> None:
 
 def test_more_reported_than_the_prompt_has_is_clamped_and_counted() -> None:
     router = Router(["a"])
-    router.route(range(99)).finish(reported_hit_tokens=5_000)
+    router.route(list(range(99))).finish(reported_hit_tokens=5_000)
     stats = router.stats()
     losses = stats["hit_losses"]
     assert stats["clamped_reports"] == 1
