@@ -86,7 +86,9 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
             options["hash_key"] = transport.shared_key()
         try:
-            self._guard(RouterState(RouterConfig.of(options, Router.__init__.__kwdefaults__), index), record, timer)
+            self._guard(
+                RouterState(RouterConfig.of(options, Router.__init__.__kwdefaults__ or ()), index), record, timer
+            )
             if on_expired is not None:
                 check_callable("on_expired", on_expired)
                 guarded = self._guarded

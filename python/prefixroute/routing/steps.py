@@ -238,10 +238,11 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
 
 def _clamped(state: RouterState, attempt: Attempt, hit: int | None) -> int | None:
     """Return reported cached tokens, at most those of the prompt; count a report of more."""
-    if hit is None or hit <= attempt.decision.prompt_tokens:
+    prompt_tokens: int = attempt.decision.prompt_tokens
+    if hit is None or hit <= prompt_tokens:
         return hit
     state.clamped_reports += 1
-    return attempt.decision.prompt_tokens
+    return prompt_tokens
 
 
 def _held(state: RouterState, attempt: Attempt, context: Any) -> tuple[Any, Namespace | None]:
