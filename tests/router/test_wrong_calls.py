@@ -366,6 +366,13 @@ def test_peers_feeds_and_sources_of_another_class_are_refused() -> None:
         Router(["a"], block=16)  # type: ignore[call-arg]
 
 
+def test_more_reported_than_the_estimate_of_a_text_is_taken() -> None:
+    router = Router(["a"], prompt_kind="text")
+    router.route("hello " * 99).finish(reported_hit_tokens=512)
+    stats = router.stats()
+    assert (stats["reported_hit_tokens"], stats["clamped_reports"]) == (512, 0)
+
+
 def test_more_reported_than_the_prompt_has_is_clamped_and_counted() -> None:
     router = Router(["a"])
     router.route(list(range(99))).finish(reported_hit_tokens=5_000)

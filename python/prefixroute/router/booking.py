@@ -78,8 +78,8 @@ class Booking(Lease):
                 prompt and output as they are held, without the last token.
             usage: the answer's usage, or the answer around it, as a dict or an SDK's object, of OpenAI, Anthropic and the
                 others that :meth:`~prefixroute.providers.Usage.of` knows: the two counts below are read from it.
-            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero. More than the
-                router counts in the prompt count as the whole prompt, and in ``clamped_reports`` of ``stats()``.
+            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero. More than a
+                prompt of token ids has count as the whole prompt, and in ``clamped_reports`` of ``stats()``.
             reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.
 

@@ -203,8 +203,8 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         attempt: what ends.
         context: prompt and output as the replica now holds them; ``None`` = the prompt.
         now: time in seconds.
-        reported: cached tokens and prompt tokens as the engine reports them. More cached tokens than the router counts in
-            the prompt are taken as all of its tokens, and counted in ``state.clamped_reports``.
+        reported: cached tokens and prompt tokens as the engine reports them. More cached tokens than a prompt of token
+            ids has are taken as all of its tokens, and counted in ``state.clamped_reports``; the length of text is an estimate.
     """
     if not attempt.open:
         state.ledger.count("finish_late")
@@ -237,9 +237,9 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
 
 
 def _clamped(state: RouterState, attempt: Attempt, hit: int | None) -> int | None:
-    """Return reported cached tokens, at most those of the prompt; count a report of more."""
+    """Return reported cached tokens, at most those of the prompt where these are counted; count a report of more."""
     prompt_tokens: int = attempt.decision.prompt_tokens
-    if hit is None or hit <= prompt_tokens:
+    if hit is None or hit <= prompt_tokens or state.prompts.of(attempt.decision.query.kind).estimates:
         return hit
     state.clamped_reports += 1
     return prompt_tokens
