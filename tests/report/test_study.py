@@ -25,9 +25,7 @@ def test_the_summary_speaks_of_the_largest_fleet(study: Study) -> None:
 
 def test_the_summary_of_one_policy_says_it_once(study: Study) -> None:
     share, cost = replace(study, rows=study.rows[-1:]).summary()
-    assert (
-        share == "At 8 replicas, cache-aware computes 4.3 % of the prompt tokens again; no routing can go below 3.7 %."
-    )
+    assert share == "At 8 replicas, cache-aware computes 4.3 % of the prompt tokens; no routing can go below 3.7 %."
     assert cost.count("$") == cost.count("cache-aware") == 1
 
 

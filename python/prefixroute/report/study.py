@@ -121,7 +121,7 @@ class Study:
             return f"{self.workload} on {_replicas(least)}: what {least['policy']} costs"
         return (
             f"{self.workload} on {_replicas(least)}: {least['policy']} computes {100 * least['recompute_ratio']:.1f} % of the prompt "
-            f"tokens again, {worst['policy']} {100 * worst['recompute_ratio']:.1f} %"
+            f"tokens, {worst['policy']} {100 * worst['recompute_ratio']:.1f} %"
         )
 
     def summary(self) -> list[str]:
@@ -130,10 +130,10 @@ class Study:
         floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
         bought = "Prefill of a million requests, bought for the busiest replica, costs"
         if least is worst:
-            share = f"At {_replicas(least)}, {_recomputed(least)} of the prompt tokens again"
+            share = f"At {_replicas(least)}, {_recomputed(least)} of the prompt tokens"
             return [f"{share}{floor}.", f"{bought} {_bought(least)}."]
         share = (
-            f"At {_replicas(least)}, {_recomputed(worst)} of the prompt tokens again, "
+            f"At {_replicas(least)}, {_recomputed(worst)} of the prompt tokens, "
             f"{least['policy']} {100 * least['recompute_ratio']:.1f} %"
         )
         return [f"{share}{floor}.", f"{bought} {_bought(worst)} and {_bought(least)}."]
