@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from prefixroute.errors import ConfigError
-from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.arrivals import Arrivals
+from prefixroute.workload.generator import generator
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
-from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,36 +94,6 @@ class _Task:
         return not self.agents or self.agents[0].number != 0
 
 
-def agents(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: AgentsShape | None = None,
-) -> Workload:
-    """Return the agents workload: each request picks an open task and one of its agents, which takes a step.
-
-    A task ends with its main agent's last step; its place gets a new task at its next pick. ``session`` is the task,
-    ``attrs["agent"]`` the agent.
-
-    Args:
-        seed: 0 or more; another seed is another draw, with other names.
-        requests: how many.
-        block_size: tokens a block.
-        arrivals: when they arrive; one million a day, evenly, unless given.
-        shape: sizes; planning figures unless given.
-    """
-    sizes = AgentsShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        times = (arrivals or Even()).times(stream(seed, "agents.arrivals"))
-        return itertools.islice(_Agents(seed, block_size, sizes).requests(times), requests)
-
-    return Workload("agents", block_size, source, requests, sizes.behind(arrivals))
-
-
 class _Agents:
     """The tasks under way."""
 
@@ -178,3 +148,14 @@ class _Agents:
             entry=Entry(f"{task.name}.{agent.number}", text.tokens, shape.system_tokens),
             attrs={"agent": str(agent.number)},
         )
+
+
+@generator(AgentsShape)
+def agents(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: AgentsShape) -> Iterator[Request]:
+    """Return the agents workload: each request picks an open task and one of its agents, which takes a step.
+
+    A task ends with its main agent's last step; its place gets a new task at its next pick. ``session`` is the task,
+    ``attrs["agent"]`` the agent.
+    """
+    times = arrivals.times(stream(seed, "agents.arrivals"))
+    return itertools.islice(_Agents(seed, block_size, shape).requests(times), count)

@@ -11,11 +11,11 @@ import numpy as np
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS, new_tuple
-from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.arrivals import Arrivals
+from prefixroute.workload.generator import generator
 from prefixroute.workload.request import Entry, Request, cached_tokens
 from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
-from prefixroute.workload.workload import Workload
 
 _BATCH = 4096
 
@@ -60,36 +60,13 @@ class _Slot:
     turn: int
 
 
-def chat(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: ChatShape | None = None,
-) -> Workload:
+@generator(ChatShape)
+def chat(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: ChatShape) -> Iterator[Request]:
     """Return the chat workload: each request picks a slot uniformly at random and advances its conversation one turn.
 
     After its last turn a slot gets a new conversation at its next pick. A replica that served a request holds prompt
     and answer. Requests cost a few microseconds each to make and are not kept.
-
-    Args:
-        seed: 0 or more; another seed is another draw of the same workload, with other session names.
-        requests: how many.
-        block_size: tokens a block.
-        arrivals: when they arrive; one million a day, evenly, unless given.
-        shape: sizes; the article's unless given.
     """
-    sizes = ChatShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
-
-    return Workload("chat", block_size, source, requests, sizes.behind(arrivals))
-
-
-def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: ChatShape) -> Iterator[Request]:
     picks = _picks(stream(seed, "chat.slots"), shape.slots, count)
     times = arrivals.times(stream(seed, "chat.arrivals"))
     system = chain(chain_key(seed, "chat.system"), 0, shape.system_tokens // block_size)

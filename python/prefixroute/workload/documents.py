@@ -10,11 +10,11 @@ import numpy as np
 
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.arrivals import Arrivals
+from prefixroute.workload.generator import generator
 from prefixroute.workload.request import Entry, Request, cached_tokens
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
-from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +52,13 @@ class DocumentsShape(Shape):
         return self.documents * self.document_tokens
 
 
-def documents(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: DocumentsShape | None = None,
-) -> Workload:
+@generator(DocumentsShape)
+def documents(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: DocumentsShape) -> Iterator[Request]:
     """Return the document workload: each request asks something new about one document, drawn by Zipf's law.
 
     In a cache of kind ``entries`` the replica holds the document afterwards, as in the article; in a cache of blocks
     it holds the question and the answer too, as an engine does.
-
-    Args:
-        seed: 0 or more; another seed is another draw, with other document names.
-        requests: how many.
-        block_size: tokens a block.
-        arrivals: when they arrive; one million a day, evenly, unless given.
-        shape: sizes; the article's unless given.
     """
-    sizes = DocumentsShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
-
-    return Workload("documents", block_size, source, requests, sizes.behind(arrivals))
-
-
-def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: DocumentsShape) -> Iterator[Request]:
     picks = Popularity(stream(seed, "documents.picks"), zipf_shares(shape.documents, shape.zipf))
     times = arrivals.times(stream(seed, "documents.arrivals"))
     full = shape.document_tokens // block_size

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.generator import generator
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
-from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class FanOutShape(Shape):
     answer_tokens: int = 500
 
     @property
+    def usual_arrivals(self) -> Arrivals:
+        """As many requests as one million a day, which come as groups."""
+        return Even(Even().rate_per_s / self.copies)
+
+    @property
     def longest_tokens(self) -> int:
         """Tokens of a prompt and one answer."""
         return self.shared_tokens + self.prompt_tokens + self.answer_tokens
@@ -43,36 +48,12 @@ class FanOutShape(Shape):
         return self.longest_tokens
 
 
-def fan_out(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: FanOutShape | None = None,
-) -> Workload:
+@generator(FanOutShape)
+def fan_out(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FanOutShape) -> Iterator[Request]:
     """Return the fan-out workload: groups arrive by ``arrivals``, the requests of a group at one time.
 
     There are no sessions; ``document`` names the group.
-
-    Args:
-        seed: 0 or more; another seed is another draw, with other names.
-        requests: how many, all groups together; the last group may be short.
-        block_size: tokens a block.
-        arrivals: when groups arrive; as many requests as one million a day, evenly, unless given.
-        shape: sizes; planning figures unless given.
     """
-    sizes = FanOutShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        process = arrivals or Even(Even().rate_per_s / sizes.copies)
-        return _requests(seed, requests, block_size, process, sizes)
-
-    return Workload("fan-out", block_size, source, requests, sizes.behind(arrivals))
-
-
-def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FanOutShape) -> Iterator[Request]:
     times = arrivals.times(stream(seed, "fan_out.arrivals"))
     shared = Text.empty(block_size).then(chain_key(seed, "fan_out.shared"), shape.shared_tokens)
     for first, time in zip(range(0, count, shape.copies), times, strict=False):

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.arrivals import Arrivals
+from prefixroute.workload.generator import generator
 from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
-from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +54,9 @@ class FewShotShape(Shape):
         return min(paths, requests * self.levels) * self.longest_tokens
 
 
-def few_shot(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: FewShotShape | None = None,
-) -> Workload:
-    """Return the few-shot workload: no sessions; what requests share is a path of a tree, named by ``document``.
-
-    Args:
-        seed: 0 or more; another seed is another draw, with other names.
-        requests: how many.
-        block_size: tokens a block.
-        arrivals: when they arrive; one million a day, evenly, unless given.
-        shape: sizes; planning figures unless given.
-    """
-    sizes = FewShotShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
-
-    return Workload("few-shot", block_size, source, requests, sizes.behind(arrivals))
-
-
-def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FewShotShape) -> Iterator[Request]:
+@generator(FewShotShape)
+def few_shot(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: FewShotShape) -> Iterator[Request]:
+    """Return the few-shot workload: no sessions; what requests share is a path of a tree, named by ``document``."""
     first = Popularity(stream(seed, "few_shot.tasks"), zipf_shares(shape.tasks, shape.zipf))
     further = Popularity(stream(seed, "few_shot.variants"), zipf_shares(shape.variants, shape.zipf))
     times = arrivals.times(stream(seed, "few_shot.arrivals"))

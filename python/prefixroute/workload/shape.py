@@ -16,7 +16,7 @@ from prefixroute.draws import LONGEST
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
-from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals
+from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals, Even
 
 GIVEN = "given by the user"
 RATE = Assumption(
@@ -67,6 +67,16 @@ class Shape(ABC):
             most = self.MOST.get(size.name, MOST_TOKENS if size.name.endswith("tokens") else MOST_THINGS)
             if counts and value > most:
                 raise ConfigError(f"{self.KIND} {size.name} must be {least} to {most}, got {value}")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the generator's name as people write it."""
+        return cls.KIND.replace("_", "-")
+
+    @property
+    def usual_arrivals(self) -> Arrivals:
+        """When requests arrive where nobody says."""
+        return Even()
 
     @property
     @abstractmethod

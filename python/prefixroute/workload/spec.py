@@ -25,24 +25,19 @@ from prefixroute.workload.tenants import TenantsShape, tenants
 from prefixroute.workload.trace import read_arrivals
 from prefixroute.workload.workload import Workload
 
-GENERATORS: dict[str, Callable[..., Workload]] = {
-    "chat": chat,
-    "documents": documents,
-    "agents": agents,
-    "few-shot": few_shot,
-    "tenants": tenants,
-    "fan-out": fan_out,
+_MADE: dict[str, tuple[type[Shape], Callable[..., Workload]]] = {
+    shape.name(): (shape, made)
+    for shape, made in (
+        (ChatShape, chat),
+        (DocumentsShape, documents),
+        (AgentsShape, agents),
+        (FewShotShape, few_shot),
+        (TenantsShape, tenants),
+        (FanOutShape, fan_out),
+    )
 }
+GENERATORS = {name: made for name, (_, made) in _MADE.items()}
 """Generators by name. Each takes a seed and ``requests=``, ``block_size=``, ``arrivals=``, ``shape=``."""
-
-_SHAPES: dict[str, type[Shape]] = {
-    "chat": ChatShape,
-    "documents": DocumentsShape,
-    "agents": AgentsShape,
-    "few-shot": FewShotShape,
-    "tenants": TenantsShape,
-    "fan-out": FanOutShape,
-}
 _SETTING = re.compile(r"[a-z_]+=")
 _SCALES = {"k": 1_000, "m": 1_000_000}
 _CHANGES = ("speed", "sample", "head")
@@ -96,7 +91,7 @@ class Spec:
     @property
     def _sizes(self) -> Mapping[str, Field[Any]]:
         # `shares` of tenants are a list: too long for a setting.
-        return {size.name: size for size in fields(_SHAPES[self.name]) if size.name != "shares"}
+        return {size.name: size for size in fields(_MADE[self.name][0]) if size.name != "shares"}
 
     def __call__(self, seed: int) -> Workload:
         """Make the workload of a generator, with its changes.
@@ -104,7 +99,7 @@ class Spec:
         Raises:
             ConfigError: at a value that is impossible.
         """
-        made = GENERATORS[self.name]
+        shape, made = _MADE[self.name]
         settings = dict(self.settings)
         sizes = {
             key: number(key, settings[key], whole=isinstance(size.default, int))
@@ -116,7 +111,6 @@ class Spec:
         }
         if "arrivals" in settings:
             more["arrivals"] = arrivals(settings["arrivals"])
-        shape = _SHAPES[self.name]
         workload = made(seed, shape=shape(**sizes), **more)
         given = {f"{shape.KIND}_{size}" for size in sizes}  # though they may be what they are by default
         assumptions = tuple(

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.workload.arrivals import Arrivals, Even
+from prefixroute.workload.arrivals import Arrivals
+from prefixroute.workload.generator import generator
 from prefixroute.workload.readers.lines import read_table
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.row import shown
@@ -20,7 +21,6 @@ from prefixroute.workload.request import Entry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
-from prefixroute.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +75,9 @@ class _Slot:
     turn: int
 
 
-def tenants(
-    seed: int = 1,
-    *,
-    requests: int = 40_000,
-    block_size: int = 16,
-    arrivals: Arrivals | None = None,
-    shape: TenantsShape | None = None,
-) -> Workload:
-    """Return the tenants workload: each request picks a tenant by its share, then one of the tenant's conversations.
-
-    Args:
-        seed: 0 or more; another seed is another draw, with other names.
-        requests: how many.
-        block_size: tokens a block.
-        arrivals: when they arrive; one million a day, evenly, unless given.
-        shape: sizes; planning figures unless given.
-    """
-    sizes = TenantsShape() if shape is None else shape
-    sizes.check(block_size, requests)
-
-    def source() -> Iterator[Request]:
-        return _requests(seed, requests, block_size, arrivals or Even(), sizes)
-
-    return Workload("tenants", block_size, source, requests, sizes.behind(arrivals))
-
-
-def _requests(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: TenantsShape) -> Iterator[Request]:
+@generator(TenantsShape)
+def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: TenantsShape) -> Iterator[Request]:
+    """Return the tenants workload: each request picks a tenant by its share, then one of the tenant's conversations."""
     given = np.asarray(shape.shares, dtype=float)
     shares = given / given.sum() if len(given) else zipf_shares(shape.tenants, shape.zipf)
     who = Popularity(stream(seed, "tenants.who"), shares)
