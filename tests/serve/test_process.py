@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -139,6 +140,33 @@ def test_after_the_time_to_drain_what_is_left_is_broken_off(pair: list[Engine], 
     for thread in threads:
         thread.join()
     assert not any(said.endswith(b"[DONE]\n\n") for said in received)
+    wait_until(lambda: pair[0].stats()["running"] == 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_who_has_no_answer_when_the_time_to_drain_ends_is_told_so(
+    pair: list[Engine], serve: Callable[..., Served], path: str
+) -> None:
+    """One waits for an engine, one still sends its body: a 503, so that a client or a balancer asks elsewhere."""
+    pair[0].control(decode_s=1)
+    served = serve(pair[0].url, "--set", "listen.drain_s=0.3").ready()
+    content = json.dumps(chat_body(max_tokens=1_000)).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: p\r\ncontent-length: {len(content)}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        address = "127.0.0.1", served.port
+        waiting, sending = (stack.enter_context(socket.create_connection(address, DEADLINE_S)) for _ in range(2))
+        waiting.sendall(head + content)
+        sending.sendall(head + content[:-1])
+        wait_until(lambda: in_flight(served) == 1)
+        served.process.send_signal(signal.SIGTERM)
+        answers = [connection.makefile("rb").read() for connection in (waiting, sending)]
+    assert served.ended() == 0
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert {b"retry-after: 1", b"connection: close"} <= set(head.lower().split(b"\r\n"))
+        assert "ending" in json.loads(body)["error"]["message"]
+    assert {record["outcome"] for record in served.records("prefixroute.serve.access")} == {"cut off at the server's end"}
     wait_until(lambda: pair[0].stats()["running"] == 0)
 
 

@@ -21,7 +21,7 @@ from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.reader import MALFORMED, Reader, ReaderDied
-from prefixroute.serve.replies import TOO_BUSY_S, Refused, refusal
+from prefixroute.serve.replies import TOO_BUSY_S, Refused, ending, refusal
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.trail import Trail
 from prefixroute.serve.upstream import FAILURES, Opened, ask
@@ -60,8 +60,11 @@ class Relay:
             trail.outcome = "client left"
         except ClientTooSlow:
             trail.outcome = "client too slow"
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # the time to drain is over
             trail.outcome = "cut off at the server's end"
+            if not client.started:
+                with suppress(ClientTooSlow):
+                    await client.refuse(ending(openai=self._api.is_openai))
             raise
         except Refused as refused:
             trail.outcome = refused.why

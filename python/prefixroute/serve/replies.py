@@ -56,6 +56,12 @@ def refusal(
     return Refused(status, headers, error_body(status, message, openai=openai), why)
 
 
+def ending(*, openai: bool) -> Refused:
+    """Return what a client gets whose request was not answered when the server ends."""
+    said = "the proxy is ending, and this request was not answered in the time that was left"
+    return refusal(503, said, "ending", retry_s=TOO_BUSY_S, close=True, openai=openai)
+
+
 def error_body(status: int, message: str, *, openai: bool = True) -> bytes:
     """Return the body of an error."""
     if openai:
