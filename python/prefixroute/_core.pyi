@@ -2112,7 +2112,7 @@ class PeerInbox:
     def see(self, processes: list[tuple[int, int, int]], /) -> None:
         """Know these processes, and no others: (mark, slot, generation) of each."""
     def read(self, data: bytes, own: int, /) -> PeerFrame | None:
-        """Read a frame; nothing is applied. None: it is of the router `own`.
+        """Read a frame, which is to be applied then. None: it is of the router `own`, was read before, or is too old to tell.
 
         Raises:
             PeerError: it is no frame, or none of a peer.
@@ -2135,6 +2135,9 @@ class PeerInbox:
         """How many attempts a peer has in flight."""
     def is_open(self, peer: int, attempt: int, /) -> bool:
         """Whether an attempt of a peer is in flight."""
+    @property
+    def repeated(self) -> int:
+        """Frames that were read before, or are too old to tell: what comes twice changes nothing."""
     @property
     def strangers(self) -> int:
         """Messages about a process that is not known here."""

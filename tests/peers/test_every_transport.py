@@ -27,6 +27,7 @@ import numpy as np
 from prefixroute.peers.transports import RedisPeers, RingPeers, ZmqPeers
 from prefixroute.router import Router
 transport = {transport}
+before = set(sys.modules)
 router = Router({names!r}, peers=transport, hash_key={key})
 print(getattr(transport, "endpoint", "up"), flush=True)
 def wait(what):
@@ -162,6 +163,41 @@ def test_a_killed_process_gives_back_once(network: Network) -> None:
     assert in_flight(router) == {}
     assert router.stats()["peers"]["expired"] == expired
     assert load_of(router) == NOTHING
+
+
+IMPORTS = """
+wait(lambda: router.stats()["peers"]["transport"]["connected"])
+router.route(np.arange(160, dtype=np.uint32)).finish()
+wait(lambda: router.stats()["peers"]["in_flight"] == 1)
+print(sorted(set(sys.modules) - before), flush=True)
+"""
+
+
+def test_the_threads_of_a_transport_import_nothing(network: Network) -> None:
+    """A module that one of them imports at the moment of a fork would stay half imported in the child, and its thread hang."""
+    network.router().route(prompt(1), candidates=["r0"])
+    assert line_of(network.process(IMPORTS)) == "[]"
+
+
+UNREACHABLE = """
+import logging, sys, threading
+from prefixroute.peers.transports import RedisPeers
+gone = threading.Event()
+class Ear(logging.Handler):
+    def emit(self, record):
+        gone.set()
+logging.getLogger("prefixroute").addHandler(Ear())
+transport = RedisPeers("redis://localhost:1/0")
+before = set(sys.modules)
+transport.open(print, lambda: None)
+gone.wait()
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_looking_up_the_host_of_a_server_imports_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", UNREACHABLE], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 FORKS = """

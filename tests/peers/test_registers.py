@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from mesh import KEY, NAMES, Mesh
 
@@ -14,6 +16,8 @@ from prefixroute.peers.wire import MAX_PEER_VERSION, PeerChains, PeerOutbox
 from prefixroute.router import Router
 from prefixroute.types import Replica
 
+SEQUENCES = itertools.count(1)
+
 
 def state_of(router: Router, name: str) -> str:
     return str(router.stats()["replicas"][name]["state"])
@@ -21,7 +25,9 @@ def state_of(router: Router, name: str) -> str:
 
 def forged(name: str, version: int, state: int = 1, author: int = 99) -> bytes:
     ledger, chains, seal = Router(NAMES)._state.ledger, PeerChains(16, 10), seal_of(16, KEY)
-    outbox = PeerOutbox(ledger, chains, seal, described, ident=99, first_sequence=1, send=None, failed=print)
+    outbox = PeerOutbox(
+        ledger, chains, seal, described, ident=99, first_sequence=next(SEQUENCES), send=None, failed=print
+    )
     outbox.register(mark_of(name), version, author, state, -1.0, b"")
     (frame,) = outbox.take()
     return frame

@@ -166,7 +166,9 @@ def test_who_has_no_answer_when_the_time_to_drain_ends_is_told_so(
         assert head.startswith(b"HTTP/1.1 503 ")
         assert {b"retry-after: 1", b"connection: close"} <= set(head.lower().split(b"\r\n"))
         assert "ending" in json.loads(body)["error"]["message"]
-    assert {record["outcome"] for record in served.records("prefixroute.serve.access")} == {"cut off at the server's end"}
+    assert {record["outcome"] for record in served.records("prefixroute.serve.access")} == {
+        "cut off at the server's end"
+    }
     wait_until(lambda: pair[0].stats()["running"] == 0)
 
 

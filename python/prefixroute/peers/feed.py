@@ -219,7 +219,7 @@ class PeerFeed:
         """Take in a frame.
 
         Returns:
-            Whether it was of a peer; one of this router itself changes nothing.
+            Whether it was news of a peer: one of this router itself, or one that has come before, changes nothing.
 
         Raises:
             PeerError: it is no frame of a peer that hashes as this router does and has its secret; nothing has changed.
@@ -343,6 +343,10 @@ class PeerFeed:
             "expired": self.expired,
             "received": sum(peer.messages for peer in self._peers),
             "sent": self._outbox.counts(),
-            "trouble": {**self._receiver.counts, "unknown_replica": self._inbox.strangers},
+            "trouble": {
+                **self._receiver.counts,
+                "unknown_replica": self._inbox.strangers,
+                "repeated": self._inbox.repeated,
+            },
             "chain_blocks": len(self._chains),
         }

@@ -347,7 +347,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             now: time on the router's clock, in seconds.
 
         Returns:
-            Whether it is of another router; a message of this one changes nothing.
+            Whether it is news of another router; a message of this one, or one that has come before, changes nothing.
 
         Raises:
             PeerError: it is no message, a broken one, or of a router with another block size, hash key,

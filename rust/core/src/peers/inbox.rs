@@ -6,6 +6,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::chains::Chains;
 use super::table::{Booked, Peers, Told};
+use super::window::Window;
 use super::wire::{End, Message, Part, Register};
 use crate::ids::BlockHash;
 use crate::peers::Load;
@@ -58,6 +59,9 @@ pub struct Inbox {
     pub peers: Peers,
     /// Messages about a process that is not known here.
     pub strangers: u64,
+    /// Frames that were taken before, or are too old to tell.
+    pub repeated: u64,
+    windows: HashMap<u64, Window, FxBuildHasher>,
     processes: HashMap<u64, Process, FxBuildHasher>,
 }
 
@@ -94,6 +98,14 @@ impl Inbox {
         })
     }
 
+    /// Takes a frame of a peer, by the sequence of its first message; false if nothing of it is to be applied, because it was
+    /// taken before, or is too old to tell.
+    pub fn take(&mut self, peer: u64, first: u64) -> bool {
+        let is_new = self.windows.entry(peer).or_default().take(first);
+        self.repeated += u64::from(!is_new);
+        is_new
+    }
+
     /// Forgets what a peer has in flight, and what it said up to `newest`; how many attempts that were.
     pub fn give_up<T: Clone>(&mut self, (ledger, counts): (&mut Ledger<T>, bool), peer: u64, newest: u64) -> usize {
         self.peers.give_up(&mut Counted { ledger, counts }, peer, newest)
@@ -102,6 +114,7 @@ impl Inbox {
     /// Forgets a peer altogether.
     pub fn forget<T: Clone>(&mut self, (ledger, counts): (&mut Ledger<T>, bool), peer: u64) {
         self.peers.forget(&mut Counted { ledger, counts }, peer);
+        self.windows.remove(&peer);
     }
 
     /// Applies a message of a peer. `counts`: whether its load is counted.

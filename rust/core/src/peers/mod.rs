@@ -5,6 +5,7 @@ mod inbox;
 mod outbox;
 mod ring;
 mod table;
+mod window;
 pub mod wire;
 
 pub use chains::{ANCHOR_EVERY, Chains};
@@ -12,3 +13,4 @@ pub use inbox::{Holds, Inbox, Work};
 pub use outbox::Outbox;
 pub use ring::{CELLS, Cell, Found, Ring, Word, ring_bytes};
 pub use table::{Booked, Load, MAX_OPEN, Peers, Told};
+pub use window::{REACH, Window};

@@ -119,6 +119,9 @@ impl Listener {
     fn hear(&mut self, frame: Frame<'_>) {
         let Ok(messages) = frame.messages() else { return };
         let Some(newest) = self.newest.get_mut(frame.peer.wrapping_sub(1) as usize) else { return };
+        if !self.inbox.take(frame.peer, frame.first) {
+            return;
+        }
         *newest = (*newest).max(frame.first + messages.len() as u64 - 1);
         for (sequence, message) in messages {
             let told = (frame.peer, sequence);

@@ -107,7 +107,7 @@ impl PeerInbox {
         self.lock().see(processes.into_iter().map(process));
     }
 
-    /// Read a frame; nothing is applied. None: it is of the router `own`.
+    /// Read a frame, which is to be applied then. None: it is of the router `own`, was read before, or is too old to tell.
     ///
     /// Raises:
     ///     PeerError: it is no frame, or none of a peer.
@@ -127,6 +127,9 @@ impl PeerInbox {
         }
         let count = messages.len();
         let newest = frame.first + count as u64 - 1;
+        if !self.lock().take(frame.peer, frame.first) {
+            return Ok(None);
+        }
         Ok(Some(PeerFrame { peer: frame.peer, newest, count, messages: Mutex::new(messages.into_iter()) }))
     }
 
@@ -184,6 +187,12 @@ impl PeerInbox {
     #[pyo3(signature = (peer, attempt, /))]
     fn is_open(&self, peer: u64, attempt: u64) -> bool {
         self.lock().peers.is_open(peer, attempt)
+    }
+
+    /// Frames that were read before, or are too old to tell: what comes twice changes nothing.
+    #[getter]
+    fn repeated(&self) -> u64 {
+        self.lock().repeated
     }
 
     /// Messages about a process that is not known here.
