@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import bad_requests
 import pytest
 from http_engine import USAGE, answer, chat, events, settled
 
@@ -178,11 +179,7 @@ def test_nothing_is_left_of_a_thousand_requests_that_end_badly(router: Router) -
             await call(app, chat(number % 50, stream=True), stop=number % 4)
 
     async def cancelled(number: int) -> None:
-        task = asyncio.create_task(told(number, b""))
-        for _ in range(rng.randrange(9)):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await bad_requests.cancel(told(number, b""), after=rng.randrange(9))
 
     kinds: list[Callable[[int], Awaitable[None]]] = [
         lambda number: told(number, b""),
@@ -193,11 +190,7 @@ def test_nothing_is_left_of_a_thousand_requests_that_end_badly(router: Router) -
         dropped,
         cancelled,
     ]
-
-    async def everything() -> None:
-        await asyncio.gather(*[kinds[number % len(kinds)](number) for number in range(1_001)])
-
-    asyncio.run(everything())
+    asyncio.run(bad_requests.make(kinds))
     settled(router)
 
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+import bad_requests
 import pytest
 
 httpx = pytest.importorskip("httpx", reason="needs httpx")
@@ -162,11 +163,7 @@ def test_nothing_is_left_of_a_thousand_requests_that_end_badly() -> None:
                             break
 
             async def cancelled(number: int) -> None:
-                task = asyncio.create_task(told(number, ""))
-                for _ in range(rng.randrange(9)):
-                    await asyncio.sleep(0)
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await bad_requests.cancel(told(number, ""), after=rng.randrange(9))
 
             kinds: list[Callable[[int], Awaitable[None]]] = [
                 lambda number: told(number, ""),
@@ -177,7 +174,7 @@ def test_nothing_is_left_of_a_thousand_requests_that_end_badly() -> None:
                 dropped,
                 cancelled,
             ]
-            await asyncio.gather(*[kinds[number % len(kinds)](number) for number in range(1_001)])
+            await bad_requests.make(kinds)
 
     asyncio.run(everything())
     settled(router)

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import bad_requests
 import pytest
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
@@ -152,13 +153,7 @@ def test_nothing_is_left_of_a_thousand_calls_that_end_badly(adapter: PrefixRoute
     kinds: list[Callable[[int], Awaitable[None]]] = [failed, cancelled, dropped, streamed, answered]
 
     async def everything() -> None:
-        limit = asyncio.Semaphore(64)
-
-        async def one(call: int) -> None:
-            async with limit:
-                await kinds[call % len(kinds)](call)
-
-        await asyncio.gather(*[one(call) for call in range(1_000)])
+        await bad_requests.make(kinds, at_once=64)
         counts = await settle(adapter.router)
         assert counts["finished"] >= 400
         assert counts["aborted"] >= 600  # three attempts of each that failed

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import bad_requests
 import pytest
 
 ray = pytest.importorskip("ray", reason="needs ray[serve], see `make hosts`")
@@ -179,17 +180,7 @@ def test_nothing_is_left_of_a_thousand_calls_that_end_badly(deployed: Any) -> No
         await handle.remote(chat(call % 50))
 
     kinds: list[Callable[[int], Awaitable[None]]] = [failed, cancelled, dropped, streamed, answered]
-
-    async def everything() -> None:
-        limit = asyncio.Semaphore(64)
-
-        async def one(call: int) -> None:
-            async with limit:
-                await kinds[call % len(kinds)](call)
-
-        await asyncio.gather(*[one(call) for call in range(1_000)])
-
-    asyncio.run(everything())
+    asyncio.run(bad_requests.make(kinds, at_once=64))
     settle(router)
     counts = router.stats()["counts"]
     assert counts["finished"] - before["finished"] >= 400

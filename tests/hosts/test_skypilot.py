@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import bad_requests
 import pytest
 
 pytest.importorskip("prefixroute.hosts.skypilot", reason="needs skypilot, see `make hosts`", exc_type=ImportError)
@@ -162,18 +163,10 @@ def test_nothing_is_left_of_a_thousand_requests_that_end_badly(balancer: Any) ->
         await asyncio.gather(call(balancer, chat(number % 50), {}, stop=1 + number % 2), return_exceptions=True)
 
     async def cancelled(number: int) -> None:
-        task = asyncio.create_task(call(balancer, chat(number % 50), {}))
-        for _ in range(rng.randrange(12)):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await bad_requests.cancel(call(balancer, chat(number % 50), {}), after=rng.randrange(12))
 
     kinds: list[Callable[[int], Awaitable[None]]] = [answered, failed, retried, broken, dropped, cancelled]
-
-    async def everything() -> None:
-        await asyncio.gather(*[kinds[number % len(kinds)](number) for number in range(1_002)])
-
-    asyncio.run(everything())
+    asyncio.run(bad_requests.make(kinds))
     settled(balancer)
 
 

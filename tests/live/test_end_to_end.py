@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,18 +17,12 @@ from prefixroute.replay import PromptMaker, ReplaySettings, predict, replay
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, EventPublisher, FakeEngine, PlainCost
 from prefixroute.workload import ChatShape, Even, chat
+from waiting import until
 
 CAPACITY = 6_400
 SPEED = 20.0
 SHAPE = ChatShape(system_tokens=200, user_tokens=60, answer_tokens=24, turns=6, slots=24)
 QUICK = FollowOptions(reconnect_s=0.01, reconnect_max_s=0.05, replay_timeout_s=0.5, audit_s=0.1)
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.005)
 
 
 @pytest.fixture(params=["vllm", "sglang"])

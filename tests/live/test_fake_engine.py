@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -25,6 +24,7 @@ from prefixroute.testing import (
     render,
     tokenize,
 )
+from waiting import until
 
 FAST = Behaviour(prefill_s_per_1k=0, decode_s=0)
 
@@ -41,13 +41,6 @@ def client(engine: FakeEngine) -> Iterator[httpx.Client]:
         one.post("/control", json={"status": -1, "healthy": 1, "decode_s": 0, "prefill_s_per_1k": 0})
         one.post("/reset_prefix_cache").raise_for_status()
         yield one
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.002)
 
 
 def cached(body: dict[str, Any]) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, ClassVar
@@ -13,6 +11,7 @@ import pytest
 
 from prefixroute import ConfigError, EventError, Router
 from prefixroute.live import LoadPoller, MetricsSource, PollOptions, read_metrics
+from waiting import until
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -38,13 +37,6 @@ sglang:prompt_tokens_total{model_name="m"} 100
 """
 TRTLLM = "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 0\ntrtllm_kv_cache_utilization 0.62\n"
 QUICK = PollOptions(interval_s=0.01, timeout_s=1.0, max_interval_s=0.05)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.002)
 
 
 def _read(text: str, **options: Any) -> tuple[Any, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -15,16 +14,9 @@ import pytest
 from prefixroute import ConfigError, EventError, UnknownReplicaError
 from prefixroute.live import FollowOptions, KvFeed, Subscriber
 from prefixroute.testing import EventPublisher
+from waiting import until
 
 QUICK = FollowOptions(reconnect_s=0.01, reconnect_max_s=0.05, replay_timeout_s=0.2, audit_s=0.1)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for a condition, never for a time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.002)
 
 
 class Held:

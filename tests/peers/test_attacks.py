@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,17 +18,10 @@ from prefixroute.errors import ConfigError, PeerError
 from prefixroute.peers.transports import RingPeers
 from prefixroute.router import Router
 from prefixroute.types import Timing
+from waiting import until
 
 NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 SECRET = "sixteen or more bytes"  # noqa: S105  # of a test
-
-
-def eventually(what: Callable[[], Any]) -> None:
-    for _ in range(2_000):
-        if what():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 @pytest.mark.parametrize("jump", [3_600.0, -3_600.0, 1e9, -1e9])
@@ -175,19 +167,19 @@ def test_a_ring_that_is_overrun_keeps_loads_exact_and_heals(folder: Path) -> Non
         Router(NAMES, peers=RingPeers("full", folder=str(folder), capacity_bytes=1 << 20), hash_key=KEY)
         for _ in range(2)
     )
-    eventually(lambda: a.stats()["peers"]["living"] and b.stats()["peers"]["living"])
+    until(lambda: a.stats()["peers"]["living"] and b.stats()["peers"]["living"])
     with b._lock:  # its reader waits
         for number in range(60):
             a.route(prompt(number, 100_000), candidates=["r1"]).finish()
             if number % 10 == 9:
                 time.sleep(0.05)  # a's own thread writes what has gathered
         a.route(prompt(1), candidates=["r2"], key="k")
-        eventually(lambda: a.stats()["peers"]["sent"]["booked"] == 61)
+        until(lambda: a.stats()["peers"]["sent"]["booked"] == 61)
         time.sleep(0.1)
     b.choose(prompt(9))
     assert load_of(b)["r2"][0] == 1
-    eventually(lambda: b.stats()["peers"]["transport"]["lost"] > 0)
-    eventually(lambda: b.choose(prompt(59, 100_000)).hit_tokens >= 99_984)
+    until(lambda: b.stats()["peers"]["transport"]["lost"] > 0)
+    until(lambda: b.choose(prompt(59, 100_000)).hit_tokens >= 99_984)
     a.finish("k")
     b.choose(prompt(9))
     assert load_of(b) == NOTHING

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,6 +22,7 @@ from prefixroute.peers import alone
 from prefixroute.peers.transports import RingPeers, rings
 from prefixroute.router import Router, fleet_calls
 from prefixroute.types import Replica
+from waiting import until
 
 pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")  # noqa: S108
 
@@ -52,14 +53,6 @@ def name() -> Iterator[str]:
 
 def folder_of(name: str) -> Path:
     return Path(rings.SHARED_MEMORY) / f"prefixroute-{os.getuid()}-{name}"
-
-
-def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.005)
 
 
 def child(name: str, body: str) -> subprocess.Popen[str]:

@@ -21,17 +21,9 @@ from prefixroute.peers.transports import RedisPeers, ZmqPeers
 from prefixroute.peers.transports import threads as threads_module
 from prefixroute.peers.transports.ray import Mailbox
 from prefixroute.peers.transports.threads import Threads
+from waiting import until
 
 PATIENCE_S = 20.0
-
-
-def eventually(what: Callable[[], Any]) -> Any:
-    """Return the first true answer; tests wait for what happens, not for time."""
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if found := what():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 class Ear:
@@ -66,7 +58,7 @@ def ears() -> Iterator[Callable[[Threads], Ear]]:
     def listen(transport: Threads, *, at_once: bool = False) -> Ear:
         opened.append(Ear(transport))
         if not at_once:
-            eventually(lambda: transport.status()["connected"])
+            until(lambda: transport.status()["connected"])
         return opened[-1]
 
     yield listen
@@ -98,15 +90,15 @@ def test_every_frame_arrives_in_order_and_time_passes(pair: list[Threads], ears:
     one, two = ears(pair[0]), ears(pair[1])
     assert isinstance(pair[0], Transport)
     pair[0].publish(b"first")
-    eventually(lambda: b"first" in two.frames)
+    until(lambda: b"first" in two.frames)
     frames = [b"%d" % number for number in range(3_000)]
     for frame in frames:
         pair[0].publish(frame)
-    eventually(lambda: two.frames[-1:] == frames[-1:])
+    until(lambda: two.frames[-1:] == frames[-1:])
     assert two.frames == [b"first", *frames]
     pair[1].publish(b"back")
-    eventually(lambda: b"back" in one.frames)
-    eventually(lambda: one.ticks and two.ticks)
+    until(lambda: b"back" in one.frames)
+    until(lambda: one.ticks and two.ticks)
     status = pair[0].status()
     assert status["connected"] is True
     assert (status["sent"], status["lost"], status["waiting"]) == (3_001, 0, 0)
@@ -117,7 +109,7 @@ def test_a_refused_frame_is_counted_and_the_next_is_read(pair: list[Threads], ea
     two = ears(pair[1])
     for frame in (b"bad one", b"bad two", b"good"):
         pair[0].publish(frame)
-    eventually(lambda: b"good" in two.frames)
+    until(lambda: b"good" in two.frames)
     assert pair[1].status()["refused"] == 2
     assert pair[1].status()["connected"] is True
 
@@ -128,7 +120,7 @@ def test_what_waits_is_sent_at_the_end(pair: list[Threads], ears: Any) -> None:
     for number in range(1_000):
         pair[0].publish(b"%d" % number)
     pair[0].close()
-    eventually(lambda: two.frames[-1:] == [b"999"])
+    until(lambda: two.frames[-1:] == [b"999"])
     pair[0].close()
     assert pair[0].status()["connected"] is False
 
@@ -145,13 +137,13 @@ def test_routers_on_two_hosts_route_as_one(pair: list[Threads]) -> None:
     for router, transport in zip(routers, pair, strict=True):
         link = router.peer_feed(transport.publish)
         transport.open(router.apply_peer, link.tick)
-    eventually(lambda: all(router.stats()["peers"]["living"] == 1 for router in routers))
+    until(lambda: all(router.stats()["peers"]["living"] == 1 for router in routers))
     ticket = routers[0].route(prompt(1), session="chat")
-    eventually(lambda: load_of(routers[1])[ticket.replica][0] == 1)
+    until(lambda: load_of(routers[1])[ticket.replica][0] == 1)
     decision = routers[1].choose(prompt(1), session="chat")
     assert (decision.replica, decision.hit_tokens) == (ticket.replica, 3_984)
     ticket.finish()
-    eventually(lambda: load_of(routers[1])[ticket.replica][0] == 0)
+    until(lambda: load_of(routers[1])[ticket.replica][0] == 0)
     for transport in pair:
         transport.close()
 
@@ -166,14 +158,14 @@ def test_a_killed_server_stops_nobody_and_what_waited_is_sent_on_its_return(
     ears(pair[0])
     two = ears(pair[1])
     pair[0].publish(b"before")
-    eventually(lambda: two.frames == [b"before"])
+    until(lambda: two.frames == [b"before"])
     with caplog.at_level(logging.WARNING, "prefixroute"):
         server.kill()
-        eventually(lambda: not pair[0].status()["connected"])
+        until(lambda: not pair[0].status()["connected"])
         pair[0].publish(b"meanwhile")
         server.start()
-        eventually(lambda: b"meanwhile" in two.frames)
-        eventually(lambda: pair[0].status()["connected"])
+        until(lambda: b"meanwhile" in two.frames)
+        until(lambda: pair[0].status()["connected"])
     assert "goes on alone" in caplog.text
     assert "again" in caplog.text
 
@@ -182,13 +174,13 @@ def test_a_paused_server_is_waited_for_by_nobody(server: RedisServer, ears: Any)
     pair = [RedisPeers(server.url, timeout_s=0.2) for _ in range(2)]
     one, two = ears(pair[0]), ears(pair[1])
     server.pause()
-    eventually(lambda: not pair[0].status()["connected"])
+    until(lambda: not pair[0].status()["connected"])
     ticks = one.ticks
     pair[0].publish(b"late")
-    eventually(lambda: one.ticks > ticks)
+    until(lambda: one.ticks > ticks)
     server.go_on()
-    eventually(lambda: b"late" in two.frames)
-    eventually(lambda: pair[0].status()["connected"])
+    until(lambda: b"late" in two.frames)
+    until(lambda: pair[0].status()["connected"])
 
 
 def test_a_flushed_stream_begins_anew(server: RedisServer, ears: Any) -> None:
@@ -196,21 +188,21 @@ def test_a_flushed_stream_begins_anew(server: RedisServer, ears: Any) -> None:
     ears(pair[0])
     two = ears(pair[1])
     pair[0].publish(b"one")
-    eventually(lambda: b"one" in two.frames)
+    until(lambda: b"one" in two.frames)
     server.client.flushall()
     pair[0].publish(b"two")
-    eventually(lambda: b"two" in two.frames)
+    until(lambda: b"two" in two.frames)
 
 
 def test_a_stream_of_a_server_whose_clock_is_behind_is_read(server: RedisServer, ears: Any) -> None:
     server.client.xadd("prefixroute:peers", {"f": b"old"}, id=f"{2**50}-1")
     pair = [RedisPeers(server.url) for _ in range(2)]
     two = ears(pair[1])
-    eventually(lambda: two.ticks)
+    until(lambda: two.ticks)
     server.client.delete("prefixroute:peers")
     ears(pair[0])
     pair[0].publish(b"young")
-    eventually(lambda: b"young" in two.frames)
+    until(lambda: b"young" in two.frames)
     assert b"old" not in two.frames
 
 
@@ -221,20 +213,20 @@ def test_foreign_entries_are_passed_over_and_the_stream_is_capped(server: RedisS
     server.client.xadd("prefixroute:peers", {"other": b"thing"})
     for number in range(2_000):
         pair[0].publish(b"%d" % number)
-    eventually(lambda: pair[0].status()["sent"] == 2_000)
+    until(lambda: pair[0].status()["sent"] == 2_000)
     assert server.client.xlen("prefixroute:peers") < 500
     pair[0].publish(b"last")
-    eventually(lambda: b"last" in two.frames)
+    until(lambda: b"last" in two.frames)
 
 
 def test_a_key_of_another_type_is_reported_and_does_not_stop_the_router(server: RedisServer, ears: Any) -> None:
     server.client.set("prefixroute:peers", "no stream")
     one = RedisPeers(server.url)
     ear = ears(one, at_once=True)
-    eventually(lambda: not one.status()["connected"])
-    eventually(lambda: ear.ticks > 1)
+    until(lambda: not one.status()["connected"])
+    until(lambda: ear.ticks > 1)
     server.client.delete("prefixroute:peers")
-    eventually(lambda: one.status()["connected"])
+    until(lambda: one.status()["connected"])
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.1:6379", "http://x", 7])
@@ -264,7 +256,7 @@ def test_zmq_peers_come_go_and_come_again(ears: Any) -> None:
     ear = ears(one)
     ears(two)
     two.publish(b"first")
-    eventually(lambda: b"first" in ear.frames)
+    until(lambda: b"first" in ear.frames)
     two.close()
     again = ZmqPeers(two.endpoint)
     ears(again)
@@ -273,12 +265,12 @@ def test_zmq_peers_come_go_and_come_again(ears: Any) -> None:
         again.publish(b"second")
         return b"second" in ear.frames
 
-    eventually(heard)
+    until(heard)
     one.disconnect(two.endpoint)
     time.sleep(2 * threads_module.READ_WAIT_S)
     count = len(ear.frames)
     again.publish(b"third")
-    eventually(lambda: again.status()["waiting"] == 0)
+    until(lambda: again.status()["waiting"] == 0)
     assert b"third" not in ear.frames[count:]
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ import httpx
 from prefixroute import Decision, Namespace
 from prefixroute.serve import Service, Settings
 from prefixroute.serve.server import Worker, bind
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -29,14 +30,6 @@ HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 NO_SUCH_PAGE = HEALTHY.replace(b"200 OK", b"404 Not Found")
 DEADLINE_S = 30.0
 """Longest wait for something that must happen; how long it takes is not judged."""
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    """Poll until ``happened()`` is true; fail at the deadline."""
-    end = time.monotonic() + DEADLINE_S
-    while not happened():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def free_port() -> int:
@@ -61,7 +54,7 @@ class Engine:
         self.process = subprocess.Popen(command, cwd=ROOT)
 
     def wait(self) -> Self:
-        wait_until(self.alive)
+        until(self.alive)
         return self
 
     def alive(self) -> bool:
@@ -177,7 +170,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        wait_until(self._worker.serving.is_set)
+        until(self._worker.serving.is_set)
         return self
 
     def __exit__(

@@ -10,7 +10,9 @@ import anthropic
 import httpx
 import openai
 import pytest
-from loopback import Engine, Proxy, Scripted, wait_until
+from loopback import Engine, Proxy, Scripted
+
+from waiting import until
 
 SYSTEM = "You speak four languages of the wire. " * 80
 QUESTION = [{"role": "user", "content": "Hello"}]
@@ -32,7 +34,7 @@ def claude(proxy: Proxy) -> anthropic.Anthropic:
 
 
 def hit_tokens(proxy: Proxy) -> int | None:
-    wait_until(proxy.idle)
+    until(proxy.idle)
     stats = proxy.router.stats()
     assert stats["counts"].get("aborted", 0) == 0
     reported: int | None = stats["reported_hit_tokens"]
@@ -168,7 +170,7 @@ def test_a_model_is_asked_of_engines_that_have_it(
     assert asked("large") == {large.url, untold.url}
     assert asked("nobody-lists-it") == {small.url, large.url, untold.url}
     small.models = listing("small", "large")  # an adapter was loaded
-    wait_until(lambda: small.url in asked("large"))
+    until(lambda: small.url in asked("large"))
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import kubernetes
 import pytest
-from loopback import Engine, Proxy, wait_until
+from loopback import Engine, Proxy
 
 from prefixroute import ConfigError, Replica, Router
 from prefixroute.serve import Settings
@@ -23,6 +23,7 @@ from prefixroute.serve.discovery.kubernetes import KubernetesSource
 from prefixroute.serve.discovery.sources import DnsSource, FileSource, Found
 from prefixroute.serve.fleet import Fleet
 from prefixroute.serve.metrics import Metrics
+from waiting import until
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
@@ -350,10 +351,10 @@ def test_a_server_follows_its_file(pair: list[Engine], make_proxy: Callable[...,
 
     assert asked() == {first.url}
     path.write_text(f"{first.url}\n{second.url}\n")
-    wait_until(lambda: asked() == {first.url, second.url})
+    until(lambda: asked() == {first.url, second.url})
     path.write_text("not a URL")
     assert asked() <= {first.url, second.url}
     path.write_text(second.url)
-    wait_until(lambda: asked() == {second.url})
-    wait_until(lambda: proxy.router.replicas == (second.url,))
+    until(lambda: asked() == {second.url})
+    until(lambda: proxy.router.replicas == (second.url,))
     assert proxy.idle()

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from loopback import Engine, Proxy, Scripted, chat_body, events, wait_until
+from loopback import Engine, Proxy, Scripted, chat_body, events
+
+from waiting import until
 
 NEVER_S = 3_600.0
 
@@ -21,10 +23,10 @@ def test_a_client_that_leaves_before_the_first_byte(
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
     proxy = make_proxy([engine.url])
     with proxy.opened(chat_body(stream=stream)):
-        wait_until(lambda: engine.stats()["running"] == 1)
+        until(lambda: engine.stats()["running"] == 1)
         assert proxy.load() == {engine.url: 1}
-    wait_until(proxy.idle)
-    wait_until(lambda: engine.stats()["running"] == 0)  # the engine has heard of it too
+    until(proxy.idle)
+    until(lambda: engine.stats()["running"] == 0)  # the engine has heard of it too
     assert proxy.router.stats()["counts"]["aborted"] == 1
     assert proxy.state(engine.url) == "active"  # it is no fault of the engine
 
@@ -38,8 +40,8 @@ def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: Call
         while b" w2" not in received:
             received += connection.recv(65_536)
         assert proxy.load() == {engine.url: 1}
-    wait_until(proxy.idle)
-    wait_until(lambda: engine.stats()["running"] == 0)
+    until(proxy.idle)
+    until(lambda: engine.stats()["running"] == 0)
     assert proxy.router.stats()["counts"]["aborted"] == 1
 
 
@@ -51,11 +53,11 @@ def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Cal
         left = [proxy.opened(chat_body(f"{number} " * 20, stream=True)) for number in range(20)]
         for connection in left:
             connection.__enter__()
-        wait_until(lambda: sum(proxy.load().values()) == 20)
+        until(lambda: sum(proxy.load().values()) == 20)
         assert all(load >= 5 for load in proxy.load().values())
         for connection in left:
             connection.__exit__(None, None, None)
-        wait_until(proxy.idle)
+        until(proxy.idle)
     assert proxy.router.stats()["counts"]["aborted"] == 400
 
 
@@ -66,16 +68,16 @@ def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: Call
     opened = [proxy.opened(chat_body()) for _ in range(10)]
     for connection in opened:
         connection.__enter__()
-    wait_until(lambda: proxy.load()[engine.url] == 10)
+    until(lambda: proxy.load()[engine.url] == 10)
     engine.control(healthy=0)
-    wait_until(lambda: proxy.state(engine.url) == "suspended")
+    until(lambda: proxy.state(engine.url) == "suspended")
     assert proxy.load()[engine.url] == 10
     engine.control(healthy=1)
-    wait_until(lambda: proxy.state(engine.url) == "active")
+    until(lambda: proxy.state(engine.url) == "active")
     assert proxy.load()[engine.url] == 10
     for connection in opened:
         connection.__exit__(None, None, None)
-    wait_until(proxy.idle)
+    until(proxy.idle)
 
 
 def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
@@ -93,11 +95,11 @@ def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
         response = proxy.chat(prompt, max_tokens=1)
         assert response.status_code == 200
         assert response.headers["x-replica"] == other.url
-    wait_until(lambda: proxy.state(home) == "suspended")
+    until(lambda: proxy.state(home) == "suspended")
     assert proxy.router.stats()["counts"]["retried"] >= 1
     assert proxy.client.get("/healthz").json()["replicas"] == {home: "suspended", other.url: "active"}
     engine.start()
-    wait_until(lambda: proxy.state(home) == "active")
+    until(lambda: proxy.state(home) == "active")
     assert proxy.decide(prompt, candidates=[home]).hit_tokens == 0  # its cache went with its process
     assert proxy.idle()
 
@@ -133,7 +135,7 @@ def test_an_engine_that_dies_in_the_middle_breaks_the_stream_and_nothing_is_aske
             received.extend(response.iter_raw())
     said = events(b"".join(received))
     assert [event["choices"][0]["delta"]["content"] for event in said] == [" w0", " w1", " w2"]
-    wait_until(proxy.idle)
+    until(proxy.idle)
     counts = proxy.router.stats()["counts"]
     assert counts["aborted"] == 1
     assert "retried" not in counts
@@ -197,7 +199,7 @@ def test_a_fleet_that_is_gone_is_a_502_then_a_503(
     for engine in engines:
         engine.kill()
     assert proxy.chat().status_code == 502
-    wait_until(lambda: proxy.client.get("/healthz").status_code == 503)
+    until(lambda: proxy.client.get("/healthz").status_code == 503)
     response = proxy.chat()
     assert response.status_code == 503
     assert "suspended" in response.json()["error"]["message"]
@@ -209,11 +211,11 @@ def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Pro
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
     proxy = make_proxy([engine.url], routing__max_in_flight=1)
     with proxy.opened(chat_body()):
-        wait_until(lambda: proxy.load() == {engine.url: 1})
+        until(lambda: proxy.load() == {engine.url: 1})
         response = proxy.chat()
         assert response.status_code == 429
         assert response.headers["retry-after"] == "1"
-    wait_until(proxy.idle)
+    until(proxy.idle)
 
 
 def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
@@ -235,7 +237,7 @@ def test_an_engine_that_falls_silent_breaks_off_and_a_long_whole_answer_does_not
     engine.control(decode_s=NEVER_S)
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat(max_tokens=3, stream=True)
-    wait_until(proxy.idle)
+    until(proxy.idle)
 
 
 def test_whatever_happens_every_ticket_ends_once(
@@ -260,13 +262,13 @@ def test_whatever_happens_every_ticket_ends_once(
                 held.push(opened)
             else:
                 opened.__exit__(None, None, None)
-        wait_until(proxy.idle)
+        until(proxy.idle)
     counts = proxy.router.stats()["counts"]
     assert counts["committed"] == counts["finished"] + counts["aborted"] + counts["retried"]
     assert min(counts[outcome] for outcome in ("finished", "aborted", "retried")) > 0
     assert not any(name.endswith("_late") for name in counts)
-    wait_until(lambda: set(proxy.client.get("/healthz").json()["replicas"].values()) == {"active"})
-    wait_until(lambda: not any(engine.stats()["running"] for engine in engines))
+    until(lambda: set(proxy.client.get("/healthz").json()["replicas"].values()) == {"active"})
+    until(lambda: not any(engine.stats()["running"] for engine in engines))
 
 
 def test_an_engine_that_asks_for_rest_gets_it(
@@ -278,7 +280,7 @@ def test_an_engine_that_asks_for_rest_gets_it(
     for _ in range(6):
         assert proxy.chat().status_code == 200
     assert len(tired.bodies) == 1
-    wait_until(lambda: proxy.chat().status_code == 200 and len(tired.bodies) == 2)  # no longer than we allow
+    until(lambda: proxy.chat().status_code == 200 and len(tired.bodies) == 2)  # no longer than we allow
     assert proxy.state(tired.url) in {"active", "suspended"}
     assert proxy.idle()
 
@@ -298,11 +300,11 @@ def test_a_breaker_is_tried_with_requests_before_it_closes(
     breaker = proxy.service.fleet.engines[sick.url].breaker
     assert {proxy.chat(max_tokens=1).status_code for _ in range(4)} == {200}
     for _ in range(3):
-        wait_until(lambda: breaker.state.value == "half-open" and proxy.state(sick.url) == "active")
-        wait_until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "open")
+        until(lambda: breaker.state.value == "half-open" and proxy.state(sick.url) == "active")
+        until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "open")
         assert proxy.state(sick.url) in {"suspended", "active"}
     sick.control(status=-1)
-    wait_until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "closed")
+    until(lambda: proxy.chat(max_tokens=1).is_success and breaker.state.value == "closed")
     assert proxy.state(sick.url) == "active"
     assert proxy.idle()
 
@@ -312,9 +314,9 @@ def test_an_engine_that_is_doubted_is_checked_at_once(
 ) -> None:
     engine = make_scripted([])  # hangs up on every request
     proxy = make_proxy([engine.url], health__interval_s=1_000, upstream__retries=0)
-    wait_until(lambda: engine.checks == 1)
+    until(lambda: engine.checks == 1)
     assert [proxy.chat().status_code for _ in range(3)] == [502] * 3
-    wait_until(lambda: engine.checks == 2)
+    until(lambda: engine.checks == 2)
     assert proxy.state(engine.url) == "suspended"
 
 
@@ -327,7 +329,7 @@ def test_a_client_that_takes_nothing_is_given_up(
     proxy = make_proxy([engine.url], limits__write_timeout_s=0.1)
     with proxy.opened(chat_body(stream=True)) as connection:
         connection.recv(10)
-        wait_until(proxy.idle)
+        until(proxy.idle)
     assert proxy.router.stats()["counts"]["aborted"] == 1
     assert proxy.state(engine.url) == "active"
 
@@ -339,7 +341,7 @@ def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: Call
     assert proxy.chat(max_tokens=1_000).status_code == 504
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat(max_tokens=1_000, stream=True)
-    wait_until(proxy.idle)
+    until(proxy.idle)
     assert proxy.state(engine.url) == "active"
 
 
@@ -350,9 +352,9 @@ def test_requests_above_the_limit_are_a_429(pair: list[Engine], make_proxy: Call
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(proxy.opened(chat_body()))
-        wait_until(lambda: proxy.load() == {engine.url: 3})
+        until(lambda: proxy.load() == {engine.url: 3})
         response = proxy.chat()
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
-    wait_until(proxy.idle)
+    until(proxy.idle)
     engine.control(prefill_s_per_1k=0)
     assert proxy.chat(max_tokens=1).is_success

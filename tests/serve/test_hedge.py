@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from loopback import HEALTHY, Engine, Proxy, chat_body, events, wait_until
+from loopback import HEALTHY, Engine, Proxy, chat_body, events
+
+from waiting import until
 
 NEVER_S = 3_600.0
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\nconnection: close\r\n\r\n" + b'{"choices": []}'
@@ -73,8 +75,8 @@ def test_the_hedge_wins_and_the_slow_one_is_left(
     responses = [proxy.chat(stream=stream, max_tokens=3) for _ in range(2)]
     assert {response.headers["x-replica"] for response in responses} == {quick.url}
     assert [len(events(response.content)) for response in responses] == ([4, 4] if stream else [0, 0])
-    wait_until(proxy.idle)
-    wait_until(lambda: slow.stats()["running"] == 0)
+    until(proxy.idle)
+    until(lambda: slow.stats()["running"] == 0)
     counts = proxy.router.stats()["counts"]
     assert counts["finished"] == 2
     assert not any(name.endswith("_late") for name in counts)
@@ -94,13 +96,13 @@ def test_both_answer_and_one_is_billed(gated: Callable[..., Gated], make_proxy: 
             engine.asked = 0
         asking = threading.Thread(target=ask, args=(f"number {number}",))
         asking.start()
-        wait_until(lambda: all(engine.asked for engine in engines))
+        until(lambda: all(engine.asked for engine in engines))
         assert sorted(proxy.load().values()) == [1, 1]
         for engine in engines:  # both at once
             engine.gate.set()
         asking.join()
         assert answers.pop() == 200
-        wait_until(proxy.idle)
+        until(proxy.idle)
     counts = proxy.router.stats()["counts"]
     assert (counts["committed"], counts["finished"], counts["hedge_lost"]) == (40, 20, 20)
     assert not any(name.endswith("_late") for name in counts)
@@ -112,13 +114,13 @@ def test_the_first_wins_after_all(gated: Callable[..., Gated], make_proxy: Calla
     proxy = make_proxy([engine.url for engine in engines], routing__policy="round-robin", upstream__hedge_after_s=0.02)
     asking = threading.Thread(target=proxy.chat)
     asking.start()
-    wait_until(lambda: all(engine.asked for engine in engines))
+    until(lambda: all(engine.asked for engine in engines))
     first = next(engine for engine in engines if engine.url == proxy.router.replicas[0])
     first.gate.set()
     asking.join()
-    wait_until(proxy.idle)
+    until(proxy.idle)
     other = next(engine for engine in engines if engine is not first)
-    wait_until(lambda: other.left == 1)
+    until(lambda: other.left == 1)
 
 
 def test_when_one_refuses_the_other_answers_and_when_both_do_the_client_hears_it(
@@ -137,13 +139,13 @@ def test_when_one_refuses_the_other_answers_and_when_both_do_the_client_hears_it
             engine.asked = 0
         asking = threading.Thread(target=lambda: statuses.append(proxy.chat().status_code))
         asking.start()
-        wait_until(lambda: refusing.asked and sound.asked)
+        until(lambda: refusing.asked and sound.asked)
         refusing.gate.set()
         time.sleep(0.02)
         sound.gate.set()
         asking.join()
         assert statuses.pop() == expected
-        wait_until(proxy.idle)
+        until(proxy.idle)
 
 
 def test_a_client_that_leaves_a_race_leaves_nothing(
@@ -155,9 +157,9 @@ def test_a_client_that_leaves_a_race_leaves_nothing(
         for engine in engines:
             engine.asked = engine.left = 0
         with proxy.opened(chat_body()):
-            wait_until(lambda: all(engine.asked for engine in engines))
-        wait_until(proxy.idle)
-        wait_until(lambda: all(engine.left for engine in engines))
+            until(lambda: all(engine.asked for engine in engines))
+        until(proxy.idle)
+        until(lambda: all(engine.left for engine in engines))
 
 
 def test_one_engine_alone_is_not_hedged(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:

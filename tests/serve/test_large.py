@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
-from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body, wait_until
+from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
 
 from prefixroute.bodies import MAX_READ_BYTES
 from prefixroute.errors import ConfigError
 from prefixroute.serve import Service, Settings
 from prefixroute.serve.reader import LARGE_BYTES
+from waiting import until
 
 LARGE = "word " * (LARGE_BYTES // 4)
 ANSWER = b'{"choices": [{"text": "w"}]}'
@@ -48,7 +49,7 @@ def test_other_requests_go_on_while_a_large_body_is_read(pair: list[Engine], mak
     with ThreadPoolExecutor(2) as pool:
         with stopped(proxy):
             large = [pool.submit(proxy.chat, LARGE) for _ in range(2)]
-            wait_until(lambda: in_progress(proxy) == 2)
+            until(lambda: in_progress(proxy) == 2)
             assert all(proxy.chat(f"{number}").is_success for number in range(20))
             assert not any(one.done() for one in large)
         assert [one.result().status_code for one in large] == [200, 200]
@@ -60,7 +61,7 @@ def test_a_reader_that_dies_costs_one_request(pair: list[Engine], make_proxy: Ca
     assert proxy.chat(LARGE).is_success
     with ThreadPoolExecutor(1) as pool, stopped(proxy) as pid:
         large = pool.submit(proxy.chat, LARGE)
-        wait_until(lambda: in_progress(proxy) == 1)
+        until(lambda: in_progress(proxy) == 1)
         os.kill(pid, signal.SIGKILL)
         assert large.result().status_code == 500
         assert proxy.chat(LARGE).is_success
@@ -114,7 +115,7 @@ def test_bodies_have_room_together(pair: list[Engine], make_proxy: Callable[...,
     )
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as slow:
         slow.sendall(head + content[:-1])
-        wait_until(lambda: proxy.chat("word " * 150).status_code == 429)
+        until(lambda: proxy.chat("word " * 150).status_code == 429)
         assert proxy.chat("short").is_success
         slow.sendall(content[-1:])
         assert slow.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
@@ -145,7 +146,7 @@ def test_an_answer_shorter_than_its_length_is_an_error(
     proxy = make_proxy([make_scripted([long, b"x" * 2 * MAX_READ_BYTES]).url], upstream__retries=0)
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat()
-    wait_until(proxy.idle)
+    until(proxy.idle)
 
 
 def test_an_event_without_an_end_passes_and_is_not_kept(

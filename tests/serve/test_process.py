@@ -16,10 +16,11 @@ from typing import Any, Self
 
 import httpx
 import pytest
-from loopback import DEADLINE_S, PLAIN, Engine, chat_body, events, free_port, wait_until
+from loopback import DEADLINE_S, PLAIN, Engine, chat_body, events, free_port
 
 from prefixroute.serve.metrics import Metrics, merged
 from prefixroute.serve.reader import LARGE_BYTES
+from waiting import until
 
 
 class Served:
@@ -44,7 +45,7 @@ class Served:
                 self.said.append(json.loads(line))
 
     def ready(self) -> Self:
-        wait_until(lambda: self.healthy(self.client))
+        until(lambda: self.healthy(self.client))
         return self
 
     def healthy(self, client: httpx.Client) -> bool:
@@ -113,9 +114,9 @@ def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
         engine.control(decode_s=1)
     served = serve(*(engine.url for engine in pair), "--set", "listen.lame_duck_s=1").ready()
     threads, received = streams(served, 100, 30)
-    wait_until(lambda: in_flight(served) == 100)
+    until(lambda: in_flight(served) == 100)
     served.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: served.admin.get("/healthz").json()["status"] == "draining")
+    until(lambda: served.admin.get("/healthz").json()["status"] == "draining")
     assert served.client.get("/healthz").status_code == 503
     for engine in pair:
         engine.control(decode_s=0.01)
@@ -127,20 +128,20 @@ def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
     assert all(said.endswith(b"data: [DONE]\n\n") and len(events(said)) == 31 for said in received)
     outcomes = {record["outcome"] for record in served.records("prefixroute.serve.access")}
     assert outcomes == {"served"}
-    wait_until(lambda: not any(engine.stats()["running"] for engine in pair))
+    until(lambda: not any(engine.stats()["running"] for engine in pair))
 
 
 def test_after_the_time_to_drain_what_is_left_is_broken_off(pair: list[Engine], serve: Callable[..., Served]) -> None:
     pair[0].control(decode_s=0.05)
     served = serve(pair[0].url, "--set", "listen.drain_s=0.3").ready()
     threads, received = streams(served, 5, 10_000)
-    wait_until(lambda: in_flight(served) == 5)
+    until(lambda: in_flight(served) == 5)
     served.process.send_signal(signal.SIGINT)
     assert served.ended() == 0
     for thread in threads:
         thread.join()
     assert not any(said.endswith(b"[DONE]\n\n") for said in received)
-    wait_until(lambda: pair[0].stats()["running"] == 0)
+    until(lambda: pair[0].stats()["running"] == 0)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
@@ -157,7 +158,7 @@ def test_who_has_no_answer_when_the_time_to_drain_ends_is_told_so(
         waiting, sending = (stack.enter_context(socket.create_connection(address, DEADLINE_S)) for _ in range(2))
         waiting.sendall(head + content)
         sending.sendall(head + content[:-1])
-        wait_until(lambda: in_flight(served) == 1)
+        until(lambda: in_flight(served) == 1)
         served.process.send_signal(signal.SIGTERM)
         answers = [connection.makefile("rb").read() for connection in (waiting, sending)]
     assert served.ended() == 0
@@ -169,16 +170,16 @@ def test_who_has_no_answer_when_the_time_to_drain_ends_is_told_so(
     assert {record["outcome"] for record in served.records("prefixroute.serve.access")} == {
         "cut off at the server's end"
     }
-    wait_until(lambda: pair[0].stats()["running"] == 0)
+    until(lambda: pair[0].stats()["running"] == 0)
 
 
 def test_a_second_signal_ends_it_at_once(pair: list[Engine], serve: Callable[..., Served]) -> None:
     pair[0].control(decode_s=0.05)
     served = serve(pair[0].url, "--set", "listen.drain_s=3600").ready()
     threads, _ = streams(served, 2, 10_000)
-    wait_until(lambda: in_flight(served) == 2)
+    until(lambda: in_flight(served) == 2)
     served.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: any("told to end" in record["message"] for record in served.said))
+    until(lambda: any("told to end" in record["message"] for record in served.said))
     served.process.send_signal(signal.SIGTERM)
     served.ended()
     for thread in threads:
@@ -210,7 +211,7 @@ def test_each_request_is_a_line_that_says_nothing_of_its_words(
 
 def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], serve: Callable[..., Served]) -> None:
     served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
-    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
     asked = 0
     counts: list[float] = []
 
@@ -224,7 +225,7 @@ def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], ser
         counts = [float(line.rpartition(" ")[2]) for line in counted]
         return len(counts) == 2
 
-    wait_until(both_have_served)
+    until(both_have_served)
     text = served.admin.get("/metrics").text
     assert sum(counts) == asked
     assert text.count("# TYPE prefixroute_inflight gauge") == 1
@@ -244,7 +245,7 @@ def test_workers_route_as_one(pair: list[Engine], serve: Callable[..., Served]) 
         lines = served.admin.get("/metrics").text.splitlines()
         return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"prefixroute_{name}{{")]
 
-    wait_until(lambda: metric("peers") == [1, 1])
+    until(lambda: metric("peers") == [1, 1])
     prompts = [f"{number} and all of it again. " * 300 for number in range(6)]
     homes: dict[str, set[str]] = {prompt: set() for prompt in prompts}
 
@@ -255,10 +256,10 @@ def test_workers_route_as_one(pair: list[Engine], serve: Callable[..., Served]) 
             homes[prompt].add(response.headers["x-replica"])
         return len([count for count in metric("serve_requests_total") if count >= len(prompts)]) == 2
 
-    wait_until(both_have_served_all)
+    until(both_have_served_all)
     assert all(len(replicas) == 1 for replicas in homes.values())
     assert len(set.union(*homes.values())) == 2
-    wait_until(lambda: metric("inflight") == [0] * 4)
+    until(lambda: metric("inflight") == [0] * 4)
 
 
 def children(pid: int) -> list[int]:
@@ -277,12 +278,12 @@ def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
     pair: list[Engine], serve: Callable[..., Served]
 ) -> None:
     served = serve(pair[0].url, "--workers", "2").ready()
-    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
     before = workers_of(served)
     assert len(before) == 2
     os.kill(before[0], signal.SIGKILL)
-    wait_until(lambda: len(set(workers_of(served)) - {before[0]}) == 2)
-    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    until(lambda: len(set(workers_of(served)) - {before[0]}) == 2)
+    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
     assert served.client.post("/v1/chat/completions", json=chat_body(max_tokens=1)).is_success
     large = chat_body("word " * (LARGE_BYTES // 4), max_tokens=1)
     assert served.client.post("/v1/chat/completions", json=large).is_success
@@ -291,7 +292,7 @@ def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
     assert len(left) == 3  # one of them has a process that reads large bodies
     served.process.kill()
     served.ended()
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in left))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in left))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
@@ -299,7 +300,7 @@ def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], se
     for engine in pair:
         engine.control(decode_s=1)  # until all of them are there
     served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
-    wait_until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
     before = workers_of(served)
     threads, received = streams(served, 30, 30)
 
@@ -308,7 +309,7 @@ def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], se
         workers = served.admin.get("/replicas").json()["workers"].values()
         return {sum(one["in_flight"] for one in worker["replicas"].values()) for worker in workers}
 
-    wait_until(lambda: booked() == {30})
+    until(lambda: booked() == {30})
     os.kill(before[0], signal.SIGKILL)
     for engine in pair:
         engine.control(decode_s=0)
@@ -316,7 +317,7 @@ def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], se
         thread.join()
     whole = [said for said in received if said.endswith(b"data: [DONE]\n\n")]
     assert 0 < len(whole) < 30
-    wait_until(lambda: booked() == {0})
+    until(lambda: booked() == {0})
 
 
 def _runs(pid: int) -> bool:
@@ -334,7 +335,7 @@ def test_engines_without_a_gpu_come_with_one_command(serve: Callable[..., Served
         cached = answers[1].json()["usage"]["prompt_tokens_details"]["cached_tokens"]
         return answers[0].headers["x-replica"] == answers[1].headers["x-replica"] and cached > 2_000
 
-    wait_until(is_hit)  # feeds that join after the first request forget it
+    until(is_hit)  # feeds that join after the first request forget it
     answer = served.client.post("/v1/responses", json={"model": "fake", "input": "hello", "max_output_tokens": 2})
     assert answer.status_code == 200
     assert "prefixroute_feed_" in served.admin.get("/metrics").text  # their KV events are followed

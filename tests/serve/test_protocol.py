@@ -8,7 +8,9 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body, wait_until
+from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
+
+from waiting import until
 
 CONTENT = json.dumps(chat_body(max_tokens=3)).encode()
 STREAMED = json.dumps(chat_body(max_tokens=3, stream=True)).encode()
@@ -162,7 +164,7 @@ def test_after_a_refused_body_the_connection_is_closed(pair: list[Engine], make_
     answer = said(proxy, head, b" " * 1_000)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer
-    wait_until(proxy.idle)
+    until(proxy.idle)
 
 
 def test_an_idle_connection_is_closed(proxy: Proxy) -> None:
@@ -201,4 +203,4 @@ def test_three_hundred_twisted_requests_are_no_fault_of_the_server(
         statuses.add(answer[9:12])
     assert b"200" in statuses
     assert statuses <= {b"", b"200", b"400", b"404", b"405", b"408", b"413", b"431"}
-    wait_until(proxy.idle)
+    until(proxy.idle)

@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from loopback import HEALTHY, Engine, Proxy, Scripted, chat_body, events, wait_until
+from loopback import HEALTHY, Engine, Proxy, Scripted, chat_body, events
 
 from prefixroute.router import Ticket
+from waiting import until
 
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":7}}}\r\n\r\n'
 STREAM = (
@@ -260,9 +261,9 @@ def test_a_health_check_that_cannot_be_read_is_a_failure(
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     engine = make_scripted([], health=head + b"nope\r\n")
     proxy = make_proxy([engine.url])
-    wait_until(lambda: proxy.state(engine.url) == "suspended")
+    until(lambda: proxy.state(engine.url) == "suspended")
     engine.health = HEALTHY
-    wait_until(lambda: proxy.state(engine.url) == "active")
+    until(lambda: proxy.state(engine.url) == "active")
 
 
 def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from loopback import Engine, Proxy, chat_body, wait_until
+from loopback import Engine, Proxy, chat_body
 from redis_server import RedisServer
 
 from prefixroute import ConfigError
 from prefixroute.serve import Settings
+from waiting import until
 
 KEY = 1_234_567_890_123_456_789
 
@@ -29,13 +30,13 @@ def test_servers_route_as_one_and_go_on_without_the_server_between_them(
     one, other = (make_proxy(urls, routing__peers=redis.url, routing__hash_key=KEY) for _ in range(2))
     content = "all of it again " * 500
     home = one.chat(content, max_tokens=1).headers["x-replica"]
-    wait_until(lambda: other.decide(content).hit_tokens > 1_000)
+    until(lambda: other.decide(content).hit_tokens > 1_000)
     assert other.decide(content).replica == home
     pair[0].control(prefill_s_per_1k=3_600_000)
     pair[1].control(prefill_s_per_1k=3_600_000)
     with one.opened(chat_body("held")):
-        wait_until(lambda: sum(other.load().values()) == 1)
-    wait_until(lambda: one.idle() and other.idle())
+        until(lambda: sum(other.load().values()) == 1)
+    until(lambda: one.idle() and other.idle())
     for engine in pair:
         engine.control(prefill_s_per_1k=0)
     redis.kill()
