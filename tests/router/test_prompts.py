@@ -78,8 +78,9 @@ def test_the_last_token_of_an_answer_in_a_conversation_is_not_believed() -> None
         router = Router(["a"], prompt_kind="messages")
         answer = {"role": "assistant", "content": "x" * (100 + fill)}
         router.route([SYSTEM, QUESTION]).finish(output=answer)
-        covered = len(canonical([SYSTEM, QUESTION, answer]).encode()) - 4
-        assert router.choose([SYSTEM, QUESTION, answer, QUESTION]).hit_tokens == covered // 64 * 16
+        whole = router.choose([SYSTEM, QUESTION, answer]).prompt_tokens
+        assert whole == -(-len(canonical([SYSTEM, QUESTION, answer]).encode()) // 4)
+        assert router.choose([SYSTEM, QUESTION, answer, QUESTION]).hit_tokens == (whole - 1) // 16 * 16
 
 
 def test_text_is_calibrated_from_reported_lengths() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -275,6 +276,20 @@ def test_health_and_metrics(pair: list[Engine], make_proxy: Callable[..., Proxy]
     metrics = proxy.client.get("/metrics").text
     assert all(f'prefixroute_inflight{{replica="{engine.url}"}} 0\n' in metrics for engine in pair)
     assert proxy.client.get("/v1/chat/completions").status_code == 405
+
+
+def test_metrics_tell_first_sight_from_a_head_that_changes(
+    pair: list[Engine], make_proxy: Callable[..., Proxy]
+) -> None:
+    rules = " ".join(f"rule {number}: {number * 7_919 % 3_001}" for number in range(200))
+    proxy = make_proxy([engine.url for engine in pair], routing__volatile_sample=1.0)
+    for number in range(12):
+        assert proxy.chat(f"It is 10:{number:02} now. {rules}", max_tokens=1).is_success
+    found = re.search(
+        r'hit_loss_tokens_total\{policy="cache-aware",reason="volatile"\} (\S+)', proxy.client.get("/metrics").text
+    )
+    assert found is not None
+    assert float(found[1]) > 3_000
 
 
 def test_models_are_those_of_all_engines_that_answer(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:

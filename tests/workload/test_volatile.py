@@ -19,8 +19,8 @@ from prefixroute.advise.affected import affected
 from prefixroute.lint import lint, read_entries
 from prefixroute.plan import place_breakpoints
 from prefixroute.providers import find_model
+from prefixroute.volatile import HEAD_CHARACTERS, LONGEST, Changes, Mask
 from prefixroute.workload import Workload, convert, floor, read_trace
-from prefixroute.workload.volatile import HEAD_CHARACTERS, LONGEST, Changes, Mask
 
 RULES = "You are the assistant of a railway. Answer politely and briefly. " * 60
 WORDS = " ".join(f"w{number * number * 7_919 % 3_001:04d}" for number in range(700))

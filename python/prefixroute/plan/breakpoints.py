@@ -11,8 +11,8 @@ from prefixroute.errors import ConfigError
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.plan.prompts import Prompt
 from prefixroute.providers.catalog import Mode, Model
-from prefixroute.workload.volatile import MOST_PROMPTS as MOST_COMPARED
-from prefixroute.workload.volatile import Changes, Span
+from prefixroute.volatile import MOST_PROMPTS as MOST_COMPARED
+from prefixroute.volatile import Changes, Span
 
 ROLLING = "end of the prompt"
 MOST_PROMPTS = 10_000

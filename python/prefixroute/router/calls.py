@@ -13,13 +13,20 @@ if TYPE_CHECKING:
     from prefixroute.router.link import PeerLink
     from prefixroute.routing import RouterState
     from prefixroute.telemetry.records import Sink
+    from prefixroute.telemetry.volatile import VolatileSample
 
 
 class Calls:
     """A part of the calls of :class:`~prefixroute.router.Router`, over the state that all parts share."""
 
-    def _guard(self, state: RouterState, record: Sink | None = None, timer: Callable[[], float] | None = None) -> None:
-        self._state, self._guarded = state, Guarded(state)
+    def _guard(
+        self,
+        state: RouterState,
+        record: Sink | None = None,
+        timer: Callable[[], float] | None = None,
+        sample: VolatileSample | None = None,
+    ) -> None:
+        self._state, self._guarded = state, Guarded(state, sample)
         self._lock, self._time = self._guarded.lock, self._guarded.time
         self._shadows = self._guarded.shadows
         self._record, self._timer = record, timer

@@ -24,8 +24,9 @@ from prefixroute.routing.fleet import PROMPT, WHOLE
 from prefixroute.routing.pairs import PairDecision
 from prefixroute.routing.prompts import check_kind
 from prefixroute.telemetry.records import Sink, to_record, write_record
+from prefixroute.telemetry.volatile import VolatileSample
 from prefixroute.types import Namespace
-from prefixroute.validation import check_callable, check_instance, shown
+from prefixroute.validation import check_callable, check_float, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief
@@ -54,6 +55,9 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             :class:`~prefixroute.peers.transport.Transport`. ``None`` = this router knows only its own requests.
         peer_secret: 16 to 64 bytes that only the routers of the fleet know: what was sealed without them is refused. ``None`` =
             whoever can write where they talk, and knows or finds out ``hash_key``, can mislead them.
+        volatile_sample: share of conversations, 0 to 1, whose prompts are compared with earlier ones when their requests have
+            ended: lost hits are then told apart into *first sight* and *volatile*, by a text in the head that changes. See
+            :class:`~prefixroute.telemetry.VolatileSample`. 0 = none, and nothing is told of it.
         options: the fields of :class:`~prefixroute.router.RouterConfig`, which has their defaults: ``policy``,
             ``block_size``, ``capacity_tokens``, ``prompt_kind``, ``seed``, ``load``, ``caps``, ``timing`` and others.
 
@@ -72,12 +76,14 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         on_expired: Callable[[Ticket | PairTicket], object] | None = None,
         peers: str | Transport | None = None,
         peer_secret: str | bytes | None = None,
+        volatile_sample: float = 0.0,
         **options: Unpack[RouterOptions],
     ) -> None:
         if timer is not None:
             check_callable("timer", timer)
         if record is not None and not callable(record) and not hasattr(record, "write"):
             raise ConfigError(f"record must be a function or a text file, got {shown(record)}")
+        check_float("volatile_sample", volatile_sample, 0, 1)
         transport = RingPeers(peers) if isinstance(peers, str) else peers
         if transport is not None and not isinstance(transport, Transport):
             raise ConfigError(
@@ -86,9 +92,8 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
             options["hash_key"] = transport.shared_key()
         try:
-            self._guard(
-                RouterState(RouterConfig.of(options, Router.__init__.__kwdefaults__ or ()), index), record, timer
-            )
+            state = RouterState(RouterConfig.of(options, Router.__init__.__kwdefaults__ or ()), index)
+            self._guard(state, record, timer, VolatileSample(volatile_sample, state) if volatile_sample else None)
             if on_expired is not None:
                 check_callable("on_expired", on_expired)
                 guarded = self._guarded

@@ -88,13 +88,16 @@ class StatusCalls(Calls):
             return status.metrics_text(self._state, self._shadows, self._settled(None), watched)
 
     def _watched(self) -> Watched:
-        """Return what the feeds and pollers say of each replica."""
+        """Return what the feeds and pollers say of each replica, and what else is known beside the state."""
         feeds: dict[str, dict[str, Any]] = {}
         polls: dict[str, dict[str, Any]] = {}
         for watch in self._watching:
             (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
         peers = None if self._peers is None else self._peers.stats()
-        return Watched(feeds, polls, peers)
+        sample = self._shadows.sample
+        if sample is not None:
+            sample.look()  # at requests that were given up
+        return Watched(feeds, polls, peers, sample)
 
     def explain(self, request: str | Ticket | PairTicket | Decision | PairDecision) -> str:
         """Return why a request went where it did, in a paragraph.

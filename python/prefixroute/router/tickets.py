@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prefixroute.routing.ledger import Attempt
     from prefixroute.routing.pairs import Halves
     from prefixroute.routing.steps import Reported
+    from prefixroute.telemetry.volatile import VolatileSample
 
 
 class Ticket(Booking):
@@ -122,9 +123,9 @@ class Guarded:
 
     __slots__ = ("clock", "lock", "shadows", "state")
 
-    def __init__(self, state: RouterState) -> None:
-        """Guard a state."""
-        self.state, self.lock, self.shadows = state, RLock(), Shadows(state)
+    def __init__(self, state: RouterState, sample: VolatileSample | None = None) -> None:
+        """Guard a state; ``sample`` looks at some of its prompts."""
+        self.state, self.lock, self.shadows = state, RLock(), Shadows(state, sample)
         self.clock = state.config.clock
 
     def time(self, now: float | None) -> float:
@@ -190,6 +191,8 @@ class Guarded:
             if steps.finish(self.state, attempt, context, now, reported) and followers:
                 for follower in followers:
                     follower.finish(output, now)
+        if followers and self.shadows.sample is not None:
+            self.shadows.sample.look()
 
     def abort(self, attempt: Attempt) -> None:
         """Give an attempt up."""
@@ -207,7 +210,7 @@ class Guarded:
         ticket = Ticket(self, attempt)
         try:
             steps.book(state, attempt, now)
-            if self.shadows.all:
+            if self.shadows.follows:
                 attempt.followers = self.shadows.follow(attempt, now)
         except BaseException:
             self.drop(attempt)  # one with a key too: the caller has no ticket to end it by
@@ -254,7 +257,7 @@ class Guarded:
         ticket = PairTicket(self, halves.decode)
         try:
             pairs.book(self.state, halves, now)
-            if self.shadows:
+            if self.shadows.follows:
                 halves.decode.followers = self.shadows.follow(halves.decode, now)
         except BaseException:
             self.drop(halves.decode)

@@ -155,8 +155,7 @@ class Prompts:
         """Return prompt + output in the form to be hashed, as the replica holds them once it has answered.
 
         The last sampled token has no keys and values, see :func:`~prefixroute.workload.request.cached_tokens`. It is
-        left out: of token ids, the output's last; of a text, the bytes that a token is estimated to have. Of a
-        ``BlockHashes`` nothing is left out: it is of what is held.
+        left out, see :func:`but_last`. Of a ``BlockHashes`` nothing is left out: it is of what is held.
 
         Args:
             prompt: what was routed, as :meth:`keep` returned it.
@@ -170,25 +169,29 @@ class Prompts:
             return output
         if hasattr(output, "token_count"):
             return self.prepare(output)
+        return but_last(*self.joined(prompt, output, length))
+
+    def joined(self, prompt: Any, output: Any, length: int) -> tuple[Any, int]:
+        """Return prompt and output as one, in the form to be hashed, and how many units of it are the output's at most.
+
+        Args:
+            prompt: as for :meth:`context`.
+            output: likewise, but no ``BlockHashes``.
+            length: as for :meth:`context`.
+
+        Raises:
+            TokensError: the output does not suit the prompt.
+        """
         if hasattr(prompt, "token_count"):
             raise TokensError("the prompt was given as BlockHashes: give the output as BlockHashes of prompt + output")
         if self.kind == "tokens":
-            return np.concatenate([_ids(self.prepare(prompt))[:length], _ids(self.prepare(output))[:-1]])
+            answer = _ids(self.prepare(output))
+            return np.concatenate([_ids(self.prepare(prompt))[:length], answer]), len(answer)
         if self.kind == "messages":
-            return self._but_last(self._answered(prompt, output), BYTES_PER_TOKEN if output else 0)
+            return self._answered(prompt, output), BYTES_PER_TOKEN if output else 0
         if type(output) is not type(prompt):
             raise TokensError(f"the prompt was {type(prompt).__name__}, the output is {type(output).__name__}")
-        return self._but_last(self.prepare(prompt + output), len(output))
-
-    def _but_last(self, whole: Any, most: int) -> Any:
-        """Return token ids without the last, or a text without its last token's bytes, of which at most ``most`` go."""
-        if self._encode is not None:
-            return whole[: len(whole) - min(1, most)]
-        try:
-            text = whole if isinstance(whole, bytes) else whole.encode()
-        except UnicodeEncodeError as error:
-            raise TokensError(f"text must be valid Unicode: {error}") from error
-        return text[: len(text) - min(BYTES_PER_TOKEN, most)]
+        return self.prepare(prompt + output), len(output)
 
     def _answered(self, prompt: Any, output: Any) -> Any:
         answer = answer_messages(output)
@@ -198,6 +201,21 @@ class Prompts:
         before = prompt.get(key, ())
         before = [{"role": "user", "content": before}] if isinstance(before, str) else before
         return self.prepare({**prompt, key: [*before, *answer]})
+
+
+def but_last(whole: Any, most: int) -> Any:
+    """Return token ids without the last, or a text without the bytes of its last token; of both, at most ``most`` go.
+
+    The tokens of a text are its bytes in fours, rounded up: the last has what the others leave.
+    """
+    if not isinstance(whole, str | bytes):
+        return whole[: len(whole) - min(1, most)]
+    try:
+        text = whole if isinstance(whole, bytes) else whole.encode()
+    except UnicodeEncodeError as error:
+        raise TokensError(f"text must be valid Unicode: {error}") from error
+    last = (len(text) - 1) % BYTES_PER_TOKEN + 1
+    return text[: len(text) - min(last, most)]
 
 
 def _ids(tokens: Any) -> NDArray[Any]:
@@ -247,4 +265,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["KINDS", "Prompts", "TextLength", "check_kind", "check_prompts", "encoder"]
+__all__ = ["KINDS", "Prompts", "TextLength", "but_last", "check_kind", "check_prompts", "encoder"]

@@ -79,6 +79,7 @@ class Service:
             cost=settings.prices.cost,
             peers=siblings if routing.peers is None else RedisPeers(routing.peers),
             peer_secret=routing.peer_secret,
+            volatile_sample=routing.volatile_sample,
         )
         self.metrics, self.draining = Metrics(), False
         self.fleet = Fleet(self.router, settings, self.metrics)

@@ -107,6 +107,16 @@ def dollars() -> Kind:
     return Kind("dollars, at least 0", check)
 
 
+def fraction() -> Kind:
+    """Return the kind of a share."""
+
+    def check(name: str, value: Any) -> Any:
+        check_float(name, value, 0, 1)
+        return float(value)
+
+    return Kind("a share, 0 to 1", check)
+
+
 def word(*choices: str) -> Kind:
     """Return the kind of one of a few words."""
     allowed = "one of " + ", ".join(choices)

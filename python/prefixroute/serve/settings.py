@@ -19,6 +19,7 @@ from prefixroute.serve.options import (
     count,
     dollars,
     flag,
+    fraction,
     many,
     maybe,
     option,
@@ -116,6 +117,12 @@ class Routing(Section):
         "What servers that are peers seal their messages with, the same in all of them: without it whoever can write to the "
         "server of `peers` can mislead them.",
         maybe(text("16 to 64 bytes"), "messages are sealed by `hash_key` alone"),
+    )
+    volatile_sample: float = option(
+        0.0,
+        "Share of conversations whose prompts are compared with earlier ones, so that `/metrics` tells prompts that nobody "
+        "could have had from prompts with a text in their head that changes; 0 = none.",
+        fraction(),
     )
 
 

@@ -11,17 +11,22 @@ from prefixroute.telemetry.prometheus import Text
 if TYPE_CHECKING:
     from prefixroute.routing import RouterState
     from prefixroute.routing.fleet import Member
+    from prefixroute.telemetry.volatile import VolatileSample
 
 NOTHING_MATCHES_BLOCKS = 1_000
 """Blocks that a replica reports without any prompt matching one there, from which on that is worth telling."""
 
 
 class Watched(NamedTuple):
-    """What is heard besides requests: event feeds and polled metrics by replica, and what peers say; ``None`` = there are none."""
+    """What is known besides the state: event feeds and polled metrics by replica, what peers say, and a sample of prompts.
+
+    ``None`` = there are none.
+    """
 
     feeds: Mapping[str, dict[str, Any]]
     polls: Mapping[str, dict[str, Any]]
     peers: Mapping[str, Any] | None = None
+    sample: VolatileSample | None = None
 
 
 NOTHING_WATCHED = Watched({}, {})

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from prefixroute.belief import Belief
     from prefixroute.policies import Answer, View
-    from prefixroute.routing.ledger import Attempt
+    from prefixroute.routing.ledger import Attempt, Follower
+    from prefixroute.telemetry.volatile import VolatileSample
 
 _LOG = logging.getLogger("prefixroute")
 
@@ -169,11 +170,20 @@ class Shadows:
     """The shadows of one router, by name, and the belief-only copies that they are compared with.
 
     Shadows that start together share a copy; one that starts later has its own, so that both begin empty.
+
+    Attributes:
+        follows: whether anything follows requests.
     """
 
-    def __init__(self, live: RouterState) -> None:
-        """Start without any."""
-        self._live = live
+    def __init__(self, live: RouterState, sample: VolatileSample | None = None) -> None:
+        """Start without any.
+
+        Args:
+            live: the state whose requests are followed.
+            sample: follows some of them beside the shadows; ``None`` = nothing does.
+        """
+        self._live, self.sample = live, sample
+        self.follows = sample is not None
         self._mirrored = -1  # the version of the live fleet that the shadows have
         self.all: dict[str, Shadow] = {}
         self.copies: list[Shadow] = []
@@ -201,6 +211,7 @@ class Shadows:
             )
             self.copies.append(copy)
         self.all[name or state.config.policy_name] = Shadow(state, copy)
+        self.follows = True
         self._mirror(now)
         return state
 
@@ -220,8 +231,11 @@ class Shadows:
             change(state)
         self._mirrored = self._live.fleet.now.version
 
-    def follow(self, attempt: Attempt, now: float) -> tuple[Followed, ...]:
-        """Let every copy and every shadow route the request of a live attempt."""
+    def follow(self, attempt: Attempt, now: float) -> tuple[Follower, ...]:
+        """Let every copy and every shadow route the request of a live attempt; return what follows it to its end."""
+        sampled = () if self.sample is None else self.sample.follow(attempt)
+        if not self.all:
+            return sampled
         if self._mirrored != self._live.fleet.now.version:  # a change was cut off, or a suspension has ended by itself
             self._mirror(now)
         parts = [attempt] if attempt.prefill is None else [attempt.prefill, attempt]
@@ -229,7 +243,7 @@ class Shadows:
         followed = [copy.follow(attempt, taken, now) for copy in self.copies]
         free = [part.decision.query.limits._replace(hard=False) for part in parts]
         followed += [shadow.follow(attempt, free, now) for shadow in self.all.values()]
-        return tuple(each for each in followed if each is not None)
+        return (*sampled, *(each for each in followed if each is not None))
 
     def regret(self) -> dict[str, Regret]:
         """Return each shadow's regret by name."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prefixroute.routing.fleet import Member
     from prefixroute.routing.ledger import Ledger
     from prefixroute.telemetry.shadows import Shadows
+    from prefixroute.telemetry.volatile import VolatileSample
 
 _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "expired", "retracted": "retracted"}
 _EVENTS = ("unknown_removals", "reused", "orphaned", "orphans_dropped")
@@ -29,7 +30,8 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
     live, hit_tokens, records = state.live.in_flight, ledger.hit_tokens, ledger.records
     known = [record for record in records if record is not None]
     prompt_tokens, best_hit_tokens = ledger.tokens
-    losses, price, own = hit_losses(ledger), state.config.usd_per_token, ledger.own_in_flight
+    sample = watched.sample
+    losses, price, own = hit_losses(ledger, sample), state.config.usd_per_token, ledger.own_in_flight
     return {
         "policy": state.config.policy_name,
         "in_flight": len(ledger),
@@ -44,6 +46,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "clamped_reports": state.clamped_reports,
         "hit_losses": losses,
         "hit_losses_usd": None if price is None else {reason: price * tokens for reason, tokens in losses.items()},
+        "volatile": None if sample is None else sample.to_dict(),
         "implausible_prompt_tokens": state.prompts.length.implausible,
         "tokens_per_estimate": state.prompts.scale,
         "sessions": ledger.sessions,
@@ -64,18 +67,27 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
     }
 
 
-def hit_losses(ledger: Ledger) -> dict[str, int]:
+def hit_losses(ledger: Ledger, sample: VolatileSample | None = None, shadow: str | None = None) -> dict[str, int]:
     """Return prompt tokens that were no hits, by why, and hits that nobody expected: what a router can know of it.
 
-    None of them ever falls: replicas that have left stay counted. ``first_sight``: no replica is believed to hold them. They are new, or what held them has been forgotten; tokens behind a text
-    that changes are among them. ``elsewhere``: believed held, and not by the chosen replica. ``evicted``: believed held there, and
-    not reported by it. ``unknown``: reported beyond what was believed; these are hits.
+    None of them ever falls: replicas that have left stay counted. ``first_sight``: no replica is believed to hold them. They are new,
+    or what held them has been forgotten. ``volatile``: likewise, and seen before but for a text that changes; only where there is a
+    sample, else they are among those of first sight. ``elsewhere``: believed held, and not by the chosen replica. ``evicted``:
+    believed held there, and not reported by it. ``unknown``: reported beyond what was believed; these are hits.
+
+    Args:
+        ledger: of the live router or of a shadow.
+        sample: tells which share of first sight is volatile; ``None`` = that is not known.
+        shadow: whose ledger it is; ``None`` = the live router's.
     """
     prompt_tokens, best = ledger.tokens
     known = [record for record in ledger.records if record is not None]
     lost = sum(record[4] for record in known)
+    first_sight = prompt_tokens - best
+    volatile = {} if sample is None else {"volatile": sample.part(shadow, first_sight)}
     return {
-        "first_sight": prompt_tokens - best,
+        "first_sight": first_sight - sum(volatile.values()),
+        **volatile,
         "elsewhere": best - sum(map(sum, ledger.hit_tokens)),
         "evicted": lost,
         "unknown": lost + sum(record[1] - record[0] for record in known),
@@ -158,7 +170,7 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     hits = [({"replica": name, "medium": medium}, n) for name, medium, n in sorted(by_medium) if n]
     text.family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", hits)
     text.family("best_hit_tokens_total", "counter", "The same of the best holder.", numbers["best_hit_tokens"])
-    _losses(state, shadows, text)
+    _losses(state, shadows, text, watched.sample)
     text.family("inflight", "gauge", "Requests of this router in flight.", by_replica("own_in_flight"))
     text.family(
         "inflight_with_peers", "gauge", "Requests of all routers in flight: what decides.", by_replica("in_flight")
@@ -201,16 +213,16 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
     return str(text)
 
 
-def _losses(state: RouterState, shadows: Shadows, text: Text) -> None:
+def _losses(state: RouterState, shadows: Shadows, text: Text, sample: VolatileSample | None) -> None:
     """Add where the hits went, of the live policy and of each shadow: in tokens, and in dollars where a cost was given."""
-    live = [(state.policy_name, state.ledger)]
-    followed = [(name, shadow.state.ledger) for name, shadow in shadows.all.items()]
+    live = [(state.policy_name, hit_losses(state.ledger, sample))]
+    followed = [(name, hit_losses(shadow.state.ledger, sample, name)) for name, shadow in shadows.all.items()]
     price = state.config.usd_per_token
-    for family, ledgers in (("hit_loss", live), ("shadow_hit_loss", followed)):
+    for family, policies in (("hit_loss", live), ("shadow_hit_loss", followed)):
         lost = [
             ({"policy": policy, "reason": reason}, tokens)
-            for policy, ledger in ledgers
-            for reason, tokens in hit_losses(ledger).items()
+            for policy, losses in policies
+            for reason, tokens in losses.items()
         ]
         if lost:
             about = "rompt tokens that were no hits, by why; unknown = unexpected hits."

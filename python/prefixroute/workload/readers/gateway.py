@@ -68,7 +68,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         (*notes, *found.clocks, *found.absent, *found.keys.notes(), *([] if found.timed else [BURST])),
         found.span,
         head,
-        rate,
+        rate if found.text else 1.0,
         has_stray_keys=found.keys.few and found.keys.keyed > 0,
     )
 
@@ -76,7 +76,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
 def _remarks(layout: FieldMap, found: Survey, rate: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
     figures, notes = _unanswered(found)
     if not found.text:
-        return figures, notes
+        return figures, (*notes, *_spoilt(found, 1.0))
     if layout.bytes_per_token:
         source, assumed = "given by the user", False
     elif found.bytes_per_token:
@@ -97,13 +97,14 @@ def _remarks(layout: FieldMap, found: Survey, rate: float) -> tuple[tuple[Assump
 
 
 def _spoilt(found: Survey, rate: float) -> tuple[str, ...]:
-    """Return what to say of something volatile in the heads of prompts."""
+    """Return what to say of something volatile in the heads of prompts, of which a token has ``rate`` characters."""
     span = found.span
     if span is None:
         return ()
+    units = "characters" if found.text else "tokens"
     what = f"{'an' if span.kind == 'id' else 'a'} {span.kind}"
     note = (
-        f"{100 * span.share:.0f} % of the prompts differ from the nearest earlier one by {what} of about {span.length} characters, "
+        f"{100 * span.share:.0f} % of the prompts differ from the nearest earlier one by {what} of about {span.length} {units}, "
         f"about {span.characters / rate:,.0f} tokens from their start: nothing behind it is shared, though about "
         f"{span.gain / rate:,.0f} tokens behind it are the same"
     )

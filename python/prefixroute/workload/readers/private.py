@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.types import EMPTY_ATTRS
+from prefixroute.volatile import Span
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import REPLICA, USER, Masked, Request, cached_tokens
-from prefixroute.workload.volatile import Span
 
 NAME = "private"
 VERSION = 1

@@ -11,13 +11,13 @@ from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.messages import CanonicalForm
 from prefixroute.validation import check_callable, check_float, check_instance, check_int, shown
+from prefixroute.volatile import Span
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.row import MOST_TIME
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
-from prefixroute.workload.volatile import Span
 
 
 class TraceRecord(NamedTuple):

@@ -11,6 +11,7 @@ from prefixroute.errors import TokensError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.messages import CanonicalForm
 from prefixroute.types import EMPTY_ATTRS, Namespace
+from prefixroute.volatile import Mask, ids_of_text, text_of_ids
 from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.chains import OUTSIDE, Chains
 from prefixroute.workload.readers.chunks import joined
@@ -26,7 +27,6 @@ from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import REPLICA, USER, Masked, Request
-from prefixroute.workload.volatile import Mask
 
 LEAST_RATE: Final = 1.5
 MOST_RATE: Final = 8.0
@@ -155,7 +155,7 @@ class RequestReader:
             cut, masked = self._cut_text(row, asked, reported, output)
             rate = self._settled.bytes_per_token
         else:
-            cut, masked, rate = self._cut_ids(row, asked.prompt, output), None, 1.0
+            (cut, masked), rate = self._cut_ids(row, asked.prompt, output), 1.0
         request = Request(
             self._arrival(row) if self._settled.timed else 0.0,
             cut.prompt,
@@ -201,16 +201,27 @@ class RequestReader:
         masked = self._masked.cut(text.encode(), answer, namespace, reported or cut.prompt_tokens, output)
         return cut, Masked(masked.prompt, masked.context)
 
-    def _cut_ids(self, row: Row, prompt: list[Any], output: int | None) -> Cut:
+    def _cut_ids(self, row: Row, prompt: list[Any], output: int | None) -> tuple[Cut, Masked | None]:
         answer = self.finder.find_parsed("output_token_ids")
         answer = [] if answer is None else answer
         if not isinstance(answer, list):
             raise row.error(f"output token ids must be a list, got {shown(answer)}")
-        namespace, size = self._namespace(self.text(row, "model"), self.text(row, "salt")), self._settled.block_size
+        namespace, mask = self._namespace(self.text(row, "model"), self.text(row, "salt")), self._settled.mask
         try:
-            context = hash_blocks(prompt + answer, size, namespace)
+            cut = self._blocks_of(prompt, answer, namespace, output)
+            text = text_of_ids(prompt) if mask else ""
         except (TokensError, TypeError, OverflowError) as error:
             raise row.error(str(error)) from error
+        without = mask(text) if mask else text
+        if without == text:
+            return cut, None
+        masked = self._blocks_of(ids_of_text(without).tolist(), answer, namespace, output)
+        return cut, Masked(masked.prompt, masked.context)
+
+    def _blocks_of(self, prompt: list[int], answer: list[int], namespace: Namespace | None, output: int | None) -> Cut:
+        """Return prompt and answer in blocks, of token ids."""
+        size = self._settled.block_size
+        context = hash_blocks(prompt + answer, size, namespace)
         blocks: BlockHashes = context.head(len(prompt) // size, len(prompt))
         return answered(blocks, context if answer else blocks, len(answer), output)
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from prefixroute.errors import TraceError
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import MEDIA_MARK
+from prefixroute.volatile import MOST_ID, TOKENS, Changes, Mask, Span, text_of_ids
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.heads import Heads
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
@@ -16,7 +17,6 @@ from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.requests import APART, LEAST_RATE, MOST_RATE, Asked, RequestReader, Settled
 from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.volatile import Changes, Mask, Span
 
 FIRST_ROWS: Final = 500
 """Requests that are looked at."""
@@ -91,7 +91,7 @@ class _Surveyor:
         self.clocks: dict[str, None] = {}
         self.sizes: list[tuple[int, int]] = []
         """Bytes and reported tokens of prompts."""
-        self.changes, self.heads = Changes(), Heads()
+        self.changes, self.id_changes, self.heads = Changes(), Changes(units=TOKENS), Heads()
         self.requests = self.keyed = 0
         self.text = self.media = self.timed = self.chained = self.answers = self.lengths = False
 
@@ -111,6 +111,10 @@ class _Surveyor:
             self.changes.add(asked.prompt)
             if reported:
                 self.sizes.append((len(asked.prompt.encode()), reported))
+        elif all(
+            type(token) is int and 0 <= token <= MOST_ID for token in asked.prompt
+        ):  # else some other line's error
+            self.id_changes.add(text_of_ids(asked.prompt))
         return asked
 
     def _look_at_fields(self, asked: Asked) -> None:
@@ -152,7 +156,7 @@ def survey(file: LogFile, layout: FieldMap, options: Options) -> Survey:
         found = f" among the first {_MOST_ROWS:,} rows: {'; '.join(reading.notes())}" if reading.left_out else ""
         raise TraceError(f"{file}: the file holds no request{found}")
     rate, implausible = seen.rate()
-    span, mask = seen.changes.result()
+    span, mask = (seen.changes if seen.text else seen.id_changes).result()
     nowhere = tuple(
         f"none of the first {seen.requests:,} requests has {name} where the field map says: {', '.join(paths)}"
         for name, paths in seen.absent.items()
