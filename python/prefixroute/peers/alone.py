@@ -11,8 +11,8 @@ from hashlib import blake2b
 
 _LOG = logging.getLogger("prefixroute")
 COST = (
-    "routers that share nothing know only their own requests: eight of them recompute 26 % of the prompt tokens of a chat service "
-    "of which one recomputes 13 %. Router(peers='a name of your fleet') lets the processes of this host share what they book; "
+    "routers that share nothing know only their own requests: eight of them recompute 26 to 40 % of the prompt tokens of a chat "
+    "service of which one recomputes 13 %. Router(peers='a name of your fleet') lets the processes of this host share what they book; "
     "docs/peers.md has several hosts, and when nothing needs to be shared"
 )
 AGREEING = frozenset({"session", "rendezvous", "bounded", "prefix-hash", "document", "round-robin", "random"})
