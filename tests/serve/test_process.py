@@ -173,6 +173,33 @@ def test_who_has_no_answer_when_the_time_to_drain_ends_is_told_so(
     until(lambda: pair[0].stats()["running"] == 0)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
+def test_it_ends_in_time_though_large_bodies_are_being_read(pair: list[Engine], serve: Callable[..., Served]) -> None:
+    served = serve(pair[0].url, "--set", "listen.drain_s=0.3").ready()
+    large = chat_body("word " * (LARGE_BYTES // 4), max_tokens=1)
+    assert served.client.post("/v1/chat/completions", json=large).is_success
+    (reader,) = children(served.process.pid)
+    os.kill(reader, signal.SIGSTOP)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(
+            httpx.post(f"{served.client.base_url}/v1/chat/completions", json=large, verify=PLAIN).status_code
+        )
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    open_requests = "prefixroute_serve_open_requests 3.0"
+    wait_until(lambda: open_requests in served.admin.get("/metrics").text)
+    served.process.send_signal(signal.SIGTERM)
+    assert served.ended() == 0
+    for thread in threads:
+        thread.join()
+    assert statuses == [503] * 3
+    wait_until(lambda: not Path(f"/proc/{reader}").exists())
+
+
 def test_a_second_signal_ends_it_at_once(pair: list[Engine], serve: Callable[..., Served]) -> None:
     pair[0].control(decode_s=0.05)
     served = serve(pair[0].url, "--set", "listen.drain_s=3600").ready()

@@ -14,7 +14,10 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
@@ -27,12 +30,14 @@ from prefixroute.serve.calls import Reading
 _LOG = logging.getLogger("prefixroute.serve")
 LARGE_BYTES = 256 * 1024
 """A body above this is read elsewhere. One of this size takes 12 ms at most."""
+READ_S = 60.0
+"""Longest time for one body, in seconds, some 25 times that of the slowest one of 32 MB: then a tokenizer hangs."""
 MALFORMED = (ValueError, RecursionError)
 """What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
 
 
 class ReaderDied(Exception):  # noqa: N818  # an outcome
-    """The process that reads large bodies has died, as it may for want of memory."""
+    """The process that reads large bodies has died, as it may for want of memory, or was ended because it hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,13 @@ class Reader:
 
     Args:
         hashing: the Router's. It goes to another process: ``render`` and ``tokenizer`` are pickled.
+        read_s: longest time for one body, in seconds; the process is ended then, and the next body has another.
 
     Raises:
         ConfigError: it cannot be pickled.
     """
 
-    def __init__(self, hashing: Hashing) -> None:
+    def __init__(self, hashing: Hashing, *, read_s: float = READ_S) -> None:
         try:
             self._pickled = pickle.dumps(hashing)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -84,6 +90,7 @@ class Reader:
         self.session_keys = hashing.session_keys
         self._thread = ThreadPoolExecutor(1, "reader")
         self._process: subprocess.Popen[bytes] | None = None
+        self._read_s, self._closed = read_s, False
 
     async def read(self, api: Api, content: bytes) -> Reading:
         """Return what a body says.
@@ -98,21 +105,25 @@ class Reader:
 
     def _ask(self, api: Api, content: bytes) -> Reading:
         """Have a body read. Runs in the one thread, so that each answer is that to the question before it."""
-        process = self._running()
-        questions, answers = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
         try:
-            pickle.dump((api, content), questions)
-            questions.flush()
-            said = pickle.load(answers)  # noqa: S301  # of our own process
+            process = self._running()
+            questions, answers = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+            with _ended_after(process, self._read_s):
+                pickle.dump((api, content), questions)
+                questions.flush()
+                said = pickle.load(answers)  # noqa: S301  # of our own process
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self._end()
-            raise ReaderDied(f"the process that reads large bodies has died: {error!r}") from error
+            why = f"has died, or took longer than {self._read_s:g} s"
+            raise ReaderDied(f"the process that reads large bodies {why}: {error!r}") from error
         if isinstance(said, Exception):
             raise said
         found: Reading = said
         return found
 
     def _running(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise ReaderDied("the server is ending")
         if self._process is None or self._process.poll() is not None:
             self._end()
             paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -132,15 +143,28 @@ class Reader:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            with process:  # closes its pipes
+            with suppress(BrokenPipeError), process:  # closes its pipes
                 pass
 
     def close(self) -> None:
         """End the process. A body that it reads is given up."""
+        self._closed = True  # what waits for the thread starts no other process
         if self._process is not None:
             self._process.kill()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._end()
+
+
+@contextmanager
+def _ended_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
+    """Kill a process if it takes longer, whatever this thread waits for: its pipes break then."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def main() -> None:
@@ -156,8 +180,11 @@ def main() -> None:
             question = pickle.load(asked)  # noqa: S301
         except EOFError:
             return
-        pickle.dump(_answer(hashing, *question), answers)
-        answers.flush()
+        try:
+            pickle.dump(_answer(hashing, *question), answers)
+            answers.flush()
+        except BrokenPipeError:  # the parent was killed
+            os._exit(0)
         del question  # it may be large, and the next one may be late
 
 
