@@ -119,3 +119,13 @@ def test_a_log_of_zeros_throughout_is_no_disagreement_of_policies() -> None:
     assert ZEROS in backtest_lines(found)[0]
     assert not backtest(logged(400), TRUTH).reports_no_hits
     assert [one.kind for one in agreement(found)] == ["no-hits"]
+    told = found.to_dict()
+    assert (told["verdict"], told["reports_no_hits"]) == ("no-hits", True)
+    assert not backtest(logged(400), TRUTH).to_dict()["reports_no_hits"]
+
+
+def test_zeros_agree_with_a_fleet_that_hits_nothing() -> None:
+    workload = logged(60, share=0.0)
+    tiny = replace(TRUTH, capacity_tokens=workload.block_size)
+    found = backtest(workload, tiny)
+    assert (found.verdict, found.simulated) == ("agrees", 0.0)

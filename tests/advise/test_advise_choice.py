@@ -274,3 +274,20 @@ def test_a_split_wins_where_it_is_better_beyond_the_noise_and_worse_in_nothing_p
     ).against("session")
     won = winner(found, judged(Slo.parse_all(slos) if slos else ()))
     assert won == (None if wins is None else ("session, 1+3", wins))
+
+
+def test_what_is_better_in_recompute_and_ttft_is_advised_where_the_cost_is_within_the_noise() -> None:
+    """The Mooncake conversation trace, untimed, on 8 replicas."""
+    figures = {
+        "round-robin": {"recompute_ratio": 0.9485, "ttft_mean_s": 0.4023, METRIC: 507.2},
+        "cache-aware": {"recompute_ratio": 0.8884, "ttft_mean_s": 0.3803, METRIC: 532.3},
+    }
+    found = compared(figures, 0.01)
+    wide = found.gaps.ends.copy()
+    wide[METRICS.index(METRIC), 1, 0] = [25.1, -54.0, 104.0]
+    wide[METRICS.index(METRIC), 0, 1] = [-25.1, -104.0, 54.0]
+    choice = choose(replace(found, gaps=Gaps(found.gaps.policies, wide)))
+    assert choice.policy == "cache-aware"
+    assert [(one.policy, one.by, one.metrics) for one in choice.rejected] == [
+        ("round-robin", "cache-aware", ("recompute_ratio", "ttft_mean_s"))
+    ]

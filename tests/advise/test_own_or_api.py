@@ -8,11 +8,11 @@ import pytest
 
 from prefixroute import ConfigError
 from prefixroute.advise import Question, advise
-from prefixroute.advise.own_or_api import LOOKED_AT, cheapest_api, own_or_api
+from prefixroute.advise.own_or_api import default_models, own_or_api
 from prefixroute.advise.slo import Slo
 from prefixroute.costmodel import CostModel
 from prefixroute.plan import plan_trace
-from prefixroute.providers import find_model, find_provider
+from prefixroute.providers import find_model, providers
 from prefixroute.sim import Scenario
 from prefixroute.workload import Even, chat, documents
 
@@ -54,17 +54,15 @@ def test_no_model_is_no_comparison() -> None:
         own_or_api(chat(1, requests=10), [])
 
 
-def test_the_cheapest_api_of_a_traffic_and_the_first_question_of_advice() -> None:
+def test_every_api_is_priced_in_the_first_question_of_advice() -> None:
     traffic = chat(1, requests=300, arrivals=Even(2.0))
-    api = cheapest_api(traffic, 149.5)
-    assert api is not None
-    assert api.usd_per_month == min(
-        offer.usd_per_month or 0
-        for offer in own_or_api(traffic, [find_provider(name).model() for name in LOOKED_AT]).offers
-        if offer.provider != "own"
-    )
-    assert cheapest_api(traffic, 0.0) is None
+    apis = default_models(traffic, 149.5)
+    compared = own_or_api(traffic, [provider.model() for provider in providers()]).offers
+    assert [offer for offer in compared if offer.provider != "own"] == list(apis)
+    assert {offer.provider for offer in apis} == {provider.name for provider in providers()}
+    assert default_models(traffic, 0.0) == ()
     step = advise(traffic, Question(scenario=Scenario(replicas=2), policies=(), seeds=1)).steps[0]
     assert step.kind == "own-replicas"
-    assert step.evidence["api"] == api.name
+    assert step.evidence["api"] == apis[0].name
+    assert step.evidence["apis_usd_per_month"] == {offer.provider: offer.usd_per_month for offer in apis}
     assert step.evidence["rent_usd_per_month"] == CostModel().usd_per_month(2)

@@ -205,7 +205,7 @@ def test_a_capacity_that_was_worked_out_of_given_figures_is_not_assumed() -> Non
     given: dict[str, Any] = {
         "gpu": "H100", "model": "Qwen3-8B", "tensor_parallel": 1, "memory_share": 0.9, "weight_bytes": 2, "kv_bytes": 2,
     }  # fmt: skip
-    capacity = Assumption("capacity_tokens", 1000, "tokens a replica", LEFT_BY_WEIGHTS, assumed=True)
+    capacity = Assumption("capacity_tokens", 1000, "tokens per replica", LEFT_BY_WEIGHTS, assumed=True)
     names = frozenset({"capacity_tokens"})
     listed = (*CostModel(**given).assumptions, capacity)
     assert not on_defaults(names, listed)

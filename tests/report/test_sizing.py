@@ -9,8 +9,8 @@ def columns(table: Table) -> dict[str, tuple[str, ...]]:
     return {head.title: cells for head, cells in zip(table.heads, zip(*table.rows, strict=True), strict=True)}
 
 
-def test_a_promise_has_one_unit_in_both_tables() -> None:
-    slos = Slo.parse_all("ttft_p95=300ms,e2e_p99=20")
+def test_a_promise_has_one_unit_in_both_tables_in_which_its_smallest_time_shows() -> None:
+    slos = Slo.parse_all("ttft_p95=2s,e2e_p99=20")
     mixed = FleetSize("session", 6, 6, 9.0, 5, 6, "peak", (0.2, 12.0), (0.25, 14.0), 0.1, 0.5, 0.0, overloaded=False)
     split = EqualFleet("session", 6, 5, 1, (1.08, 30.0), keeps=False)
     found = Sizing(

@@ -182,7 +182,7 @@ def test_sweep_joins_seeds_and_is_the_same_over_processes() -> None:
         assert row["requests"] == 600
     assert document["assumptions"]["capacity_tokens"] == {
         "value": 300_000,
-        "unit": "tokens a replica",
+        "unit": "tokens per replica",
         "source": "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16",
         "assumed": True,
     }

@@ -17,7 +17,7 @@ from prefixroute.advise.deployment import Deployment
 from prefixroute.advise.facts import Facts, look
 from prefixroute.advise.finding import URGENCY, Evidence, Finding
 from prefixroute.advise.fleet import SIZED_REQUESTS, FleetNeed, needed, timed
-from prefixroute.advise.own_or_api import cheapest_api
+from prefixroute.advise.own_or_api import default_models
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.question import OTHERS, Question
 from prefixroute.advise.size import MOST_EQUAL
@@ -238,8 +238,8 @@ def _advice(
     chosen, fleet = study.choice.policy, study.chosen
     routed = fleet.replicas > 1
     rent = how.cost.usd_per_month(fleet.replicas)
-    api = None if lifetimes else cheapest_api(facts.workload, facts.profile.span_s)
-    steps = tree.walk(facts.profile, study.comparison, chosen, fleet.replicas, rent=rent, api=api)
+    apis = () if lifetimes else default_models(facts.workload, facts.profile.span_s)
+    steps = tree.walk(facts.profile, study.comparison, chosen, fleet.replicas, rent=rent, apis=apis)
     return Advice(
         workload=facts.workload.name,
         replicas=fleet.replicas,

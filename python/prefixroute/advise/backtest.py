@@ -26,6 +26,8 @@ from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
 """Differences of the hit ratio up to which the simulation agrees, and agrees roughly, with the log."""
+NO_HITS = "no-hits"
+"""The verdict on a log that reports 0 cached tokens throughout, where the simulation hits."""
 SAME = 0.0005
 """Hit ratios that are no further apart than this are the same as shown: they do not tell two capacities apart."""
 CLOSE = 1.03
@@ -106,7 +108,8 @@ class Backtest:
         difference: simulated less reported, with an interval over sessions.
         mean_error_tokens: mean of ``|simulated - reported|`` over requests.
         within_block: share of requests whose two counts differ by less than a block.
-        verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``.
+        verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``; ``no-hits`` where the log reports 0 cached tokens
+            throughout and the simulation is more than 5 points off: caches are off, or hits are not reported.
         bands: by prompt length.
         search: other ways the log may have come about, nearest first; empty unless asked for.
         nearest: the policy and capacity that explain the log best; None unless asked for.
@@ -133,12 +136,13 @@ class Backtest:
 
     @property
     def reports_no_hits(self) -> bool:
-        """Whether the log reports 0 cached tokens throughout, where the simulation hits: caches are off, or hits are not reported."""
-        return self.reported == 0 and self.simulated > AGREES
+        """Whether the log reports 0 cached tokens throughout, where the simulation hits: there is nothing to agree with."""
+        return self.verdict == NO_HITS
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``backtest --json``."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields["reports_no_hits"] = self.reports_no_hits
         fields["difference"] = self.difference.to_dict()
         fields["bands"] = [asdict(band) for band in self.bands]
         fields["nearest"] = None if self.nearest is None else self.nearest.to_dict()
@@ -329,9 +333,16 @@ def _compared(workload: Workload, scenario: Scenario, hits: _Hits, truth: _Truth
         difference=difference,
         mean_error_tokens=float(apart.mean()),
         within_block=float((apart < workload.block_size).mean()),
-        verdict="agrees" if off <= AGREES else "roughly" if off <= ROUGHLY else "disagrees",
+        verdict=_verdict(float(truth.told.sum()), off),
         bands=_bands(prompt, truth.told, hit),
     )
+
+
+def _verdict(reported: float, off: float) -> str:
+    """Return the verdict on hit ratios that are ``off`` apart, where the log has so many hit tokens."""
+    if off > AGREES and not reported:
+        return NO_HITS
+    return "agrees" if off <= AGREES else "roughly" if off <= ROUGHLY else "disagrees"
 
 
 def _reported(workload: Workload) -> NDArray[np.float64]:

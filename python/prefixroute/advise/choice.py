@@ -18,7 +18,9 @@ from prefixroute.sim.scenario import AnyPolicy
 METRIC = "usd_per_million_requests_busiest"
 """Cost: prefill dollars with capacity bought for the busiest replica. It weighs recompute and skew as bills do."""
 TTFT = "ttft_mean_s"
-JUDGED = ("recompute_ratio", TTFT, METRIC)
+FELT = ("recompute_ratio", TTFT)
+"""What callers and engines feel. A policy that is better beyond the noise in both is better, if no cost speaks against it."""
+JUDGED = (*FELT, METRIC)
 """What a policy must not be worse in, beyond the noise, to be plainly better than another."""
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {"cost": (METRIC,), "ttft": (TTFT,), "balanced": (METRIC, TTFT)}
 """What each objective weighs: the geometric mean of these, each relative to the best policy's."""
@@ -227,14 +229,16 @@ def choose(
 def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str] = JUDGED) -> tuple[str, ...]:
     """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing ``judged``.
 
-    Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate: a wide interval excuses nothing.
+    Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate, for a wide interval excuses nothing; by more than
+    :data:`NOISY` where ``policy`` is better beyond the noise in recomputed tokens and in TTFT.
     """
     gaps = {metric: comparison.gap(policy, other, metric) for metric in judged}
     figures = {metric: getattr(comparison.row(other), metric) for metric in judged}
-    if any(gap.low > 0 or gap.value > MATERIAL * figures[metric] for metric, gap in gaps.items()):
+    better = [metric for metric, gap in gaps.items() if gap.high < 0]
+    borne = NOISY if set(FELT) <= set(better) else MATERIAL
+    if any(gap.low > 0 or gap.value > borne * figures[metric] for metric, gap in gaps.items()):
         return ()
-    least = {metric: MATERIAL * figure for metric, figure in figures.items()}
-    return tuple(metric for metric, gap in gaps.items() if gap.high < 0 and gap.value < -least[metric])
+    return tuple(metric for metric in better if gaps[metric].value < -MATERIAL * figures[metric])
 
 
 def preempts(row: ResultRow, most: float | None = MOST_PREEMPTIONS) -> bool:

@@ -29,7 +29,7 @@ class Step:
     """A question of the decision tree that was answered: its kind, and the numbers that the answer rests on."""
 
     kind: str
-    evidence: Evidence = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""

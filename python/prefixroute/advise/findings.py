@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from prefixroute.advise.backtest import Backtest
+from prefixroute.advise.backtest import NO_HITS, Backtest
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.choice import (
     AWARE,
@@ -296,7 +296,7 @@ def elsewhere(comparison: Comparison, choice: Choice, among: Sequence[str]) -> I
 
 def agreement(tested: Backtest | None) -> Iterator[Finding]:
     """Yield a warning where the simulation does not explain the log."""
-    if tested is not None and tested.verdict == "disagrees":
+    if tested is not None and tested.verdict in ("disagrees", NO_HITS):
         evidence: Evidence = {
             "difference": tested.difference.value,
             "simulated": tested.simulated,

@@ -11,7 +11,7 @@ from prefixroute.costmodel import HOURS_PER_MONTH, Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import figures_assumed
 from prefixroute.plan.traffic import plan_trace
-from prefixroute.providers import Model, find_provider
+from prefixroute.providers import Model, providers
 from prefixroute.sim import Scenario
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.validation import check_float
@@ -20,8 +20,6 @@ from prefixroute.workload import Workload
 PROMISE = Slo(95, 2.0)
 """What replicas of one's own must keep where nobody says (ASSUMED)."""
 POLICY = "cache-aware"
-LOOKED_AT = ("anthropic", "openai", "gemini")
-"""Providers whose default models an advice looks at; :func:`own_or_api` compares any."""
 _MONTH_S = HOURS_PER_MONTH * 3600
 _DAYS_PER_MONTH = HOURS_PER_MONTH / 24
 
@@ -145,24 +143,29 @@ def own_or_api(
     return OwnOrApi(workload.name, month, promise, tuple(ranked), even, tuple(figures.values()), notes)
 
 
-def cheapest_api(workload: Workload, span_s: float) -> Offer | None:
-    """Return the cheapest of one model each of :data:`LOOKED_AT` for a workload, a month at its own rate.
+def default_models(workload: Workload, span_s: float) -> tuple[Offer, ...]:
+    """Return the default model of every provider with its price for a workload, a month at its own rate, the cheapest first.
 
     Args:
         workload: the traffic, read once for each model.
-        span_s: seconds from its first arrival to its last; None is returned where that is 0.
+        span_s: seconds from its first arrival to its last; nothing is returned where that is 0.
     """
     if span_s <= 0:
-        return None
+        return ()
     offers = []
-    for name in LOOKED_AT:
-        model = find_provider(name).model()
+    for provider in providers():
+        model = provider.model()
         total = plan_trace(workload, model, by=()).total
         offer = Offer(
-            model.id, name, total.best.lifetime, total.ratio(total.best), 1e6 * total.best.usd / total.requests, None
+            model.id,
+            provider.name,
+            total.best.lifetime,
+            total.ratio(total.best),
+            1e6 * total.best.usd / total.requests,
+            None,
         )
         offers.append(_monthly(offer, total.requests / span_s * _MONTH_S))
-    return min(offers, key=lambda offer: offer.usd_per_month or 0.0)
+    return tuple(sorted(offers, key=lambda offer: offer.usd_per_month or 0.0))
 
 
 def _rate(workload: Workload, requests: int, span_s: float, per_day: float | None) -> tuple[float, Workload]:

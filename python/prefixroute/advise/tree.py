@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from prefixroute.advise.choice import LOAD_ONLY, NOTABLE, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison
@@ -13,7 +14,7 @@ from prefixroute.sim.metrics import ResultRow
 
 
 def walk(
-    profile: Profile, comparison: Comparison, chosen: str, replicas: int, *, rent: float, api: Offer | None
+    profile: Profile, comparison: Comparison, chosen: str, replicas: int, *, rent: float, apis: Sequence[Offer]
 ) -> Iterator[Step]:
     """Yield the questions down to the one where ``chosen`` is the answer.
 
@@ -23,9 +24,9 @@ def walk(
         chosen: the policy.
         replicas: of the fleet.
         rent: US dollars a month of the fleet.
-        api: the cheapest API that was looked at; None where the traffic has no rate.
+        apis: the default model of every API, the cheapest first; empty where the traffic has no rate.
     """
-    yield _own_or_api(replicas, rent, api)
+    yield _own_or_api(replicas, rent, apis)
     yield Step("two-or-more", {"replicas": replicas})
     if replicas == 1:
         return
@@ -48,10 +49,12 @@ def walk(
         )
 
 
-def _own_or_api(replicas: int, rent: float, api: Offer | None) -> Step:
-    evidence: dict[str, float | int | str | None] = {"replicas": replicas, "rent_usd_per_month": rent}
-    if api is not None:
-        evidence |= {"api": api.name, "api_hit_ratio": api.hit_ratio, "api_usd_per_month": api.usd_per_month}
+def _own_or_api(replicas: int, rent: float, apis: Sequence[Offer]) -> Step:
+    evidence: dict[str, Any] = {"replicas": replicas, "rent_usd_per_month": rent}
+    if apis:
+        best = apis[0]
+        evidence |= {"api": best.name, "api_hit_ratio": best.hit_ratio, "api_usd_per_month": best.usd_per_month}
+        evidence["apis_usd_per_month"] = {offer.provider: offer.usd_per_month for offer in apis}
     return Step("own-replicas", evidence)
 
 

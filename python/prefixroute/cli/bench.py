@@ -42,8 +42,8 @@ class Timing(NamedTuple):
 COLUMNS: tuple[Column[Timing], ...] = (
     Column("step", lambda timing: timing.what, text=True),
     Column("replicas", lambda timing: "" if timing.replicas is None else str(timing.replicas)),
-    Column("median us", lambda timing: f"{timing.median_us:,.2f}"),
-    Column("p99 us", lambda timing: f"{timing.p99_us:,.2f}"),
+    Column("median µs", lambda timing: f"{timing.median_us:,.2f}"),
+    Column("p99 µs", lambda timing: f"{timing.p99_us:,.2f}"),
 )
 
 

@@ -393,19 +393,19 @@ class CostModel:
             self._width(
                 "weight_bytes",
                 model.weight_bytes,
-                "bytes a weight",
+                "bytes per weight",
                 model.weight_source or "bf16, nothing says how weights are stored",
             ),
             self._width(
                 "kv_bytes",
                 model.kv_bytes,
-                "bytes a number",
+                "bytes per number",
                 model.kv_source or "bf16, vLLM's default for kv_cache_dtype",
             ),
             *self._speeds(default),
             self._row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
             self._row(
-                "tensor_parallel", self.tensor_parallel, "GPUs a replica", "one GPU a replica, seed article, 2026-11"
+                "tensor_parallel", self.tensor_parallel, "GPUs per replica", "one GPU a replica, seed article, 2026-11"
             ),
             self._row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
             self._row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", price),

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice, Comparison
 from prefixroute.report import html
-from prefixroute.report.answer import Answer, answer, fleet
+from prefixroute.report.answer import Answer, advised, answer, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
 from prefixroute.report.compared import compared, equal_splits, losses, times, today
 from prefixroute.report.drawing import Picture, svgs
 from prefixroute.report.study import Study
-from prefixroute.report.text import BASIS
+from prefixroute.report.text import basis
 
 
 def advice_page(advice: Advice) -> str:
@@ -33,8 +33,8 @@ def advice_page(advice: Advice) -> str:
         html.heading("Why"),
         html.ordered(f"{question} {text}" for question, text in said.steps),
         html.heading("Compared"),
-        html.paragraph(f"{BASIS[0].upper()}{BASIS[1:]}.", soft=True),
-        html.table(compared(found, "")),
+        html.paragraph(f"Simulated {basis(found)}.", soft=True),
+        html.table(compared(found, "", advised(advice))),
         *([] if advice.apart is None else [html.table(equal_splits(advice.apart))]),
         *_sensitivity(said),
         html.details(

@@ -13,7 +13,7 @@ from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.advise.reasons import why, why_not
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.backtests import backtest_lines
-from prefixroute.report.figures import percent, replicas, usd
+from prefixroute.report.figures import money_of, percent, replicas, usd
 from prefixroute.report.sentences import finding
 from prefixroute.report.steps import step
 from prefixroute.report.times import duration
@@ -76,7 +76,12 @@ def remaining(advice: Advice) -> tuple[Finding, ...]:
 def advice_dict(advice: Advice) -> dict[str, Any]:
     """Return the object of ``advise --json``: the numbers, and the sentences beside them."""
     said, document = answer(advice), advice.to_dict()
-    document["advice"] = {"verdict": said.headline, "said": [*said.opening, *said.expectation], **document["advice"]}
+    document["advice"] = {
+        "verdict": said.headline,
+        "said": [*said.opening, *said.expectation],
+        "policies": advised(advice),
+        **document["advice"],
+    }
     for one, (question, text) in zip(document["steps"], said.steps, strict=True):
         one |= {"question": question, "answer": text}
     for one, found in zip(document["findings"], advice.findings, strict=True):
@@ -242,6 +247,37 @@ WHY_NOT: Mapping[str, str] = {
 """Why a policy is not taken, in words."""
 
 
+NOT_ADVISED: Mapping[str, str] = {
+    "elsewhere": "another router's rule",
+    "overloaded": "cannot keep up",
+    "preempts": "preempts too often",
+    "coincidence": "good by the order of requests alone",
+    "beaten": "worse than {by}",
+    "noise": "within the noise of {chosen}",
+    "costlier": "costs more than {chosen}",
+    "later": "answers later than {chosen}",
+    "recomputes": "computes more than {chosen}",
+    "weighed": "not better by the objective, {objective}",
+}
+"""Why a policy is not taken, in a few words."""
+
+
+def advised(advice: Advice) -> dict[str, str]:
+    """Return of each policy of the table whether it is advised, or why not."""
+    choice, found = advice.choice, advice.comparison
+    if choice is None:
+        return {row.policy: "nothing to choose on one replica" for row in found.rows}
+    beaten_by = {one.policy: one.by for one in choice.rejected}
+
+    def told(policy: str) -> str:
+        if policy == choice.policy:
+            return "advised"
+        words = NOT_ADVISED[why_not(found, choice, policy)]
+        return words.format(by=beaten_by.get(policy), chosen=choice.policy, objective=choice.objective)
+
+    return {row.policy: told(row.policy) for row in found.rows}
+
+
 def _but(advice: Advice, policy: str) -> str:
     return WHY_NOT["noise" if advice.choice is None else why_not(advice.comparison, advice.choice, policy)]
 
@@ -257,14 +293,19 @@ def margin(advice: Advice) -> str:
         lines.append(f"By cost, {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} within the noise of {chosen}.")
     cheaper = [name for name, gap in gaps.items() if gap.high < 0 and gap.value < -MATERIAL * own]
     if cheaper:
-        told = "; ".join(f"{name} (${usd(-gaps[name].value)} less), but {_but(advice, name)}" for name in cheaper)
+        money = money_of(gaps[name].value for name in cheaper)
+        told = "; ".join(
+            f"{name} ({money.dollars(-gaps[name].value)} less), but {_but(advice, name)}" for name in cheaper
+        )
         lines.append(f"Cheaper per million requests, beyond the noise: {told}.")
     worse = [name for name, gap in gaps.items() if gap.low > 0]
     if worse:
         near = min(worse, key=lambda name: gaps[name].value)
         gap = gaps[near]
+        money = money_of([gap.value, gap.low, gap.high])
         lines.append(
-            f"The next that costs more, {near}: ${usd(gap.value)} per million requests (95 % interval {usd(gap.low)} to {usd(gap.high)})."
+            f"The next that costs more, {near}: {money.dollars(gap.value)} per million requests "
+            f"(95 % interval {money.figure(gap.low)} to {money.figure(gap.high)})."
         )
     return " ".join(lines)
 
@@ -397,7 +438,7 @@ def _rate(advice: Advice) -> str:
 
 def _flip(flip: Flip) -> str:
     value = "unlimited" if flip.value is None else f"{flip.value:,.6g}"
-    units = {"capacity": " tokens a replica", "price": " $ per GPU and hour"}
+    units = {"capacity": " tokens per replica", "price": " $ per GPU and hour"}
     changed = f"{flip.setting} {value}{'' if flip.value is None else units.get(flip.setting, '')}"
     advised = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
     return (

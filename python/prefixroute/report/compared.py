@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prefixroute.advise import Comparison
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
-from prefixroute.report.figures import gap, hundredths, known, percent, usd
+from prefixroute.report.figures import gap, hundredths, known, money_of, percent
 from prefixroute.report.table import Column, Table
 from prefixroute.report.times import Unit, duration, unit_of
 from prefixroute.report.verdicts import DECIDES, judgement
 from prefixroute.sim import ResultRow
 
 
-def compared(found: Comparison, title: str) -> Table:
-    """Return the table of a comparison: shares, dollars and skew of each policy, and its verdict."""
+def compared(found: Comparison, title: str, advised: Mapping[str, str] | None = None) -> Table:
+    """Return the table of a comparison: shares, dollars and skew of each policy, and its verdict.
+
+    Args:
+        found: the comparison.
+        title: a line above the table.
+        advised: of each policy, whether an advice takes it, or why not; None = no advice.
+    """
+    usd = money_of(
+        cost for row in found.rows for cost in (row.usd_per_million_requests, row.usd_per_million_requests_busiest)
+    ).figure
     columns: list[Column[str]] = [
         Column("policy", str, text=True),
         Column("recomputed %", lambda policy: hundredths(found.row(policy).recompute_ratio), SHARES),
@@ -28,6 +37,8 @@ def compared(found: Comparison, title: str) -> Table:
             f"verdict by {DECIDES.get(found.metric, found.metric)}", lambda policy: judgement(found, policy), text=True
         ),
     ]
+    if advised is not None:
+        columns.append(Column("advised, or why not", lambda policy: advised[policy], text=True))
     return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
 
 
@@ -41,8 +52,8 @@ TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99":
 
 
 def times(found: Comparison) -> Table:
-    """Return the table of times to first token, each with its difference from the reference, in one unit: small ones must show."""
-    unit = unit_of([min(max(getattr(row, field) for row in found.rows) for field in TIMES.values())])
+    """Return the table of times to first token, each with its difference from the reference, in one unit."""
+    unit = unit_of(getattr(row, field) for row in found.rows for field in TIMES.values())
 
     def value(field: str, unit: Unit) -> Callable[[str], str]:
         return lambda policy: unit.figure(getattr(found.row(policy), field))
@@ -95,10 +106,11 @@ def equal_splits(found: Comparison) -> Table:
 def today(found: Comparison, in_use: str, advised: str) -> Table:
     """Return the figures of the policy in use and of the advised one, side by side."""
     policies = list(dict.fromkeys((in_use, advised)))
+    money = money_of(found.row(policy).usd_per_million_requests_busiest for policy in policies)
     rows: list[tuple[str, Callable[[ResultRow], str]]] = [
         (
             "prefill $ per million requests, bought for the busiest replica",
-            lambda row: usd(row.usd_per_million_requests_busiest),
+            lambda row: money.figure(row.usd_per_million_requests_busiest),
         ),
         ("skew: requests at the busiest replica / mean", lambda row: f"{row.skew:.2f}"),
         ("prompt tokens computed", lambda row: percent(row.recompute_ratio)),
@@ -132,6 +144,8 @@ def losses(found: Comparison) -> Table | None:
     if not split:
         return None
 
+    money = money_of(lost["usd_per_million_requests_busiest"] for each in split.values() for lost in each.values())
+
     def pair(name: str) -> tuple[Column[str], Column[str]]:
         share: Column[str] = Column(
             f"{LOSSES[name][0]} %",
@@ -139,7 +153,9 @@ def losses(found: Comparison) -> Table | None:
             SHARES if name == "evicted" else RUN,
         )
         dollars: Column[str] = Column(
-            f"{LOSSES[name][0]} $", lambda policy: usd(split[policy][name]["usd_per_million_requests_busiest"]), MONEY
+            f"{LOSSES[name][0]} $",
+            lambda policy: money.figure(split[policy][name]["usd_per_million_requests_busiest"]),
+            MONEY,
         )
         return share, dollars
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from prefixroute.advise import Interval
 
@@ -41,22 +41,52 @@ def replicas(count: int) -> str:
     return f"{count} replica{'s' * (count != 1)}"
 
 
+def kinds(prefill: int, decode: int) -> str:
+    """Return a fleet that prefills and decodes apart: ``2 prefill and 6 decode replicas``."""
+    return f"{prefill} prefill and {decode} decode replicas"
+
+
+class Money(NamedTuple):
+    """How dollars are written: with so many decimals."""
+
+    decimals: int
+
+    def figure(self, amount: float) -> str:
+        """Return an amount without the sign: ``9.63``, ``127.40``, ``3,540``."""
+        return f"{amount:,.{self.decimals}f}"
+
+    def dollars(self, amount: float) -> str:
+        """Return an amount with the sign: ``$0.068``, ``$9.63``, ``$3,540``."""
+        return f"${self.figure(amount)}"
+
+
+CENTS = 2
+WHOLE_FROM = 1_000
+SHOWS_WHOLE = 10
+
+
+def money_of(amounts: Iterable[float | None]) -> Money:
+    """Return how the dollars of one table, or one sentence, are written: all of them with the same decimals.
+
+    Cents. Whole dollars where one amount is :data:`WHOLE_FROM` or more and none that is not 0 is below :data:`SHOWS_WHOLE`. Where all
+    are below a dollar, three digits of the largest.
+    """
+    sizes = [abs(amount) for amount in amounts if amount]
+    largest, smallest = max(sizes, default=0.0), min(sizes, default=0.0)
+    if largest >= WHOLE_FROM and smallest >= SHOWS_WHOLE:
+        return Money(0)
+    return Money(CENTS if largest >= 1 or not largest else CENTS - math.floor(math.log10(largest)))
+
+
 def usd(amount: float) -> str:
-    """Return dollars with the digits that matter: ``9.63``, ``127.4``, ``3,540``."""
-    return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.1f}" if amount >= 100 else f"{amount:.2f}"  # noqa: PLR2004
+    """Return dollars as they stand alone, without the sign: ``9.63``, ``127.40``, ``3,540``."""
+    return money_of([amount]).figure(amount)
 
 
 def dollars(amount: float) -> str:
-    """Return dollars with the digits that matter: ``$0.0068``, ``$0.40``, ``$9.63``, ``$127.4``, ``$3,540``."""
-    size = abs(amount)
-    if size >= 1_000:  # noqa: PLR2004
-        return f"${amount:,.0f}"
-    if size >= 1:
-        return f"${amount:.1f}" if size >= 100 else f"${amount:.2f}"  # noqa: PLR2004
-    if 0 < size < 0.001:  # noqa: PLR2004 - below a tenth of a cent
-        return f"${amount:.3g}"
-    whole, digits = f"{amount:.4f}".rstrip("0").split(".")
-    return f"${whole}.{digits:0<2}"
+    """Return dollars as they stand alone: ``$0.0068``, ``$0.40``, ``$9.63``, ``$127.40``, ``$3,540``."""
+    whole, point, digits = usd(amount).partition(".")
+    return f"${whole}{point}{digits[:CENTS]}{digits[CENTS:].rstrip('0')}"
 
 
 def gap(interval: Interval, factor: float = 1.0) -> str:

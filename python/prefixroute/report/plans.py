@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prefixroute.advise.own_or_api import Offer, OwnOrApi
 from prefixroute.costmodel import HOURS_PER_MONTH
@@ -13,9 +13,10 @@ from prefixroute.plan.lifetimes import LifetimeChoice, LifetimePlan
 from prefixroute.plan.shards import ShardPlan, ShardRow
 from prefixroute.plan.storage import StoragePlan, StorageRow
 from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
-from prefixroute.report.figures import dollars, known, percent
+from prefixroute.report.figures import dollars, known, money_of, percent
 from prefixroute.report.sheet import Section, lasting
 from prefixroute.report.table import Column, Table, on_any_default
+from prefixroute.report.times import unit_of
 
 SHOWN_CLASSES = 20
 SHOWN_USERS = 5
@@ -25,10 +26,12 @@ _MONTH_S = HOURS_PER_MONTH * 3600
 
 def burst_section(burst: Burst) -> Section:
     """Return what each order of the calls costs."""
+    money = money_of(cost for order in burst.orders for cost in (order.usd, order.best_usd, order.worst_usd))
+    unit = unit_of(order.last_first_token_s for order in burst.orders)
     calls, times = burst.calls, [item for item in burst.assumptions if item.unit in ("s", "tokens/s")]
     lines = [_cacheable(burst.calls.shared_tokens, burst.minimum_tokens, burst.model, is_cacheable=burst.is_cacheable)]
     if burst.is_cacheable:
-        lines.append(f"Cheapest: {burst.best.name}, {dollars(burst.best.usd)}. {_even(burst)}")
+        lines.append(f"Cheapest: {burst.best.name}, {money.dollars(burst.best.usd)}. {_even(burst)}")
     if calls.workspaces > 1:
         lines.append(
             f"Each of the {calls.workspaces} workspaces has a cache of its own: the entry is written "
@@ -39,10 +42,12 @@ def burst_section(burst: Burst) -> Section:
     expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
     columns: list[Column[Order]] = [
         Column("order", lambda order: order.name, text=True),
-        Column(expected, lambda order: dollars(order.usd)),
-        Column("best", lambda order: dollars(order.best_usd)),
-        Column("worst", lambda order: dollars(order.worst_usd)),
-        Column("last TTFT, s", lambda order: f"{order.last_first_token_s:,.2f}", marked=on_any_default(times)),
+        Column(expected, lambda order: money.dollars(order.usd)),
+        Column("best", lambda order: money.dollars(order.best_usd)),
+        Column("worst", lambda order: money.dollars(order.worst_usd)),
+        Column(
+            f"last TTFT, {unit.name}", lambda order: unit.figure(order.last_first_token_s), marked=on_any_default(times)
+        ),
     ]
     return Section(
         f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
@@ -71,10 +76,11 @@ def _even(burst: Burst) -> str:
 
 def batch_section(orders: Sequence[BatchOrder]) -> Section:
     """Return what batches cost between the best and the worst case."""
+    money = money_of(cost for order in orders for cost in (order.best_usd, order.worst_usd))
     columns: list[Column[BatchOrder]] = [
         Column("order", lambda order: order.name, text=True),
-        Column("best", lambda order: dollars(order.best_usd)),
-        Column("worst", lambda order: dollars(order.worst_usd)),
+        Column("best", lambda order: money.dollars(order.best_usd)),
+        Column("worst", lambda order: money.dollars(order.worst_usd)),
     ]
     line = (
         "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others "
@@ -85,10 +91,11 @@ def batch_section(orders: Sequence[BatchOrder]) -> Section:
 
 def lifetime_section(plan: LifetimePlan) -> Section:
     """Return what each lifetime costs for one prefix."""
+    money = money_of(choice.usd_per_thousand for choice in plan.choices)
     columns: list[Column[LifetimeChoice]] = [
         Column("lifetime", lambda choice: choice.name, text=True),
         Column("hits", lambda choice: percent(choice.hit_ratio)),
-        Column("$ / 1,000 uses", lambda choice: dollars(choice.usd_per_thousand)),
+        Column("$ / 1,000 uses", lambda choice: money.dollars(choice.usd_per_thousand)),
     ]
     return Section(
         f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}",
@@ -182,19 +189,26 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
 
 def _reuse(rows: Sequence[tuple[str, Reuse]], plan: TracePlan) -> Table:
     total, span_s = plan.total, plan.span_s
+
+    def scaled(factor: float) -> Callable[[tuple[str, Reuse]], str]:
+        money = money_of(factor * reuse.usd for _, reuse in rows)
+        return lambda row: money.dollars(factor * row[1].usd)
+
     columns: list[Column[tuple[str, Reuse]]] = [
         Column("lifetime", lambda row: row[0], text=True),
         Column("read from the cache", lambda row: percent(total.ratio(row[1]))),
-        Column("cost", lambda row: dollars(row[1].usd)),
-        Column("$ / 1M requests", lambda row: dollars(1e6 * row[1].usd / max(1, total.requests))),
-        Column("$ / month", lambda row: dollars(row[1].usd / span_s * _MONTH_S) if span_s > 0 else ""),
+        Column("cost", scaled(1.0)),
+        Column("$ / 1M requests", scaled(1e6 / max(1, total.requests))),
+        Column("$ / month", scaled(_MONTH_S / span_s) if span_s > 0 else lambda _: ""),
     ]
     return Table.of("", columns, rows)
 
 
 def _classes(plan: TracePlan) -> Section:
+    money = money_of(reuse.usd for one in plan.classes for reuse in one.kept.values())
+
     def kept(name: str) -> Column[Traffic]:
-        return Column(name, lambda one: f"{percent(one.ratio(one.kept[name]))}, {dollars(one.kept[name].usd)}")
+        return Column(name, lambda one: f"{percent(one.ratio(one.kept[name]))}, {money.dollars(one.kept[name].usd)}")
 
     columns: list[Column[Traffic]] = [
         Column("class", lambda one: one.name, text=True),
@@ -227,12 +241,13 @@ def shard_section(plan: ShardPlan) -> Section:
         lines.append(f"{len(plan.over_limit) - SHOWN_USERS} more users do.")
     lines.append(f"One key more moves {percent(plan.moved_by_one_more)} of the users to another key.")
     lines.append("Hit ratios are those of a model of what the provider describes; it promises none.")
+    money = money_of(row.usd_per_thousand for row in plan.rows)
     columns: list[Column[ShardRow]] = [
         Column("keys", lambda row: f"{row.shards}{' (needed)' * (row.shards == plan.shards)}", text=True),
         Column("busiest key / min", lambda row: f"{row.busiest_per_minute:,.1f}"),
         Column("over the limit", lambda row: percent(row.overflow_ratio)),
         Column("expected hits", lambda row: percent(row.hit_ratio)),
-        Column("$ / 1,000 prompts", lambda row: dollars(row.usd_per_thousand)),
+        Column("$ / 1,000 prompts", lambda row: money.dollars(row.usd_per_thousand)),
     ]
     return Section(
         f"Routing keys, {plan.model}",
@@ -256,11 +271,14 @@ def storage_section(plan: StoragePlan) -> Section:
             if implicit is None
             else f"It costs less than implicit caching with these misses from {implicit:,.2f} uses an hour on."
         )
+    money = money_of(
+        cost for row in plan.rows for cost in (row.usd_per_hour, row.best_usd_per_hour, row.worst_usd_per_hour)
+    )
     columns: list[Column[StorageRow]] = [
         Column("way", lambda row: row.name, text=True),
-        Column("$ / hour", lambda row: dollars(row.usd_per_hour), marked=on_any_default(plan.assumptions)),
-        Column("best", lambda row: dollars(row.best_usd_per_hour)),
-        Column("worst", lambda row: dollars(row.worst_usd_per_hour)),
+        Column("$ / hour", lambda row: money.dollars(row.usd_per_hour), marked=on_any_default(plan.assumptions)),
+        Column("best", lambda row: money.dollars(row.best_usd_per_hour)),
+        Column("worst", lambda row: money.dollars(row.worst_usd_per_hour)),
     ]
     return Section(
         f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}",
@@ -274,11 +292,16 @@ def storage_section(plan: StoragePlan) -> Section:
 def offer_section(found: OwnOrApi) -> Section:
     """Return the traffic's cost at each API and on replicas of one's own."""
     best = found.offers[0]
+    million, month = (
+        money_of(getattr(offer, field) for offer in found.offers)
+        for field in ("usd_per_million_requests", "usd_per_month")
+    )
+    unit = unit_of(offer.ttft_s for offer in found.offers if offer.ttft_s is not None)
     lines = [f"Cheapest: {best.name} ({best.provider}), {dollars(best.usd_per_month or 0.0)} a month."]
     if found.break_even_requests_per_month is not None:
         lines.append(
             f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} "
-            "requests a "
+            "requests per "
             f"month on; this traffic has {found.requests_per_month:,.0f}."
         )
     marked = on_any_default(found.assumptions)
@@ -287,10 +310,10 @@ def offer_section(found: OwnOrApi) -> Section:
         Column("provider", lambda offer: offer.provider, text=True),
         Column("way", lambda offer: offer.way, text=True),
         Column("hits", lambda offer: known(offer.hit_ratio, percent)),
-        Column("$ / 1M requests", lambda offer: known(offer.usd_per_million_requests, dollars)),
-        Column("$ / month", lambda offer: known(offer.usd_per_month, dollars, "none keeps it"), marked=marked),
+        Column("$ / 1M requests", lambda offer: known(offer.usd_per_million_requests, million.dollars)),
+        Column("$ / month", lambda offer: known(offer.usd_per_month, month.dollars, "none keeps it"), marked=marked),
         Column("replicas", lambda offer: known(offer.replicas, str)),
-        Column(f"p{found.promise.percentile:g} TTFT s", lambda offer: known(offer.ttft_s, "{:.2f}".format)),
+        Column(f"TTFT p{found.promise.percentile:g}, {unit.name}", lambda offer: known(offer.ttft_s, unit.figure)),
     ]
     bars = tuple(
         (f"{offer.name}, {offer.provider}", offer.usd_per_month)
@@ -311,9 +334,12 @@ def lint_section(found: LintReport) -> Section:
     lines = [f"{found.requests:,} requests{bodies}."]
     if not found.findings:
         lines.append("Nothing found.")
+    money = money_of(one.usd_per_month for one in found.findings)
     columns: list[Column[Finding]] = [
         Column("finding", lambda one: f"{one.rule.level} {one.rule.id} {one.rule.name}", text=True),
-        Column("$ / month", lambda one: known(one.usd_per_month, dollars), marked=on_any_default(found.assumptions)),
+        Column(
+            "$ / month", lambda one: known(one.usd_per_month, money.dollars), marked=on_any_default(found.assumptions)
+        ),
         Column("evidence", lambda one: f"{one.message}.", text=True),
         Column("how to fix it", lambda one: one.remedy, text=True),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from prefixroute.advise import Finding
 from prefixroute.report.backtests import ZEROS
 from prefixroute.report.compared import ALWAYS_SHOWN
-from prefixroute.report.figures import percent, usd
+from prefixroute.report.figures import kinds, money_of, percent, usd
 from prefixroute.report.times import duration
 
 Evidence = Any
@@ -163,11 +163,13 @@ def _losses(found: Evidence) -> str:
         ("unknown", "held where the router did not know"),
         ("evicted", "held and evicted"),
     )
+    named = [name for name, _ in parts if found[f"{name}_tokens"] or name in ALWAYS_SHOWN]
+    money = money_of(found[f"{name}_usd_per_million_requests_busiest"] for name in named)
     said = ", ".join(
         f"{percent(found[f'{name}_share'])} {words} ({found[f'{name}_tokens']:,} tokens, "
-        f"${usd(found[f'{name}_usd_per_million_requests_busiest'])})"
+        f"{money.dollars(found[f'{name}_usd_per_million_requests_busiest'])})"
         for name, words in parts
-        if found[f"{name}_tokens"] or name in ALWAYS_SHOWN
+        if name in named
     )
     return f"Prompt tokens that {found['policy']} computes, and dollars per million requests by the busiest replica: {said}."
 
@@ -185,14 +187,12 @@ def _not_kept(found: Evidence) -> str:
 
 
 def _tradeoff(found: Evidence) -> str:
+    costs = [found[f"usd_per_million_requests_busiest{one}"] for one in ("", "_chosen")]
+    own_usd, other_usd = map(money_of(costs).dollars, costs)
     said = {
         "recompute_ratio": (percent(found["recompute_ratio"]), percent(found["recompute_ratio_chosen"]), "recomputed"),
         "ttft_mean_s": (duration(found["ttft_mean_s"]), duration(found["ttft_mean_s_chosen"]), "mean TTFT"),
-        "usd_per_million_requests_busiest": (
-            f"${usd(found['usd_per_million_requests_busiest'])}",
-            f"${usd(found['usd_per_million_requests_busiest_chosen'])}",
-            "per million requests",
-        ),
+        "usd_per_million_requests_busiest": (own_usd, other_usd, "per million requests"),
     }
 
     def listed(metrics: str) -> str:
@@ -245,11 +245,12 @@ def _minimum_match(found: Evidence) -> str:
 
 
 def _load_signal(found: Evidence) -> str:
+    costs = [found[f"usd_per_million_requests_busiest{one}"] for one in ("", "_default")]
+    own, other = map(money_of(costs).dollars, costs)
     told = (
         f"recomputes {percent(found['recompute_ratio'])} instead of {percent(found['recompute_ratio_default'])}, has a mean TTFT of "
         f"{duration(found['ttft_mean_s'])} instead of {duration(found['ttft_mean_s_default'])} and costs "
-        f"${usd(found['usd_per_million_requests_busiest'])} instead of ${usd(found['usd_per_million_requests_busiest_default'])} per million "
-        "requests"
+        f"{own} instead of {other} per million requests"
     )
     return (
         f"Prompts bring very unequal numbers of new tokens (standard deviation {found['unequal']:.2f} times the mean), so that counts of "
@@ -350,11 +351,13 @@ def _clock(found: Evidence) -> str:
 
 def _dollars(found: Evidence, clock: str) -> str:
     value, low, high = (found[f"usd_{clock}_{end}"] for end in ("value", "low", "high"))
-    return f"${usd(abs(value))} {'less' if value < 0 else 'more'} [{usd(low)}, {usd(high)}]"
+    money = money_of([value, low, high])
+    return f"{money.dollars(abs(value))} {'less' if value < 0 else 'more'} [{money.figure(low)}, {money.figure(high)}]"
 
 
 def _apart(found: Evidence) -> str:
     """Return whether a split wins, in a line."""
+    split = kinds(*map(int, found["split"].split("+")))
     figures = "; ".join(
         f"{SHORT[metric]} {duration(found[metric])} instead of {duration(found[f'{metric}_mixed'])} "
         f"({_signed(found[f'{metric}_low'])} to {_signed(found[f'{metric}_high'])})"
@@ -365,9 +368,9 @@ def _apart(found: Evidence) -> str:
         figures = f"{missed}; {figures}"
     if found["wins"]:
         better = " and ".join(SHORT[metric] for metric in found["better"].split(","))
-        return f"The split {found['split']} wins beyond the noise, by its {better}: {figures}."
+        return f"A split into {split} wins beyond the noise, by its {better}: {figures}."
     fit = ", which cannot keep up" if found["overloaded"] else ""
-    return f"No split of the same GPUs wins; {found['split']} comes nearest{fit}: {figures}."
+    return f"No split of the same GPUs wins; {split} come nearest{fit}: {figures}."
 
 
 def _signed(seconds: float) -> str:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from prefixroute.advise import EqualFleet, FleetSize, Sizing, Slo
+from prefixroute.advise import EqualFleet, FleetSize, Headroom, Sizing, Slo
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES
-from prefixroute.report.figures import known, usd
+from prefixroute.report.figures import kinds, known, money_of, replicas
 from prefixroute.report.table import Column, Table
-from prefixroute.report.times import unit_of
+from prefixroute.report.times import Unit, unit_of
 
 
 def sizes(found: Sizing, most: int) -> Table:
     """Return the table of ``size``: the fleet to buy under each policy, and what decides."""
+    usd = money_of(fleet.usd_per_month for fleet in found.fleets).figure
     columns: list[Column[FleetSize]] = [
         Column("policy", lambda fleet: fleet.policy, text=True),
         Column("replicas", lambda fleet: known(fleet.replicas, str, f"more than {most}"), SECONDS),
         Column("without reserve", lambda fleet: known(fleet.least, str), SECONDS),
-        Column("decided by", lambda fleet: "" if fleet.replicas is None else fleet.decided_by, text=True),
+        Column("decided by", lambda fleet: _decided_by(fleet, found.headroom), text=True),
         Column("GPUs", lambda fleet: known(fleet.gpus, str), SECONDS),
         Column("$ / month", lambda fleet: known(fleet.usd_per_month, usd), MONEY),
     ]
     for at, slo in enumerate(found.slos):
-        columns += _promised(at, slo)
+        columns += _promised(at, slo, _unit(found, at))
     columns += [
         *[Column("goodput / s", lambda fleet: f"{fleet.goodput_per_s or 0.0:,.2f}", SECONDS)] * bool(found.slos),
         Column("recomputed %", lambda fleet: f"{100 * fleet.recompute_ratio:.1f}", SHARES),
@@ -45,7 +44,7 @@ def equal_fleets(found: Sizing) -> Table:
             text=True,
         ),
     ]
-    columns += [_at_equal_gpus(at, slo) for at, slo in enumerate(found.slos)]
+    columns += [_at_equal_gpus(at, slo, _unit(found, at)) for at, slo in enumerate(found.slos)]
     columns.append(Column("keeps the promises", lambda fleet: "yes" if fleet.keeps else "no", text=True))
     sections = [at for at in range(1, len(found.equal)) if found.equal[at].policy != found.equal[at - 1].policy]
     return Table.of(
@@ -53,8 +52,20 @@ def equal_fleets(found: Sizing) -> Table:
     )
 
 
-def _promised(at: int, slo: Slo) -> list[Column[FleetSize]]:
-    title, text = _time(slo)
+def _decided_by(fleet: FleetSize, room: Headroom) -> str:
+    """Return what asks for the most replicas, as words."""
+    if fleet.replicas is None:
+        return ""
+    words = {
+        "failure": f"{replicas(room.spare)} lost",
+        "peak": f"arrivals {1 / room.utilization:.3g} times as fast",
+        "traffic": "the traffic itself",
+    }
+    return words[fleet.decided_by]
+
+
+def _promised(at: int, slo: Slo, unit: Unit) -> list[Column[FleetSize]]:
+    title, text = _title(slo, unit), unit.figure
 
     def one_lost(fleet: FleetSize) -> str:
         return "" if fleet.seconds_one_less is None else text(fleet.seconds_one_less[at])
@@ -65,15 +76,19 @@ def _promised(at: int, slo: Slo) -> list[Column[FleetSize]]:
     ]
 
 
-def _at_equal_gpus(at: int, slo: Slo) -> Column[EqualFleet]:
-    title, text = _time(slo)
-    return Column(title, lambda fleet: text(fleet.seconds[at]), SECONDS)
+def _at_equal_gpus(at: int, slo: Slo, unit: Unit) -> Column[EqualFleet]:
+    return Column(_title(slo, unit), lambda fleet: unit.figure(fleet.seconds[at]), SECONDS)
 
 
-def _time(slo: Slo) -> tuple[str, Callable[[float], str]]:
-    """Return the head of the columns of a promise, and how its times read: in the unit of the promise, in every table."""
-    unit = unit_of([slo.seconds])
-    return f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}", unit.figure
+def _title(slo: Slo, unit: Unit) -> str:
+    return f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}"
+
+
+def _unit(found: Sizing, at: int) -> Unit:
+    """Return the unit of the times of a promise, the same in both tables."""
+    fleets = [fleet.seconds for fleet in found.fleets] + [fleet.seconds for fleet in found.equal]
+    fleets += [fleet.seconds_one_less for fleet in found.fleets if fleet.seconds_one_less is not None]
+    return unit_of(seconds[at] for seconds in fleets)
 
 
 def reserve(found: Sizing) -> str:
@@ -91,4 +106,8 @@ def sized(found: Sizing) -> str:
         return f"{found.workload}: no fleet that was tried keeps the promise"
     best = min(enough, key=lambda one: (one.replicas or 0, found.fleets.index(one)))
     promised = " and ".join(map(str, found.slos)) or "requests served as fast as they come"
-    return f"{found.workload}: {best.replicas} replicas with {best.policy} for {promised}"
+    fleet = f"{replicas(best.replicas or 0)} with {best.policy}"
+    if best.prefill is not None and best.decode is not None:
+        policy = best.policy.removesuffix(f", {best.prefill}+{best.decode}")
+        fleet = f"{kinds(best.prefill, best.decode)} with {policy}"
+    return f"{found.workload}: {fleet} for {promised}"

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from prefixroute.advise import Step
 from prefixroute.advise.choice import NOTABLE
-from prefixroute.advise.own_or_api import LOOKED_AT
-from prefixroute.report.figures import percent, replicas, usd
+from prefixroute.report.figures import money_of, percent, replicas
 from prefixroute.report.sentences import Evidence
 
 
@@ -18,20 +17,22 @@ def step(taken: Step) -> tuple[str, str]:
 
 
 def _own_replicas(found: Evidence) -> str:
-    api = ""
+    api, money = "", money_of([found["rent_usd_per_month"], *found.get("apis_usd_per_month", {}).values()])
     if "api" in found:
         less = "less" if found["api_usd_per_month"] < found["rent_usd_per_month"] else "no less"
+        prices = found["apis_usd_per_month"]
+        each = ", ".join(f"{name} {money.dollars(cost)}" for name, cost in prices.items())
         api = (
-            f" Of the default models of {len(LOOKED_AT)} providers ({', '.join(LOOKED_AT)}) the cheapest, {found['api']}, takes "
-            f"${usd(found['api_usd_per_month'])} a month for this traffic, which is {less}, and reads {percent(found['api_hit_ratio'])} "
-            "from its cache. It is another model than yours: whether its answers will do is not for a price to say."
+            f" A month of this traffic at the default model of each of {len(prices)} APIs: {each}. The cheapest, {found['api']}, costs "
+            f"{less} than the replicas and reads {percent(found['api_hit_ratio'])} of the prompt tokens from its cache. It is "
+            "another model than yours, and a price does not tell whether its answers are good enough."
         )
     return (
         f"This advice is for the fleet that you gave, {replicas(found['replicas'])} of your own for "
-        f"${usd(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
+        f"{money.dollars(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
         "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
-        "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at every API and on "
-        "replicas of your own."
+        "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at other models, "
+        "and on the fewest replicas that keep a promise."
     )
 
 

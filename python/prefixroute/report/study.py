@@ -9,19 +9,19 @@ from typing import Any, TypeAlias
 from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
 from prefixroute.report.behind import floor_line
-from prefixroute.report.figures import hundredths, milliseconds, tenths, usd
+from prefixroute.report.figures import Money, hundredths, kinds, milliseconds, money_of, tenths
 from prefixroute.report.table import Column, Table
 from prefixroute.sim import ResultRow, Sweep
 from prefixroute.sim.metrics import LoadCurve
 
 Row: TypeAlias = Mapping[str, Any]
-FIGURES: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
+FIGURES: tuple[tuple[str, str, Callable[[Any], str] | None, frozenset[str]], ...] = (
     ("recomputed %", "recompute_ratio", hundredths, SHARES),
     ("unlimited %", "recompute_ratio_infinite", hundredths, RUN),
     ("spread", "recompute_ratio_spread", hundredths, SHARES),
     ("skew", "skew", "{:.3f}".format, SHARES),
-    ("$ / 1M requests", "usd_per_million_requests", usd, MONEY),
-    ("$ busiest", "usd_per_million_requests_busiest", usd, MONEY),
+    ("$ / 1M requests", "usd_per_million_requests", None, MONEY),
+    ("$ busiest", "usd_per_million_requests_busiest", None, MONEY),
     ("TTFT mean ms", "ttft_mean_s", milliseconds, SECONDS),
     ("p50 ms", "ttft_p50_s", milliseconds, SECONDS),
     ("p90 ms", "ttft_p90_s", milliseconds, SECONDS),
@@ -37,7 +37,8 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
     ("preempted", "preemptions", "{:,.0f}".format, SECONDS),
     ("duplicated GB", "kv_duplicated_gb", "{:,.1f}".format, SHARES),
 )
-"""Columns of ``simulate``: title, field of the row, how it reads, what it rests on. Shown where every row has the field."""
+"""Columns of ``simulate``: title, field of the row, how it reads (None = dollars), what it rests on. Shown where every row has the
+field."""
 APART: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
     ("handover ms", "handover_mean_s", milliseconds, SECONDS),
     ("prefill busy %", "prefill_busy", tenths, SECONDS),
@@ -104,12 +105,15 @@ class Study:
     def table(self, title: str) -> Table:
         """Return the table of all rows, with the floor below."""
         rows = self.rows
+        money = money_of(row[name] for row in rows for _, name, text, _ in FIGURES if text is None)
         columns: list[Column[Row]] = [
             Column("replicas", lambda row: str(row["replicas"])),
             Column("policy", lambda row: str(row["policy"]), text=True),
-            *(_column(*one) for one in FIGURES if all(one[1] in row for row in rows)),
-            *(_column(*one) for one in APART if any(one[1] in row for row in rows)),
         ]
+        for head, name, text, rests_on in FIGURES:
+            if all(name in row for row in rows):
+                columns.append(_column(head, name, text or money.figure, rests_on))
+        columns += [_column(*one) for one in APART if any(one[1] in row for row in rows)]
         sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]
         footer = "" if self.floor is None else floor_line(self.floor, self.assumptions)
         return Table.of(title, columns, rows, self.assumptions, sections=sections, footer=footer)
@@ -118,25 +122,26 @@ class Study:
         """Return the verdict at the largest number of replicas, in a line."""
         least, worst = self._extremes()
         if least is worst:
-            return f"{self.workload} on {_replicas(least)}: what {least['policy']} costs"
+            return f"{self.workload} on {_replicas(least)}: what {_named(least)} costs"
         return (
-            f"{self.workload} on {_replicas(least)}: {least['policy']} computes {100 * least['recompute_ratio']:.1f} % of the prompt "
-            f"tokens, {worst['policy']} {100 * worst['recompute_ratio']:.1f} %"
+            f"{self.workload} on {_replicas(least)}: {_recomputed(least)} of the prompt "
+            f"tokens, {_named(worst)} {100 * worst['recompute_ratio']:.1f} %"
         )
 
     def summary(self) -> list[str]:
         """Return what the rows say at the largest number of replicas, in two sentences or less."""
         least, worst = self._extremes()
+        money = money_of(row["usd_per_million_requests_busiest"] for row in (least, worst))
         floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
         bought = "Prefill of a million requests, bought for the busiest replica, costs"
         if least is worst:
             share = f"At {_replicas(least)}, {_recomputed(least)} of the prompt tokens"
-            return [f"{share}{floor}.", f"{bought} {_bought(least)}."]
+            return [f"{share}{floor}.", f"{bought} {_bought(least, money)}."]
         share = (
             f"At {_replicas(least)}, {_recomputed(worst)} of the prompt tokens, "
-            f"{least['policy']} {100 * least['recompute_ratio']:.1f} %"
+            f"{_named(least)} {100 * least['recompute_ratio']:.1f} %"
         )
-        return [f"{share}{floor}.", f"{bought} {_bought(worst)} and {_bought(least)}."]
+        return [f"{share}{floor}.", f"{bought} {_bought(worst, money)} and {_bought(least, money)}."]
 
     def _extremes(self) -> tuple[Row, Row]:
         """Return the rows of the largest fleet that compute the least and the most again."""
@@ -154,9 +159,18 @@ def _replicas(row: Row) -> str:
     return f"{row['replicas']} replica{'s' * (row['replicas'] > 1)}"
 
 
+def _named(row: Row) -> str:
+    """Return the policy of a row, and the kinds of its replicas where they are two: ``session on 2 prefill and 6 decode replicas``."""
+    policy = str(row["policy"])
+    if "prefill_replicas" not in row:
+        return policy
+    prefill, decode = row["prefill_replicas"], row["decode_replicas"]
+    return f"{policy.removesuffix(f', {prefill}+{decode}')} on {kinds(prefill, decode)}"
+
+
 def _recomputed(row: Row) -> str:
-    return f"{row['policy']} computes {100 * row['recompute_ratio']:.1f} %"
+    return f"{_named(row)} computes {100 * row['recompute_ratio']:.1f} %"
 
 
-def _bought(row: Row) -> str:
-    return f"${usd(row['usd_per_million_requests_busiest'])} with {row['policy']} (skew {row['skew']:.2f})"
+def _bought(row: Row, money: Money) -> str:
+    return f"{money.dollars(row['usd_per_million_requests_busiest'])} with {_named(row)} (skew {row['skew']:.2f})"

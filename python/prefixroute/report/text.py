@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prefixroute.advise import Advice
-from prefixroute.report.answer import BUSIEST, answer, fleet
+from prefixroute.advise import Advice, Comparison
+from prefixroute.report.answer import BUSIEST, advised, answer, fleet
 from prefixroute.report.compared import compared, equal_splits, losses, times
 from prefixroute.report.table import Table
 
-BASIS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
+DOLLARS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
 """What the dollars of an advice are."""
+
+
+def basis(found: Comparison) -> str:
+    """Return what the figures of an advice are: with a clock or without, as ``compare`` is or is not, and the dollars."""
+    clock = (
+        "timed, with arrivals, queues and batches; `prefixroute compare` is timed only with `--timed`"
+        if found.timed
+        else "untimed, without queues, as `prefixroute compare` is without `--timed`"
+    )
+    return f"{clock}; {DOLLARS}"
 
 
 def advice_text(advice: Advice) -> str:
@@ -25,8 +35,8 @@ def advice_text(advice: Advice) -> str:
         *_listed("Why", (f"{at}. {question} {text}" for at, (question, text) in enumerate(said.steps, 1))),
         *_listed("Also found", (f"[{severity}] {text}" for severity, text in said.findings)),
         "",
-        f"Compared ({BASIS})",
-        *table_lines(compared(found, "")),
+        f"Compared ({basis(found)})",
+        *table_lines(compared(found, "", advised(advice))),
         "",
         *table_lines(times(found)),
     ]

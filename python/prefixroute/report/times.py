@@ -22,9 +22,9 @@ MILLISECONDS, SECONDS, HOURS = Unit("ms", 1e3), Unit("s", 1.0), Unit("h", 1 / 3_
 
 
 def unit_of(seconds: Iterable[float]) -> Unit:
-    """Return the unit in which the largest of these is neither tiny nor huge; what is not finite does not count."""
-    largest = max((abs(one) for one in seconds if math.isfinite(one)), default=0.0)
-    return MILLISECONDS if largest < 1 else SECONDS if largest < 3_600 else HOURS  # noqa: PLR2004
+    """Return the unit in which the smallest of these shows; what is 0 or not finite does not count."""
+    smallest = min((abs(one) for one in seconds if one and math.isfinite(one)), default=0.0)
+    return MILLISECONDS if smallest < 1 else SECONDS if smallest < 3_600 else HOURS  # noqa: PLR2004
 
 
 def duration(seconds: float) -> str:

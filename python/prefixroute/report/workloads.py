@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY
 from prefixroute.report.backtests import ZEROS
-from prefixroute.report.figures import percent, usd
+from prefixroute.report.figures import money_of, percent
 from prefixroute.report.table import Column, Table
 from prefixroute.workload import TraceStatistics
 
@@ -35,11 +35,12 @@ def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Ass
     hit = "hit, as reported" if trace.reported_requests else "hit, in one cache of unlimited size"
     reasons = _IN_A_LOG | ({"undecided": NEVER_HIT} if trace.reports_no_hits else {})
     rows = [("hit", hit), *(pair for pair in reasons.items() if pair[0] == "first_sight" or getattr(losses, pair[0]))]
+    money = money_of(dollars.values())
     columns: list[Column[tuple[str, str]]] = [
         Column("where the hits went", lambda row: row[1], text=True),
         Column("% of prompt tokens", lambda row: f"{100 * losses.share(row[0]):.2f}"),
         Column("tokens", lambda row: f"{getattr(losses, row[0]):,}"),
-        Column("$ / 1M requests", lambda row: usd(dollars[row[0]]) if row[0] in dollars else "", MONEY),
+        Column("$ / 1M requests", lambda row: money.figure(dollars[row[0]]) if row[0] in dollars else "", MONEY),
     ]
     footer = (
         f"per million requests, at ${1e6 * usd_per_token:.3g} a million tokens: the mean of a prompt of mean length"
@@ -76,7 +77,7 @@ def facts(trace: TraceStatistics) -> list[tuple[str, str]]:
         ("ideal hit ratio, mean over requests", f"{100 * trace.ideal_hit_ratio_by_request:.2f} %"),
         ("ideal hit ratio, last half", f"{100 * trace.ideal_hit_ratio_of_last_half:.2f} %"),
         ("sessions", f"{trace.sessions:,}"),
-        lengths("turns", "requests a session"),
+        lengths("turns", "requests per session"),
         ("hit by the session's previous turn alone", f"{100 * trace.previous_turn_hit_ratio:.2f} %"),
     ]
     lines += [

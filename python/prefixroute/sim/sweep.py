@@ -169,7 +169,7 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
         "capacity_tokens": row(
             "capacity_tokens",
             "unlimited" if capacity is None else capacity,
-            "tokens a replica",
+            "tokens per replica",
             "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else LEFT_BY_WEIGHTS,
         ),
         "cache": row("cache", scenario.cache, "", "vLLM's rules"),
@@ -186,7 +186,7 @@ def link_assumed(cost: CostModel, link: Link, *, given: bool = False) -> Assumpt
     """Return what keys and values move over from prefill to decode, marked where it is the default that nobody gave."""
     default = not given and link.name == DEFAULT_LINK
     per_token_s = (cost.transfer_seconds(1_000_000, link) - link.latency_s) / 1_000_000
-    unit = f"{1e6 * per_token_s:.3g} ms a 1,000 tokens"
+    unit = f"({1e6 * per_token_s:.3g} ms per 1,000 tokens)"
     return Assumption("link", link.name, unit, link.source if default else "given by the user", default)
 
 

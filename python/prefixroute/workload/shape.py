@@ -20,7 +20,7 @@ from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals, Even
 
 GIVEN = "given by the user"
 RATE = Assumption(
-    "requests_per_day", REQUESTS_PER_DAY, "requests a day", "evenly over the day, seed article, 2026-11", assumed=True
+    "requests_per_day", REQUESTS_PER_DAY, "requests per day", "evenly over the day, seed article, 2026-11", assumed=True
 )
 """How often requests arrive where nobody says."""
 MOST_THINGS = 5_000_000

@@ -122,4 +122,4 @@ def _unanswered(found: Survey) -> tuple[tuple[Assumption, ...], tuple[str, ...]]
     if found.lengths:
         return (), (note,)
     source = "neither answers nor their lengths are in the log: decoding takes no time"
-    return (Assumption("output_tokens", 0, "tokens a request", source, assumed=True),), (note,)
+    return (Assumption("output_tokens", 0, "tokens per request", source, assumed=True),), (note,)
