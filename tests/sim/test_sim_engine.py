@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twin_engine import Asked, Twin
+from twin_fleet import Asked, Twin
 
 from prefixroute.costmodel import CostModel, models
 from prefixroute.errors import ConfigError
@@ -204,25 +204,30 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
 ) -> None:
     # Steps take whole seconds and no two requests share a fraction of one: none arrives at the boundary of two steps.
     asks = [
-        Asked(at + 0.25 + number / 1000, prompt, output, min(hit, prompt), number)
-        for number, (at, prompt, output, hit) in enumerate(sorted(rows))
+        Asked(number, at + 0.25 + number / 1000, prompt, output)
+        for number, (at, prompt, output, _) in enumerate(sorted(rows))
     ]
     cost = Linear()
     fleet = Fleet(cost, room=room, late_s=12.5, chunk_tokens=chunk, max_running=max_running)
-    jobs = fleet.run((ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, ask.hit)) for ask in asks)
+    held = [min(hit, prompt) for _, prompt, _, hit in sorted(rows)]
+    jobs = fleet.run(
+        (ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, hit)) for ask, hit in zip(asks, held, strict=True)
+    )
     twin = Twin(
         lambda tokens, decodes: tokens * cost.token_s + cost.decode_s * bool(decodes),
         chunk=chunk,
         room=room,
         max_running=max_running,
     )
+    for ask, hit in zip(asks, held, strict=True):
+        twin.replicas[0].cache.serve(ask.text(hit), ask.text(hit))
     twin.serve(asks)
     for job, ask in zip(jobs, asks, strict=True):
         assert (job.started, job.first_token, job.finished) == pytest.approx(
             (ask.started, ask.first_token, ask.finished)
         )
         assert job.late == sum(gap > 12.5 for gap in ask.gaps)
-    assert fleet.cluster.preempted == twin.preempted
+    assert fleet.cluster.preempted == twin.replicas[0].preempted
     assert fleet.idle
     gaps = [seconds for seconds, count in fleet.cluster.gaps() for _ in range(count)]
     assert gaps == pytest.approx(sorted(gap for ask in asks for gap in ask.gaps), rel=0.004)

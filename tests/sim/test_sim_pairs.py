@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twin_pairs import Asked, PairTwin
+from twin_fleet import Asked, Twin
 
 from prefixroute.costmodel import CostModel, Link, TransferPrices, find_link
 from prefixroute.errors import ConfigError
@@ -383,11 +383,11 @@ def test_the_cluster_keeps_time_with_its_twin(
     cost = Flat(token_s=token_s, latency_s=1e-6, decode_s=10.0123)  # so that no two steps end at one moment
     fleet = Pairs(cost, 4, room, chunk, max_running)
     log = fleet.serve(asks)
-    twin = PairTwin(
+    twin = Twin(
         lambda tokens, decodes: tokens + cost.decode_s * bool(decodes),
+        4,
         lambda tokens: tokens * token_s,
         cost.latency_s,
-        4,
         chunk=chunk,
         room=room,
         max_running=max_running,
@@ -408,5 +408,5 @@ def test_the_cluster_keeps_time_with_its_twin(
 
 
 def test_the_twin_is_plain_python() -> None:
-    source = inspect.getsource(inspect.getmodule(PairTwin))  # type: ignore[arg-type]
+    source = inspect.getsource(inspect.getmodule(Twin))  # type: ignore[arg-type]
     assert "Cluster" not in source

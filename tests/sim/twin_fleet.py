@@ -1,4 +1,6 @@
-"""The dull twin of a fleet that prefills and decodes apart: every step, transfer and token by itself, on one list of events.
+"""The dull twin of a fleet: every step, transfer and token by itself, on one list of events.
+
+A replica may serve requests whole, or prefill and decode may be apart: a request is served by a pair of replicas.
 
 Memory is counted in tokens (blocks of one). Prompts of one group share a head.
 """
@@ -9,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,8 @@ class Asked:
     arrival: float
     prompt_tokens: int
     output_tokens: int
-    pair: tuple[int, int]
+    pair: tuple[int, int] = (0, 0)
+    """Who prefills and who decodes; one replica twice serves the request whole."""
     group: int = 0
     shared: int = 0
     started: float = -1.0
@@ -42,6 +46,12 @@ class Asked:
     kept: int | None = None
     outgrown: bool = False
     most_cached: int = 1 << 32
+    tokens: list[float] = field(default_factory=list)
+    """When each token of the answer was out."""
+
+    @property
+    def gaps(self) -> list[float]:
+        return [later - earlier for earlier, later in pairwise(self.tokens)]
 
     @property
     def decodes(self) -> bool:
@@ -81,15 +91,15 @@ class Replica:
         return len(self.running) + len(self.moving) + len(self.landed)
 
 
-class PairTwin:
-    """Replicas ``0`` to ``prefill - 1`` compute prompts, the others decode."""
+class Twin:
+    """Replicas by number, and the requests that they serve."""
 
     def __init__(
         self,
         seconds: Callable[[int, int], float],
-        link: Callable[[int], float],
-        latency_s: float,
-        replicas: int,
+        replicas: int = 1,
+        link: Callable[[int], float] = float,
+        latency_s: float = 0.0,
         *,
         chunk: int,
         room: int | None,
@@ -185,6 +195,7 @@ class PairTwin:
         """A token is out."""
         ask.first_token = ask.first_token if ask.told else now
         ask.told += 1
+        ask.tokens.append(now)
         if ask.told >= max(1, ask.output_tokens):
             ask.finished = now
             if ask in replica.running:
@@ -200,7 +211,7 @@ class PairTwin:
         for ask in list(replica.running):
             if ask in decoding:
                 self.tell(replica, ask, now)
-            elif ask.computed == ask.target and replica.number == ask.pair[0] and ask.prefilled < 0:
+            elif ask.computed == ask.target and replica.number == ask.pair[0] != ask.pair[1] and ask.prefilled < 0:
                 ask.prefilled, ask.kept, ask.handle = now, ask.handle, None
                 replica.running.remove(ask)
                 replica.handed += 1
