@@ -12,7 +12,7 @@ from prefixroute.router.calls import Calls
 from prefixroute.routing import Decision, RouterConfig, steps
 from prefixroute.routing.loads import balanced
 from prefixroute.routing.pairs import PairDecision
-from prefixroute.telemetry import status
+from prefixroute.telemetry import metrics_text, stats
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
 from prefixroute.validation import check_instance, shown
@@ -79,13 +79,13 @@ class StatusCalls(Calls):
         """Return counters and gauges as plain data: requests, tokens, sessions, hits, each replica, the index."""
         watched = self._watched()
         with self._lock:
-            return status.stats(self._state, self._settled(None), watched)
+            return stats(self._state, self._settled(None), watched)
 
     def metrics_text(self) -> str:
         """Return the metrics in the text format of Prometheus, for the host to serve."""
         watched = self._watched()
         with self._lock:
-            return status.metrics_text(self._state, self._shadows, self._settled(None), watched)
+            return metrics_text(self._state, self._shadows, self._settled(None), watched)
 
     def _watched(self) -> Watched:
         """Return what the feeds and pollers say of each replica, and what else is known beside the state."""
