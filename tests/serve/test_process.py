@@ -191,13 +191,13 @@ def test_it_ends_in_time_though_large_bodies_are_being_read(pair: list[Engine], 
     for thread in threads:
         thread.start()
     open_requests = "prefixroute_serve_open_requests 3.0"
-    wait_until(lambda: open_requests in served.admin.get("/metrics").text)
+    until(lambda: open_requests in served.admin.get("/metrics").text)
     served.process.send_signal(signal.SIGTERM)
     assert served.ended() == 0
     for thread in threads:
         thread.join()
     assert statuses == [503] * 3
-    wait_until(lambda: not Path(f"/proc/{reader}").exists())
+    until(lambda: not Path(f"/proc/{reader}").exists())
 
 
 def test_a_second_signal_ends_it_at_once(pair: list[Engine], serve: Callable[..., Served]) -> None:
