@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPConnection
 from time import perf_counter
 
 
@@ -89,27 +91,21 @@ async def all_at_once(port: int, streams: int, words: int, over_s: float) -> Mea
 
 
 def brackets(size: int) -> bytes:
-    """Return a request whose body is valid, large and slow to parse: the engine gets a conversation of one word."""
+    """Return a body that is valid, large and slow to parse: the engine gets a conversation of one word."""
     messages = b'{"model": "fake", "messages": [{"role": "user", "content": "w"}], "x": ['
-    content = messages + b"[]," * ((size - len(messages)) // 3 - 1) + b"[]]}"
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: l\r\ncontent-length: {len(content)}\r\n\r\n"
-    return head.encode() + content
+    return messages + b"[]," * ((size - len(messages)) // 3 - 1) + b"[]]}"
 
 
-def keep_sending(port: int, request: bytes, ended: threading.Event) -> tuple[int, int]:
-    """Send a request again and again until told to end; return the answers, and how many of them were errors."""
+def keep_sending(port: int, content: bytes, ended: threading.Event) -> tuple[int, int]:
+    """Send a body again and again until told to end; return the answers, and how many of them were errors."""
     answers = broken = 0
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        reader = connection.makefile("rb")
+    with closing(HTTPConnection("127.0.0.1", port)) as connection:
         while not ended.is_set():
-            connection.sendall(request)
-            status, length = reader.readline(), 0
-            while line := reader.readline().strip():
-                name, _, value = line.partition(b":")
-                length = int(value) if name.lower() == b"content-length" else length
-            reader.read(length)
+            connection.request("POST", "/v1/chat/completions", content)
+            with connection.getresponse() as response:
+                response.read()
             answers += 1
-            broken += not status.startswith(b"HTTP/1.1 200")
+            broken += response.status != HTTPStatus.OK
     return answers, broken
 
 

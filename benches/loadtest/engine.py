@@ -41,22 +41,24 @@ class Engine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.transport, self.data = transport, b""
+        self.transport, self.data, self.wanted = transport, bytearray(), 0
 
     def data_received(self, data: bytes) -> None:
         self.data += data
-        while b"\r\n\r\n" in self.data:
-            head, rest = self.data.split(b"\r\n\r\n", 1)
-            length = 0
+        while len(self.data) >= self.wanted and (end := self.data.find(b"\r\n\r\n")) >= 0:
+            head, length = self.data[:end], 0
             for line in head.lower().split(b"\r\n"):
                 if line.startswith(b"content-length:"):
                     length = int(line[15:])
-            if len(rest) < length:
+            self.wanted = end + 4 + length
+            if len(self.data) < self.wanted:
                 return
-            body, self.data = rest[:length], rest[length:]
+            body = self.data[end + 4 : self.wanted]
+            del self.data[: self.wanted]
+            self.wanted = 0
             self.answer(head, body)
 
-    def answer(self, head: bytes, body: bytes) -> None:
+    def answer(self, head: bytearray, body: bytearray) -> None:
         if head.startswith(b"GET"):
             self.transport.write(whole(MODELS))
         elif b'"stream": true' in body or b'"stream":true' in body:

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pytest
+
+from waiting import until
 
 ray = pytest.importorskip("ray", reason="needs ray, see `make hosts`")
 
@@ -25,15 +27,6 @@ from prefixroute.types import Timing  # noqa: E402
 PROMPT = np.arange(4_000, dtype=np.uint32)
 
 
-def eventually(what: Callable[[], Any]) -> Any:
-    """Return the first true answer."""
-    for _ in range(3_000):
-        if found := what():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
 def in_flight(router: Router, name: str) -> int:
     """Return how many requests a router believes to be at a replica."""
     return int(router.stats()["replicas"][name]["in_flight"])
@@ -42,7 +35,7 @@ def in_flight(router: Router, name: str) -> int:
 def make(mailbox: str, peer_s: float = 10.0) -> Router:
     """Return a router that shares by an actor of this name, and reaches it."""
     router = Router(["a", "b"], hash_key=7, peers=RayPeers(mailbox), timing=Timing(peer_s=peer_s))
-    eventually(lambda: router.stats()["peers"]["transport"]["connected"])
+    until(lambda: router.stats()["peers"]["transport"]["connected"])
     return router
 
 
@@ -50,7 +43,8 @@ def make(mailbox: str, peer_s: float = 10.0) -> Router:
 def cluster() -> Iterator[None]:
     with pytest.raises(ConfigError, match=r"ray\.init"):
         RayPeers()
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+    for module in (__name__, until.__module__):  # workers cannot import a test
+        ray.cloudpickle.register_pickle_by_value(sys.modules[module])
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
@@ -98,11 +92,11 @@ def mailbox(cluster: None) -> Iterator[str]:
 def test_routers_in_two_processes_route_as_one(mailbox: str) -> None:
     router, worker = make(mailbox), Worker.remote(mailbox)
     replica = ray.get(worker.route.remote())
-    eventually(lambda: in_flight(router, replica) == 1)
+    until(lambda: in_flight(router, replica) == 1)
     decision = router.choose(PROMPT, session="chat")
     assert (decision.replica, decision.hit_tokens) == (replica, 3_984)
     ray.get(worker.finish.remote())
-    eventually(lambda: in_flight(router, replica) == 0)
+    until(lambda: in_flight(router, replica) == 0)
     router.close()
     ray.kill(worker)
 
@@ -115,9 +109,9 @@ def test_a_late_router_learns_what_the_others_know(mailbox: str) -> None:
     late = Worker.remote(mailbox)
     known = {"replica": "b", "hit_tokens": 3_984, "binding": 1}
     known |= {"states": {"a": "draining", "b": "active"}, "in_flight": {"a": 0, "b": 1}}
-    eventually(lambda: ray.get(late.sees.remote()) == known)
+    until(lambda: ray.get(late.sees.remote()) == known)
     held.finish()
-    eventually(lambda: ray.get(late.sees.remote())["in_flight"] == {"a": 0, "b": 0})
+    until(lambda: ray.get(late.sees.remote())["in_flight"] == {"a": 0, "b": 0})
     router.close()
     ray.kill(late)
 
@@ -127,9 +121,9 @@ def test_a_killed_process_gives_back_once(mailbox: str) -> None:
     for kills in (1, 2):
         worker = Worker.remote(mailbox)
         ray.get(worker.route.remote("a"))
-        eventually(lambda: in_flight(router, "a") == 1)
+        until(lambda: in_flight(router, "a") == 1)
         os.kill(ray.get(worker.pid.remote()), signal.SIGKILL)
-        eventually(lambda: in_flight(router, "a") == 0)
+        until(lambda: in_flight(router, "a") == 0)
         assert router.stats()["peers"]["expired"] == kills
     router.close()
 
@@ -138,17 +132,17 @@ def test_a_silent_process_gives_back_once_and_is_believed_when_it_goes_on(mailbo
     router, worker = make(mailbox, peer_s=1.5), Worker.remote(mailbox)
     ray.get(worker.route.remote("a"))
     pid = ray.get(worker.pid.remote())
-    eventually(lambda: in_flight(router, "a") == 1)
+    until(lambda: in_flight(router, "a") == 1)
     os.kill(pid, signal.SIGSTOP)
     try:
-        eventually(lambda: in_flight(router, "a") == 0)
+        until(lambda: in_flight(router, "a") == 0)
         time.sleep(2.0)
         assert router.stats()["peers"]["expired"] == 1
     finally:
         os.kill(pid, signal.SIGCONT)
-    eventually(lambda: in_flight(router, "a") == 1)
+    until(lambda: in_flight(router, "a") == 1)
     ray.get(worker.finish.remote())
-    eventually(lambda: in_flight(router, "a") == 0)
+    until(lambda: in_flight(router, "a") == 0)
     router.close()
     ray.kill(worker)
 
@@ -184,7 +178,7 @@ def test_a_forked_child_routes_alone_and_its_parent_goes_on(mailbox: str) -> Non
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().strip() == "3", "the child has routed, without peers"
-        eventually(lambda: (in_flight(router, "a"), in_flight(router, "b")) == (1, 1))
+        until(lambda: (in_flight(router, "a"), in_flight(router, "b")) == (1, 1))
         process.kill()
         assert "make its router after the fork" in process.stderr.read()
     router.close()
@@ -193,14 +187,14 @@ def test_a_forked_child_routes_alone_and_its_parent_goes_on(mailbox: str) -> Non
 def test_a_mailbox_that_dies_with_requests_in_flight_leaves_nothing_wrong(mailbox: str) -> None:
     router, worker = make(mailbox), Worker.remote(mailbox)
     ray.get(worker.route.remote("a"))
-    eventually(lambda: in_flight(router, "a") == 1)
+    until(lambda: in_flight(router, "a") == 1)
     ray.kill(ray.get_actor(mailbox, namespace="prefixroute"))
     ray.get(worker.finish.remote())
-    eventually(lambda: in_flight(router, "a") == 0)
+    until(lambda: in_flight(router, "a") == 0)
     mine = router.route(PROMPT, candidates=["b"])
-    eventually(lambda: ray.get(worker.sees.remote())["in_flight"] == {"a": 0, "b": 1})
+    until(lambda: ray.get(worker.sees.remote())["in_flight"] == {"a": 0, "b": 1})
     mine.abort()
-    eventually(lambda: ray.get(worker.sees.remote())["in_flight"] == {"a": 0, "b": 0})
+    until(lambda: ray.get(worker.sees.remote())["in_flight"] == {"a": 0, "b": 0})
     router.close()
     ray.kill(worker)
 
@@ -211,10 +205,10 @@ def test_an_actor_that_dies_is_replaced_and_what_waits_is_sent(mailbox: str) -> 
     pair[0].open(lambda _frame: None, lambda: None)
     pair[1].open(heard.append, lambda: None)
     pair[0].publish(b"before")
-    eventually(lambda: heard == [b"before"])
+    until(lambda: heard == [b"before"])
     ray.kill(ray.get_actor(mailbox, namespace="prefixroute"))
     pair[0].publish(b"after")
-    eventually(lambda: b"after" in heard)
-    eventually(lambda: pair[0].status()["connected"])
+    until(lambda: b"after" in heard)
+    until(lambda: pair[0].status()["connected"])
     for transport in pair:
         transport.close()

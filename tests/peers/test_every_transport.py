@@ -19,6 +19,7 @@ from redis_server import RedisServer
 from prefixroute.peers.transports import RedisPeers, RingPeers, ZmqPeers
 from prefixroute.router import Router
 from prefixroute.types import Timing
+from waiting import until
 
 NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 PROCESS = """
@@ -63,7 +64,7 @@ class Network:
     def router(self, peer_s: float = 10.0) -> Router:
         router = Router(NAMES, peers=self.transport(), hash_key=KEY, timing=Timing(peer_s=peer_s))
         self.routers.append(router)
-        eventually(lambda: router.stats()["peers"]["transport"]["connected"])
+        until(lambda: router.stats()["peers"]["transport"]["connected"])
         return router
 
     def process(self, body: str) -> subprocess.Popen[str]:
@@ -106,14 +107,6 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]
         each.stop()
 
 
-def eventually(what: Callable[[], Any]) -> None:
-    for _ in range(2_000):
-        if what():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
 def line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -131,12 +124,12 @@ def test_a_late_router_learns_what_the_others_know(network: Network) -> None:
     held = first.route(prompt(2), candidates=["r1"])
     first.drain("r0")
     late = network.router()
-    eventually(lambda: late.choose(prompt(1), session="s").hit_tokens == 3_984)
-    eventually(lambda: in_flight(late) == {"r1": 1})
+    until(lambda: late.choose(prompt(1), session="s").hit_tokens == 3_984)
+    until(lambda: in_flight(late) == {"r1": 1})
     assert late.choose(prompt(1), session="s").view.binding == NAMES.index("r2")
-    eventually(lambda: late.stats()["replicas"]["r0"]["state"] == "draining")
+    until(lambda: late.stats()["replicas"]["r0"]["state"] == "draining")
     held.finish()
-    eventually(lambda: in_flight(late) == {})
+    until(lambda: in_flight(late) == {})
 
 
 BUSY = """
@@ -153,11 +146,11 @@ def test_a_killed_process_gives_back_once(network: Network) -> None:
     router, chance = network.router(peer_s=1.5), random.Random(1)  # noqa: S311
     for kills in (1, 2):
         process = network.process(BUSY)
-        eventually(lambda: in_flight(router).get("r1", 0) >= 3)
+        until(lambda: in_flight(router).get("r1", 0) >= 3)
         time.sleep(chance.random() * 0.05)
         process.kill()
-        eventually(lambda: in_flight(router) == {})
-        eventually(lambda kills=kills: router.stats()["peers"]["expired"] >= 3 * kills)  # type: ignore[misc]
+        until(lambda: in_flight(router) == {})
+        until(lambda kills=kills: router.stats()["peers"]["expired"] >= 3 * kills)  # type: ignore[misc]
     expired = router.stats()["peers"]["expired"]
     time.sleep(1.6)
     assert in_flight(router) == {}
@@ -227,8 +220,8 @@ def test_a_fork_shares_no_connection_with_its_parent(network: Network) -> None:
     router = network.router()
     seen = set[tuple[tuple[str, int], ...]]()
     process = network.process(FORKS.format(shares=shares))
-    eventually(lambda: seen.add(tuple(sorted(in_flight(router).items()))) or in_flight(router).get("r2"))  # type: ignore[func-returns-value]
+    until(lambda: seen.add(tuple(sorted(in_flight(router).items()))) or in_flight(router).get("r2"))  # type: ignore[func-returns-value]
     assert line_of(process) == "3", "the child has done what it should"
-    eventually(lambda: in_flight(router) == {"r0": 1, "r2": 1})
+    until(lambda: in_flight(router) == {"r0": 1, "r2": 1})
     assert any(dict(loads).get("r1") for loads in seen) is shares
     assert router.stats()["peers"]["transport"]["refused"] == 0

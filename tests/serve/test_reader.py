@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import DEADLINE_S, wait_until
+from loopback import DEADLINE_S
 
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.serve import reader as reader_module
 from prefixroute.serve.reader import LARGE_BYTES, Hashing, Reader, ReaderDied
+from waiting import until
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "word " * LARGE_BYTES}]}).encode()
 KEYS = SessionKeys.of(None, None)
@@ -151,10 +152,10 @@ def test_a_killed_server_leaves_no_reader_behind(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": paths, "TEST_HANGS": str(told)}
     with subprocess.Popen([sys.executable, "-c", PARENT], env=environment, stderr=subprocess.PIPE) as parent:
-        wait_until(lambda: told.exists() and told.read_text())
+        until(lambda: told.exists() and told.read_text())
         pid = int(told.read_text())
         parent.kill()
         assert lives(pid)  # it is in the middle of a body
-        wait_until(lambda: not lives(pid))
+        until(lambda: not lives(pid))
         assert parent.stderr is not None
         assert parent.stderr.read() == b"", "it ends without a word"
