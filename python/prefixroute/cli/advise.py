@@ -20,7 +20,7 @@ from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.backtests import backtest_lines, bands
-from prefixroute.report.sizing import equal_fleets, sizes
+from prefixroute.report.sizing import sized_tables
 from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
@@ -224,9 +224,8 @@ def _show(found: Sizing, most: int, out: Console) -> None:
     from prefixroute.report.sizing import sized
 
     show_assumed(found.assumptions, out)
-    show(sizes(found, most), out)
-    if found.equal:
-        show(equal_fleets(found), out)
+    for table in sized_tables(found, most):
+        show(table, out)
     if any(fleet.replicas is None for fleet in found.fleets):
         console.say(
             f"  Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes that long, "

@@ -18,7 +18,7 @@ from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.report.behind import floor_line
-from prefixroute.report.compared import compared, losses, times
+from prefixroute.report.compared import compared, details
 from prefixroute.report.figures import replicas as fleet
 from prefixroute.report.fleets import arrangement
 from prefixroute.report.sentences import idle
@@ -84,10 +84,8 @@ def show_comparison(found: Comparison, out: Console) -> None:
     title += arrangement(found.assumptions)
     show_assumed(found.assumptions, out)
     show(compared(found, title), out)
-    show(times(found), out)
-    split = losses(found)
-    if split is not None:
-        show(split, out)
+    for table in details(found):
+        show(table, out)
     floor = found.rows[0].floor
     if floor is not None:
         console.say(f"  {floor_line(floor, found.assumptions)}", out)

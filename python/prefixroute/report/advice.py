@@ -9,7 +9,7 @@ from prefixroute.report import html
 from prefixroute.report.answer import Answer, advised, answer, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
-from prefixroute.report.compared import compared, equal_splits, losses, times, today
+from prefixroute.report.compared import compared, details, equal_splits, today
 from prefixroute.report.drawing import Picture, svgs
 from prefixroute.report.study import Study
 from prefixroute.report.text import basis
@@ -41,13 +41,12 @@ def advice_page(advice: Advice) -> str:
             "More: skew, time to first token, load, what this rests on",
             [
                 html.further(drawings),
-                html.table(times(found)),
+                *map(html.table, details(found)),
                 html.paragraph(
                     f"In brackets the 95 % interval over {found.clusters:,} sessions. One that holds 0 may be noise; one that rests "
                     "on fewer than ten requests beyond the percentile is not known.",
                     soft=True,
                 ),
-                *_losses(found),
                 *html.rests_on(found.assumptions, found.notes),
             ],
         ),
@@ -80,12 +79,6 @@ def _findings(said: Answer) -> Iterator[str]:
             for severity, text in said.findings
         )
         yield html.grid("", rows, "findings")
-
-
-def _losses(found: Comparison) -> Iterator[str]:
-    split = losses(found)
-    if split is not None:
-        yield html.table(split)
 
 
 def _sensitivity(said: Answer) -> Iterator[str]:

@@ -164,3 +164,9 @@ def losses(found: Comparison) -> Table | None:
     title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests by the busiest replica"
     footer = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
     return Table.of(title, columns, list(split), found.assumptions, footer=footer)
+
+
+def details(found: Comparison) -> tuple[Table, ...]:
+    """Return the tables that follow that of a comparison, wherever it is shown: on a terminal, as text, on a page."""
+    split = losses(found)
+    return (times(found), *(() if split is None else (split,)))

@@ -8,9 +8,9 @@ from prefixroute.advise import Comparison, Sizing
 from prefixroute.report import html
 from prefixroute.report.behind import floor_line, remarks
 from prefixroute.report.charts import bars, charts
-from prefixroute.report.compared import compared, losses, times
+from prefixroute.report.compared import compared, details
 from prefixroute.report.drawing import Chart, Picture, svgs
-from prefixroute.report.sizing import equal_fleets, sized, sizes
+from prefixroute.report.sizing import sized, sized_tables
 from prefixroute.report.study import Study
 from prefixroute.report.verdicts import verdict
 
@@ -19,7 +19,6 @@ def comparison_page(found: Comparison) -> str:
     """Return the page of a comparison. Equal comparisons give equal bytes."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
     drawings = svgs(charts(study))
-    split = losses(found)
     floor = found.rows[0].floor
     parts = [
         html.paragraph(verdict(found)),
@@ -28,8 +27,7 @@ def comparison_page(found: Comparison) -> str:
         html.heading("Compared"),
         html.table(compared(found, f"differences from {found.reference}, intervals over {found.clusters:,} sessions")),
         *([] if floor is None else [html.paragraph(floor_line(floor, found.assumptions), soft=True)]),
-        html.table(times(found)),
-        *([] if split is None else [html.table(split)]),
+        *map(html.table, details(found)),
         html.further(drawings),
         *html.rests_on(found.assumptions, found.notes),
     ]
@@ -51,8 +49,7 @@ def sizing_page(found: Sizing, most: int) -> str:
     """Return the page of a sizing. Equal sizings give equal bytes."""
     parts = [
         html.figures(svgs(sizing_charts(found))),
-        html.table(sizes(found, most)),
-        *([html.table(equal_fleets(found))] if found.equal else []),
+        *map(html.table, sized_tables(found, most)),
         *html.rests_on(found.assumptions, found.notes),
     ]
     return html.document(sized(found), parts)

@@ -52,6 +52,11 @@ def equal_fleets(found: Sizing) -> Table:
     )
 
 
+def sized_tables(found: Sizing, most: int) -> tuple[Table, ...]:
+    """Return the tables of a sizing, wherever it is shown: on a terminal, on a page."""
+    return (sizes(found, most), *((equal_fleets(found),) if found.equal else ()))
+
+
 def _decided_by(fleet: FleetSize, room: Headroom) -> str:
     """Return what asks for the most replicas, as words."""
     if fleet.replicas is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice, Comparison
 from prefixroute.report.answer import BUSIEST, advised, answer, fleet
-from prefixroute.report.compared import compared, equal_splits, losses, times
+from prefixroute.report.compared import compared, details, equal_splits
 from prefixroute.report.table import Table
 
 DOLLARS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
@@ -37,14 +37,9 @@ def advice_text(advice: Advice) -> str:
         "",
         f"Compared ({basis(found)})",
         *table_lines(compared(found, "", advised(advice))),
-        "",
-        *table_lines(times(found)),
     ]
-    split = losses(found)
-    if split is not None:
-        parts += ["", *table_lines(split)]
-    if advice.apart is not None:
-        parts += ["", *table_lines(equal_splits(advice.apart))]
+    for table in (*details(found), *(() if advice.apart is None else (equal_splits(advice.apart),))):
+        parts += ["", *table_lines(table)]
     parts += _listed("What would change this", iter(said.sensitivity))
     parts += _listed("Notes", iter(found.notes))
     assumed = [str(item) for item in found.assumptions if item.assumed]
