@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
     drawn = page.read_text()
     assert drawn.count("<svg ") == 2
     assert "Time to first token, measured" in drawn
+    (title,) = re.findall("<h1>(.*)</h1>", drawn)
+    assert re.fullmatch(
+        r"chat measured on 2 endpoints: (session answers [\d.]+ ms|none answers) sooner than round-robin.*", title
+    )
+    assert title in said.out
+    assert "session answers" in drawn
+    assert re.search(r"Of all predictions the .* is furthest off: [\d.]+ times too (high|low)\.", drawn)
+    assert "is furthest off" in said.out
+    assert not re.search(r"[-+]?-0\.0+ (ms|points)", said.out)
     assert "ASSUMED</span> every figure rests on defaults" in drawn
     assert "differences from round-robin" in said.out
     assert f"Next: prefixroute fit {rows} " in said.out

@@ -25,6 +25,7 @@ from prefixroute.report.replays import (
     difference_table,
     measured_table,
     prediction_table,
+    prediction_verdict,
     replay_notes,
     replay_title,
     replay_verdict,
@@ -152,4 +153,5 @@ def show_replay(
     show_notes(replay_notes(replayed), out)
     file, hint = ("ROWS.csv", "; --rows ROWS.csv writes the file") if rows is None else (shlex.quote(str(rows)), "")
     following = f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})"
-    show_end(replay_verdict(replayed), following, out)
+    said = [*replay_verdict(replayed), *prediction_verdict(replayed, predictions)]
+    show_end(said, following, out)

@@ -37,6 +37,7 @@ th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; }
 td.text { white-space: normal; }
+td.text:first-child { min-width: 7.5rem; }
 td.text:last-child { min-width: 8rem; }
 td.prose { min-width: 16rem; }
 pre { overflow-x: auto; padding: .75rem 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; font-size: .9rem; }
@@ -53,7 +54,7 @@ summary { font-weight: 600; margin: 2rem 0 .75rem; cursor: pointer; }
   p, li { margin: 2px 0; max-width: none; } .charts { display: grid; grid-template-columns: 1fr 1fr; margin: 4px 0 0; } figure { padding: 4px; margin: 0 0 4px; } figcaption { margin: 0; } figure svg { max-height: 34mm; }
   .wide { margin-top: 3px; } td, th { padding: 1px 4px; white-space: normal; } details:not([open]) { display: none; } }
 @media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
-  td, th { white-space: normal; } }
+  td.text, th { white-space: normal; } }
 """
 
 DOCUMENT = Template("""<!DOCTYPE html>

@@ -15,6 +15,7 @@ from prefixroute.report.replays import (
     difference_table,
     measured_table,
     prediction_table,
+    prediction_verdict,
     replay_notes,
     replay_title,
     replay_verdict,
@@ -27,7 +28,7 @@ def replay_page(name: str, replayed: Replayed, predictions: Predictions) -> str:
     policies = list(replayed.settings.policies)
     drawings = svgs(replay_charts(replayed, predictions))
     parts = [
-        *(html.paragraph(line) for line in replay_verdict(replayed)),
+        *(html.paragraph(line) for line in _verdict(replayed, predictions)),
         html.legend(policies),
         *([html.deciding(drawings)] if drawings else []),
         html.heading("Measured"),
@@ -64,4 +65,10 @@ def replay_charts(replayed: Replayed, predictions: Predictions) -> dict[str, Cha
 def replay_picture(name: str, replayed: Replayed, predictions: Predictions) -> Picture:
     """Return the charts between the verdict and what it rests on."""
     below = remarks(predictions.assumptions, replay_notes(replayed))
-    return Picture(replay_title(name, replayed), replay_charts(replayed, predictions), replay_verdict(replayed), below)
+    return Picture(
+        replay_title(name, replayed), replay_charts(replayed, predictions), _verdict(replayed, predictions), below
+    )
+
+
+def _verdict(replayed: Replayed, predictions: Predictions) -> list[str]:
+    return [*replay_verdict(replayed), *prediction_verdict(replayed, predictions)]

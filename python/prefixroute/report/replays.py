@@ -23,6 +23,8 @@ TITLES = {
     "skew": "skew",
 }
 """What tables and charts call the figures that are predicted."""
+_FIT_FROM = 1.5
+"""Factor between a prediction and what was measured from which on the cost model should be fitted."""
 _DIFFERING = {"ttft_s": "TTFT mean", "tpot_s": "TPOT mean", "total_s": "total mean", "recompute_ratio": "recomputed"}
 
 
@@ -62,7 +64,9 @@ DIFFERENCES: tuple[Column[Difference], ...] = (
 
 
 def _amount(figure: str, value: float) -> str:
-    return f"{100 * value:+.2f} points" if figure == "recompute_ratio" else f"{1e3 * value:+,.1f} ms"
+    if figure == "recompute_ratio":
+        return f"{round(100 * value, 2) + 0.0:+.2f} points"  # no -0.00
+    return f"{round(1e3 * value, 1) + 0.0:+,.1f} ms"
 
 
 def difference_table(replayed: Replayed) -> Table:
@@ -81,9 +85,14 @@ def prediction_table(replayed: Replayed, predictions: Predictions) -> Table:
 
 
 def replay_title(name: str, replayed: Replayed) -> str:
-    """Return what was measured, in a line."""
-    count = len(replayed.settings.endpoints)
-    return f"{name}: measured on {count} endpoint{'s' * (count > 1)}"
+    """Return what was measured, in a line: which policy answers soonest, if that is beyond the noise."""
+    count, first = len(replayed.settings.endpoints), replayed.settings.policies[0]
+    where = f"{name.partition(',')[0]} measured on {count} endpoint{'s' * (count > 1)}"
+    sooner = [one for one in replayed.differences if one.figure == "ttft_s" and not one.is_noise and one.value < 0]
+    if sooner:
+        best = min(sooner, key=lambda one: one.value)
+        return f"{where}: {best.policy} answers {_amount('ttft_s', -best.value).lstrip('+')} sooner than {first}"
+    return f"{where}: none answers sooner than {first} beyond the noise" if replayed.differences else where
 
 
 def replay_verdict(replayed: Replayed) -> list[str]:
@@ -97,17 +106,35 @@ def replay_verdict(replayed: Replayed) -> list[str]:
             said.append(f"{policy} and {first} have no request in common that both answered.")
             continue
         told = f"; it recomputes {_change(tokens, 'less', 'more')}" if tokens.pairs else ""
-        said.append(f"{policy} answers {_change(ttft, 'sooner', 'later')} than {first} by the mean TTFT{told}.")
+        sooner = _change(ttft, "sooner", "later", f" than {first} by the mean TTFT")
+        said.append(f"{policy} answers {sooner}{told}.")
     return said
 
 
-def _change(one: Difference, less: str, more: str) -> str:
-    """Return a difference as words: ``12.0 ms sooner [10.1, 13.9]``."""
+def prediction_verdict(replayed: Replayed, predictions: Predictions) -> list[str]:
+    """Return how near the predictions are at worst, and what to do about it; nothing where nothing was predicted."""
+    ratios = [
+        (ratio, TITLES[name], str(row["policy"]))
+        for row in compared(replayed, predictions)
+        for name in FIGURES
+        if (ratio := row["predicted_over_measured"][name])
+    ]
+    if not ratios:
+        return []
+    ratio, figure, policy = max(ratios, key=lambda one: max(one[0], 1 / one[0]))
+    off = max(ratio, 1 / ratio)
+    said = f"Of all predictions the {figure} of {policy} is furthest off: {off:.2f} times too {'high' if ratio > 1 else 'low'}."
+    follow = " Fit the cost model to what was measured before a fleet is sized by it: `prefixroute fit ROWS.csv`."
+    return [said + follow * (off > _FIT_FROM)]
+
+
+def _change(one: Difference, less: str, more: str, than: str = "") -> str:
+    """Return a difference as words: ``12.0 ms sooner [10.1, 13.9] than another``."""
     sign = 1 if one.value > 0 else -1
     ends = sorted((sign * one.low, sign * one.high))
     value, low, high = (_amount(one.figure, end).lstrip("+") for end in (abs(one.value), *ends))
     noise = ", within the noise" if one.is_noise else ""
-    return f"{value} {more if one.value > 0 else less} [{low}, {high}]{noise}"
+    return f"{value} {more if one.value > 0 else less} [{low}, {high}]{than}{noise}"
 
 
 def replay_notes(replayed: Replayed) -> list[str]:
