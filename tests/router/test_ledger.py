@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_belief import FakeBelief, FakeInsertion
-from prefixroute.errors import NoReplicaError, TokensError, UnknownReplicaError
+from prefixroute.errors import ConfigError, NoReplicaError, TokensError, UnknownReplicaError
 from prefixroute.router import Router, Ticket
 from prefixroute.routing.ledger import Attempt
 from prefixroute.types import Timing
@@ -563,4 +565,39 @@ def test_threads_share_one_exact_book(make_router: Make) -> None:
     for thread in threads:
         thread.join()
     assert loads(router) == (0, 0, 0)
+    assert router.stats()["in_flight"] == 0
+
+
+def test_what_is_remembered_of_an_ended_request_with_a_key_has_no_prompt() -> None:
+    """The last 256 are, for ``explain``: their prompts were held with them, of any length."""
+    router = Router(["a", "b"], clock=lambda: 0.0)
+    prompts = [np.arange(4_000, dtype=np.uint32) + number for number in range(4)]
+    held = [weakref.ref(prompt) for prompt in prompts]
+    router.route(prompts[0], key="one").finish(output=[1, 2])
+    decision = router.choose(prompts[1], key="two")
+    for _ in range(2):  # the host's own decision stays as it is
+        router.commit(decision).finish(output=[1, 2])
+    router.route_pair(prompts[2], key="three").finish(output=[1, 2])
+    chosen = router.choose_pair(prompts[3], key="four")
+    for _ in range(2):
+        router.commit_pair(chosen).finish(output=[1, 2])
+    assert all("4000 prompt tokens" in router.explain(key) for key in ("one", "two", "three", "four"))
+    assert decision.prompt is prompts[1]
+    del decision, chosen, prompts
+    gc.collect()
+    assert [ref() is None for ref in held] == [True] * 4
+
+
+def test_a_key_has_a_bounded_length() -> None:
+    router = Router(["a"])
+    router.route(TOKENS, key="k" * 65_536).finish()
+    decision = router.choose(TOKENS)
+    for call in (
+        lambda key: router.route(TOKENS, key=key),
+        lambda key: router.choose(TOKENS, key=key),
+        lambda key: router.commit(decision, key=key),
+        lambda key: router.route_pair(TOKENS, key=key),
+    ):
+        with pytest.raises(ConfigError, match="at most 65,536 characters, got one of 65,537"):
+            call("k" * 65_537)
     assert router.stats()["in_flight"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import RequestInfo
@@ -15,13 +15,17 @@ from prefixroute.routing.prompts import check_kind
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
 from prefixroute.validation import check_float, check_instance, check_int, shown
 
+MAX_KEY_CHARACTERS: Final = 65_536
+"""Characters of a request's key: the ledger keeps those in flight and the last ones that ended."""
+
 
 class RequestOptions(TypedDict, total=False):
     """The keywords of :meth:`Router.choose` and :meth:`Router.route`, each optional.
 
     Attributes:
         session: key of the conversation; ``None`` or ``""`` = none. The router keeps 128 bits of it.
-        key: the caller's name for the request, by which the ledger knows it after commit.
+        key: the caller's name for the request, by which the ledger knows it after commit; of at most
+            :data:`MAX_KEY_CHARACTERS` characters.
         namespace: what else must be equal for blocks to be shared.
         candidates: names of the only replicas that may take it.
         exclude: names of replicas that may not.
@@ -90,9 +94,12 @@ def asked(  # one for each keyword of RequestOptions
 
 
 def check_key(key: Any) -> None:
-    """Raise :class:`ConfigError` unless a request's key is a string."""
+    """Raise :class:`ConfigError` unless a request's key is a string of a bounded length."""
     if not isinstance(key, str):
         raise ConfigError(f"a request's key must be a string, got {shown(key)}")
+    if len(key) > MAX_KEY_CHARACTERS:
+        most = f"{MAX_KEY_CHARACTERS:,} characters"
+        raise ConfigError(f"a request's key must be a string of at most {most}, got one of {len(key):,}")
 
 
 def _check(slo_ttft_s: Any, attrs: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError, PeerError
@@ -157,6 +158,8 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if key is not None:
             check_key(key)
             decision = decision.keyed(key)
+        elif decision.query.info.key is not None:
+            decision = copy(decision)  # it lets go of its prompt, and the caller's own may be committed again
         now = self._time(now)
         with self._lock:
             return self._guarded.commit(decision, replica, now)
@@ -235,6 +238,8 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if key is not None:
             check_key(key)
             decision = decision.keyed(key)
+        elif decision.prefill.query.info.key is not None:
+            decision = PairDecision(*map(copy, decision))
         now = self._time(now)
         with self._lock:
             return self._guarded.commit_pair(pairs.draft(self._state, decision, now, prefill, decode), now)

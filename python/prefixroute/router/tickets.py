@@ -191,6 +191,9 @@ class Guarded:
             if steps.finish(self.state, attempt, context, now, reported) and followers:
                 for follower in followers:
                     follower.finish(output, now)
+            if attempt.keyed and not attempt.open:  # remembered for a while, see Router.explain
+                for half in (attempt,) if attempt.prefill is None else (attempt.prefill, attempt):
+                    half.decision.forget_prompt()
         if followers and self.shadows.sample is not None:
             self.shadows.sample.look()
 

@@ -75,7 +75,7 @@ class Decision:
 
     Attributes:
         query: what was to be decided.
-        prompt: the prompt as the caller gave it.
+        prompt: the prompt as the caller gave it; ``None`` once a request with a key has finished.
         blocks: the prompt, hashed.
         prompt_tokens: length of the prompt in tokens.
         fleet: the fleet that was chosen from.
@@ -195,6 +195,10 @@ class Decision:
         same.query = self.query._replace(info=request)
         same._view = self.view._replace(request=request)  # noqa: SLF001  # its own class's
         return same
+
+    def forget_prompt(self) -> None:
+        """Let go of the prompt: the request is over, and only what was decided of it is remembered."""
+        self.prompt, self.query = None, self.query._replace(prompt=self.blocks)
 
     @property
     def scores(self) -> dict[str, float] | None:

@@ -169,20 +169,21 @@ class _Stream:
 class Sampled:
     """A request of the sample: it is noted when it ends."""
 
-    __slots__ = ("_decision", "_hit", "_sample")
+    __slots__ = ("_decision", "_hit", "_prompt", "_sample")
 
     def __init__(self, sample: VolatileSample, decision: Decision, hit: int) -> None:
         """Wait for its end."""
         self._sample, self._decision, self._hit = sample, decision, hit
+        self._prompt = decision.prompt  # a decision may let go of it
 
     def finish(self, output: Any, now: float) -> None:
         """Note it with its answer."""
         del now
-        self._sample.waiting.append((self._decision, self._hit, output))
+        self._sample.waiting.append((self._decision, self._prompt, self._hit, output))
 
     def abort(self) -> None:
         """Note it without one."""
-        self._sample.waiting.append((self._decision, self._hit, None))
+        self._sample.waiting.append((self._decision, self._prompt, self._hit, None))
 
 
 class VolatileSample:
@@ -205,7 +206,7 @@ class VolatileSample:
             state: the router's; its seed fixes the sample.
         """
         self.share, self._state = share, state
-        self.waiting: deque[tuple[Decision, int, Any]] = deque(maxlen=MOST_WAITING)
+        self.waiting: deque[tuple[Decision, Any, int, Any]] = deque(maxlen=MOST_WAITING)
         self._streams: dict[Units, _Stream] = {}
         self._splits: dict[str | None, Split] = {}
         self._lock = Lock()
@@ -236,10 +237,10 @@ class VolatileSample:
             finally:
                 self._lock.release()
 
-    def _add(self, decision: Decision, hit: int, output: Any) -> None:
+    def _add(self, decision: Decision, prompt: Any, hit: int, output: Any) -> None:
         self._prompts += 1
         try:
-            form = self._read(decision, hit, output)
+            form = self._read(decision, prompt, hit, output)
             if form is not None:
                 units, seen = form
                 stream = self._streams.get(units)
@@ -252,9 +253,9 @@ class VolatileSample:
         self._unreadable += 1
         self._unread_first_sight += decision.prompt_tokens - hit
 
-    def _read(self, decision: Decision, hit: int, output: Any) -> tuple[Units, _Seen] | None:
+    def _read(self, decision: Decision, prompt: Any, hit: int, output: Any) -> tuple[Units, _Seen] | None:
         """Return a request as it is compared, and what its prompt is made of; ``None`` if it came as hashes."""
-        prompts, prompt = self._state.prompts.of(decision.query.kind), decision.prompt
+        prompts = self._state.prompts.of(decision.query.kind)
         prepared = prompts.prepare(prompt)
         if hasattr(prepared, "token_count"):
             return None
