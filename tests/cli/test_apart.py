@@ -56,30 +56,6 @@ def test_mixed_fleets_of_other_sizes_may_be_named(prefixroute: Callable[..., Any
     assert [(row["policy"], row["replicas"]) for row in rows] == [("session", 2), ("session, 1+2", 3)]
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (("--prefill-replicas", "1"), "--decode-replicas is missing"),
-        (("--decode-replicas", "1"), "--prefill-replicas is missing"),
-        (("--prefill-replicas", "1", "--decode-replicas", ","), "--decode-replicas is missing"),
-        (("--prefill-replicas", "1,2", "--decode-replicas", "1"), "as many fleets"),
-        (("--link", "rdma"), "--prefill-replicas"),
-        (("--prefill-replicas", "1", "--decode-replicas", "1", "--link", "string"), "a link is"),
-        (("--prefill-replicas", "0", "--decode-replicas", "1"), "--prefill-replicas"),
-    ],
-)
-def test_what_does_not_fit_is_refused(prefixroute: Callable[..., Any], options: tuple[str, ...], word: str) -> None:
-    said = prefixroute(*SIMULATE, *options)
-    assert said.code == 2
-    assert word in said.err
-
-
-def test_an_untimed_simulation_cannot_split(prefixroute: Callable[..., Any]) -> None:
-    said = prefixroute("simulate", "chat,requests=50", "--prefill-replicas", "1", "--decode-replicas", "1", "-q")
-    assert said.code == 2
-    assert "--timed" in said.err
-
-
 SIZE = (
     "size",
     "chat,requests=300,arrivals=poisson:30",
@@ -101,12 +77,6 @@ def test_size_compares_at_equal_gpus(prefixroute: Callable[..., Any], monkeypatc
     told = json.loads(prefixroute(*SIZE, "--apart", "--json").out)
     assert [len(told["fleets"]), bool(told["equal"])] == [2, True]
     assert "equal" not in json.loads(prefixroute(*SIZE, "--json").out)
-
-
-def test_size_needs_apart_for_a_link(prefixroute: Callable[..., Any]) -> None:
-    said = prefixroute(*SIZE, "--link", "rdma")
-    assert said.code == 2
-    assert "--apart" in said.err
 
 
 def test_advice_tries_splits_of_the_same_gpus_with_the_comparison_of_every_advice(
@@ -138,20 +108,3 @@ def test_advice_tries_splits_of_the_same_gpus_with_the_comparison_of_every_advic
     assert told["evidence"]["wins"] == bool(told["evidence"]["better"])
     assert "apart" not in json.loads(prefixroute(*options, "--json").out)
     assert "prefill and decode apart, at equal GPUs" in prefixroute(*options, "--apart").out
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--link", "rdma"), "--apart"),
-        (("--apart", "--replicas", 1), "two replicas or more"),
-        (("--apart", "--lifetimes", "5m"), "two replicas or more"),
-        (("--apart", "--link", "pigeon"), "pigeon"),
-    ],
-)
-def test_advice_refuses_splits_of_what_cannot_be_split(
-    prefixroute: Callable[..., Any], options: tuple[Any, ...], words: str
-) -> None:
-    refused = prefixroute("advise", "chat,requests=50", *options)
-    assert refused.code == 2
-    assert words in " ".join(refused.err.split())

@@ -21,7 +21,7 @@ TIMED = {
     "chunk_tokens": ("--chunk-tokens", 8_192),
     "max_running": ("--max-running", 256),
 }
-"""What a run in time rests on beside that, and how it is given, as it is by default."""
+"""What a timed run rests on beside that, and how it is given, as it is by default."""
 COMMANDS = {
     "simulate": ("--replicas", 2, "--seeds", 1, "--policies", "session", "--timed"),
     "compare": ("--replicas", 2, "--seeds", 1, "--policies", "round-robin,session", "--timed"),
@@ -42,7 +42,7 @@ def marks(out: str) -> int:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("missing", TIMED)
-def test_one_default_behind_a_run_in_time_marks_its_columns(
+def test_one_default_behind_a_timed_run_marks_its_columns(
     prefixroute: Prefixroute, trace: Path, command: str, missing: str
 ) -> None:
     others = [part for name, option in TIMED.items() if name != missing for part in option]
@@ -88,17 +88,12 @@ def test_a_file_without_times_marks_what_rests_on_when_sessions_start(prefixrout
     assert "ASSUMED" not in prefixroute("size", f"{sessions},sessions_per_hour=50", *COMMANDS["size"], *given).out
 
 
-def test_how_an_engine_fills_its_steps_changes_a_run_and_needs_one_in_time(
-    prefixroute: Prefixroute, trace: Path
-) -> None:
+def test_how_an_engine_fills_its_steps_changes_a_timed_run(prefixroute: Prefixroute, trace: Path) -> None:
     simulated = ["simulate", f"{trace},speed=100", *COMMANDS["simulate"], "--json"]
     usual, small = (
         json.loads(prefixroute(*simulated, *more).out)["rows"][0]["ttft_mean_s"] for more in ((), ("--max-running", 1))
     )
     assert small > usual
-    refused = prefixroute("simulate", trace, "--chunk-tokens", 512)
-    assert refused.code == 2
-    assert "--chunk-tokens and --max-running speak of a timed simulation: give --timed too" in refused.err
     assert prefixroute("size", trace, *COMMANDS["size"], "--chunk-tokens", 512).code == 0
 
 

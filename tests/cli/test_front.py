@@ -13,24 +13,6 @@ SHARING = ("--routers", "8", "--peer-delay", "100ms")
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (SHARING, "--timed"),
-        (("--timed", "--peer-delay", "100ms"), "--routers"),
-        (("--peer-delay", "0"), "--routers"),
-        (("--sticky-front",), "--routers"),
-        (("--timed", "--routers", "2", "--peer-delay", "soon"), "--peer-delay must be a time"),
-    ],
-)
-def test_a_front_and_a_delay_need_several_routers_and_a_clock(
-    prefixroute: Callable[..., Any], options: tuple[str, ...], word: str
-) -> None:
-    said = prefixroute(*SIMULATE, *options)
-    assert said.code == 2
-    assert word in said.err
-
-
-@pytest.mark.parametrize(
     ("options", "figures", "title"),
     [
         ((), {}, "1 seed, cache blocks"),

@@ -64,22 +64,6 @@ def test_json_sarif_and_page(prefixroute: Prefixroute, log: Path, tmp_path: Path
     assert "volatile-head" in page.read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--config", "none.toml"), "cannot read settings"),
-        (("--api-model", "claud"), "no prices for the model"),
-        (("--sarif", "/nowhere/at/all.sarif"), "existing folder"),
-        (("--fail-on", "sometimes"), "sometimes"),
-    ],
-)
-def test_mistakes_in_one_line(prefixroute: Prefixroute, log: Path, arguments: tuple[str, ...], told: str) -> None:
-    said = prefixroute("lint", log, "--quiet", *arguments)
-    assert (said.code, said.out) == (2, "")
-    assert told in said.err
-    assert prefixroute("lint", "nowhere.jsonl").code == 2
-
-
 def test_prompts_of_a_pipe_and_of_all_files_are_looked_at(
     prefixroute: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,40 +35,6 @@ def test_help_names_every_command_and_each_command_shows_an_example(prefixroute:
         assert f"Example: prefixroute {command}" in shown.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["nonsense"], "there is no command 'nonsense'; commands: simulate, compare, advise, backtest, size, trace, "),
-        (["trace", "."], "'.' is a folder: name a file in it"),
-        (["convert", ".", "-o", "x.gz"], "'.' is a folder"),
-        (["simulate"], "Missing argument 'WORKLOAD'"),
-        (["simulate", "chat", "--replicas", "0"], "--replicas must be a whole number of at least 1"),
-        (["simulate", "chat", "--policies", ","], "--policies must be names separated by commas"),
-        (["simulate", "chat", "--policies", "best"], "no policy 'best'; policies: round-robin"),
-        (["simulate", "chat", "--cache", "ram"], "'ram' is not one of 'blocks', 'entries'"),
-        (["simulate", "chat", "--capacity", "some"], "--capacity must be a whole number"),
-        (["simulate", "chat", "--observe", "all"], "--observe must be history, perfect, events or events:LOSS"),
-        (["simulate", "chat", "--gpu", "abacus"], "abacus"),
-        (["simulate", "absent.jsonl"], "there is no file 'absent.jsonl'"),
-        (["simulate", "chat", "--report", "no/such/folder/x.html"], "--report must be a file in an existing folder"),
-        (["simulate", "chat", "--report", "x.pdf"], "--report must be a file that ends in .html, got 'x.pdf'"),
-        (["simulate", "chat", "--png", "x.svg"], "--png must be a file that ends in .png, got 'x.svg'"),
-        (["compare", "chat", "--metric", "joy"], "metric must be one of recompute_ratio"),
-        (["advise", "chat", "--sensitivity", "weather"], "weather"),
-        (["size", "chat", "--slo", "fast"], "an SLO looks like ttft_p95=1.5s"),
-        (["convert", "absent", "-o", "x.jsonl"], "'absent' is no file"),
-        (["convert", __file__, "-o", "no/such/folder/x.gz"], "--output must be a folder or a file in an existing"),
-        (["policies", "best"], "no policy 'best'"),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_exit_2(prefixroute: Prefixroute, arguments: list[str], complaint: str) -> None:
-    code, out, err = prefixroute(*arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert complaint in err
-
-
 def test_a_shell_gets_its_completion(prefixroute: Prefixroute) -> None:
     assert "--install-completion" in prefixroute("--help").out
     environment = {

@@ -128,40 +128,6 @@ def test_the_same_answer_twice_is_the_same_bytes(prefixroute: Prefixroute) -> No
     assert prefixroute(*given).out == prefixroute(*given).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("anthropic", "--model", "claude-sonet-5"), "nearest are claude-sonnet-5"),
-        (("anthropic", "--model", "zzz"), "known are claude-"),
-        (("anthropic", "--model", "gpt-5"), "plans for marks"),
-        (("anthropic", "--read", -1), "the read price must be at least 0"),
-        (("anthropic", "--write", "nan"), "the write price of 5m must be at least 0"),
-        (("anthropic", "--miss-probability", 2), "miss_probability"),
-        (("anthropic", "--requests", "1e99"), "requests must be at least 1 and at most"),
-        (("anthropic", "--requests", 0), "--requests must be a whole number"),
-        (("anthropic", "--lifetime", "2h"), "lifetimes 5m, 1h"),
-        (("anthropic", "--trace", "nowhere.jsonl"), "there is no file"),
-        (("anthropic", "--trace", "chat,requests=10", "--by", "mood"), "classed by"),
-        (("anthropic", "--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("anthropic", "--per-hour", 0), "uses_per_hour must be above 0"),
-        (("anthropic", "--prefill-tokens-per-s", "inf"), "prefill_tokens_per_s"),
-        (("openai", "--per-minute", "nan"), "requests_per_minute"),
-        (("openai", "--users", 0), "users must be at least 1"),
-        (("openai", "--limit", -3), "limit must be above 0"),
-        (("gemini", "--model", "claude-sonnet-5-5"), "plans for stored"),
-        (("gemini", "--hours", 0), "hours must be at least 0.0166667"),
-        (("compare", "chat", "--models", "x"), "no prices for the model 'x'"),
-        (("compare", "chat,requests=100", "--requests-per-day", "nan"), "requests_per_day"),
-        (("nobody",), "commands: anthropic, openai, gemini, compare"),
-    ],
-)
-def test_mistakes_in_one_line(prefixroute: Prefixroute, arguments: tuple[object, ...], told: str) -> None:
-    said = prefixroute("plan", *arguments)
-    assert (said.code, said.out) == (2, "")
-    assert told in said.err
-    assert said.err.count("\n") == 1
-
-
 def test_an_empty_trace(prefixroute: Prefixroute, tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_text("")

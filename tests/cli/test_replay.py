@@ -75,19 +75,3 @@ def test_a_time_budget_leaves_out_parts_and_says_which(prefixroute: Any, endpoin
     found = json.loads(prefixroute(*given, "--json").out)
     assert (found["parts_begun"], found["rows"][0]["measured"]["requests"]) == (1, 10)
     assert any("time budget" in note and "parts 2 to 4 of 4" in note for note in found["notes"])
-    assert prefixroute(*given[:-3], "--time-budget", "soon").code == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--endpoint", "http://127.0.0.1:1"], "127.0.0.1:1"),
-        (["--endpoint", "http://a", "--endpoint", "http://a"], "each once"),
-        (["--endpoint", "http://a", "--policy", "other"], "other"),
-        ([], "endpoint"),
-    ],
-)
-def test_mistakes(prefixroute: Any, given: list[str], message: str) -> None:
-    said = prefixroute("replay", WORKLOAD, *given, "--quiet")
-    assert said.code == 2
-    assert message in said.err
