@@ -1,4 +1,4 @@
-//! A contender with a fleet in it, behind one type, so that all of them can take turns.
+//! A contender with a fleet in it.
 
 use std::hint::black_box;
 
@@ -6,17 +6,9 @@ use crate::contender::Contender;
 use crate::timing::{BATCH, Samples, nanoseconds};
 use crate::workload::{Fleet, Oracle};
 
-pub trait Lane {
-    fn name(&self) -> &'static str;
-    /// Compares the answers to the first queries with the oracle's: a fast wrong answer is no result.
-    fn verify(&self, fleet: &Fleet, oracle: &Oracle);
-    /// Times `count` lookups of one query after the other, beginning with query `first`; half in batches, half alone.
-    fn sample(&mut self, first: usize, count: usize, clock: f64, samples: &mut Samples);
-}
-
 const VERIFIED: usize = 64;
 
-struct Filled<C: Contender> {
+pub struct Lane<C: Contender> {
     index: C,
     queries: Vec<C::Query>,
     out: Vec<u32>,
@@ -33,25 +25,23 @@ pub fn fill<C: Contender>(fleet: &Fleet) -> C {
     index
 }
 
-pub fn lane<C: Contender + 'static>(fleet: &Fleet) -> Box<dyn Lane> {
-    let queries = fleet.queries.iter().map(C::query).collect();
-    Box::new(Filled { index: fill::<C>(fleet), queries, out: vec![0; fleet.replicas] })
-}
-
-impl<C: Contender> Lane for Filled<C> {
-    fn name(&self) -> &'static str {
-        C::NAME
+impl<C: Contender> Lane<C> {
+    pub fn new(fleet: &Fleet) -> Self {
+        let queries = fleet.queries.iter().map(C::query).collect();
+        Lane { index: fill::<C>(fleet), queries, out: vec![0; fleet.replicas] }
     }
 
-    fn verify(&self, fleet: &Fleet, oracle: &Oracle) {
-        let mut out = vec![0; fleet.replicas];
+    /// Compares the answers to the first queries with the oracle's: a fast wrong answer is no result.
+    pub fn verify(&mut self, fleet: &Fleet) {
+        let oracle = Oracle::of(fleet);
         for query in fleet.queries.iter().take(VERIFIED) {
-            self.index.answer(query, &mut out);
-            assert_eq!(out, oracle.answer(query), "{} answers wrongly in {}", C::NAME, fleet.name);
+            self.index.answer(query, &mut self.out);
+            assert_eq!(self.out, oracle.answer(query), "{} answers wrongly in {}", C::NAME, fleet.name);
         }
     }
 
-    fn sample(&mut self, first: usize, count: usize, clock: f64, samples: &mut Samples) {
+    /// Times `count` lookups of one query after the other, beginning with query `first`; half in batches, half alone.
+    pub fn sample(&mut self, first: usize, count: usize, clock: f64, samples: &mut Samples) {
         for turn in (first..first + count).step_by(2 * BATCH) {
             let mut batch: [C::Query; BATCH] = std::array::from_fn(|at| self.at(turn + at));
             let all = nanoseconds(
@@ -65,9 +55,7 @@ impl<C: Contender> Lane for Filled<C> {
             }
         }
     }
-}
 
-impl<C: Contender> Filled<C> {
     /// A copy of a query: it leaves the prompt in the cache, where hashing would have left it.
     fn at(&self, turn: usize) -> C::Query {
         self.queries[turn % self.queries.len()].clone()

@@ -8,25 +8,25 @@ use crate::timing::Timing;
 
 /// One figure of one contender.
 pub struct Figure {
-    pub contender: &'static str,
+    pub contender: String,
     pub value: f64,
     pub p99: Option<f64>,
 }
 
 impl Figure {
-    pub fn timed(contender: &'static str, timing: Timing) -> Self {
-        Figure { contender, value: timing.p50, p99: Some(timing.p99) }
+    pub fn timed(contender: &str, timing: Timing) -> Self {
+        Figure { contender: contender.to_owned(), value: timing.p50, p99: Some(timing.p99) }
     }
 
-    pub fn plain(contender: &'static str, value: f64) -> Self {
-        Figure { contender, value, p99: None }
+    pub fn plain(contender: &str, value: f64) -> Self {
+        Figure { contender: contender.to_owned(), value, p99: None }
     }
 }
 
 /// One line: the same thing measured for all contenders, ours first.
 pub struct Row {
     pub what: String,
-    pub unit: &'static str,
+    pub unit: String,
     pub figures: Vec<Figure>,
     pub more_is_better: bool,
 }
@@ -44,13 +44,27 @@ impl Row {
     }
 
     fn json(&self) -> Value {
-        let figures: Value = self
+        let figures: Vec<Value> = self
             .figures
             .iter()
-            .map(|figure| (figure.contender.to_owned(), json!({"value": figure.value, "p99": figure.p99})))
-            .collect::<serde_json::Map<_, _>>()
-            .into();
-        json!({"what": self.what, "unit": self.unit, "figures": figures, "ratio": self.ratio()})
+            .map(|figure| json!({"contender": figure.contender, "value": figure.value, "p99": figure.p99}))
+            .collect();
+        json!({
+            "what": self.what, "unit": self.unit, "figures": figures, "more_is_better": self.more_is_better,
+            "ratio": self.ratio(),
+        })
+    }
+
+    /// The row that such an object describes.
+    pub fn of_json(value: &Value) -> Option<Self> {
+        let text = |field: &str| value[field].as_str().map(str::to_owned);
+        let figure = |figure: &Value| {
+            let contender = figure["contender"].as_str()?.to_owned();
+            Some(Figure { contender, value: figure["value"].as_f64()?, p99: figure["p99"].as_f64() })
+        };
+        let figures = value["figures"].as_array()?.iter().map(figure).collect::<Option<_>>()?;
+        let more_is_better = value["more_is_better"].as_bool()?;
+        Some(Row { what: text("what")?, unit: text("unit")?, figures, more_is_better })
     }
 }
 
@@ -90,7 +104,7 @@ fn short(value: f64) -> String {
 }
 
 /// Everything as one object.
-pub fn json(rows: &[Row], clock: f64) -> Value {
+pub fn json(rows: &[Row]) -> Value {
     let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-    json!({"schema": 1, "machine": machine(), "clock_ns": clock, "rows": rows})
+    json!({"schema": 2, "machine": machine(), "rows": rows})
 }

@@ -37,6 +37,13 @@ impl Timing {
     }
 }
 
+/// The middle of some figures, of which there is one at least.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    if figures.len() % 2 == 1 { figures[middle] } else { f64::midpoint(figures[middle - 1], figures[middle]) }
+}
+
 /// Median cost of reading the clock twice.
 pub fn clock_cost() -> f64 {
     let samples: Vec<f64> = (0..10_001).map(|_| nanoseconds(|| {}, 0.0)).collect();

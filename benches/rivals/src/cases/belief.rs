@@ -2,7 +2,9 @@
 
 use prefixroute_core::{BlockHash, Config, Index, Slot};
 
-use super::Effort;
+use super::{Effort, Task};
+#[cfg(feature = "smg")]
+use crate::contender::SmgTokenTree;
 use crate::contender::{Belief, Believer};
 use crate::report::{Figure, Row};
 use crate::timing::{Timing, processor_time};
@@ -12,34 +14,31 @@ const CAPACITY: usize = 18_750;
 const SYSTEM: usize = 68;
 /// Inserts between two sweeps of an index that evicts by sweeping.
 const SWEEP: usize = 64;
-/// Inserts of one contender before the next one's turn.
+/// Inserts of a round.
 const TURN: usize = 128;
 
-/// Steady state: every replica is full, each prompt shares its first 68 blocks and brings 482 new ones.
-pub fn insert_and_evict(effort: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
-    let mut full = vec![steady::<Belief>()];
-    #[cfg(feature = "smg")]
-    full.push(steady::<crate::contender::SmgTokenTree>());
-    let mut samples: Vec<Vec<f64>> = full.iter().map(|_| Vec::new()).collect();
-    for _ in 0..effort.rounds {
-        for (lane, samples) in full.iter_mut().zip(&mut samples) {
-            samples.push(lane.turn());
-        }
-    }
-    let figures =
-        full.iter().zip(samples).map(|(lane, samples)| Figure::timed(lane.name(), Timing::of(samples))).collect();
-    let unit = "ns a new block";
-    let what = "belief, W1, hash 550 blocks of tokens + insert + evict".to_owned();
-    emit(Row { what, unit, figures, more_is_better: false });
-    let figures = vec![Figure::timed("prefixroute", hashed(effort))];
-    let what = "belief, W1, insert + evict, hashes given".to_owned();
-    emit(Row { what, unit, figures, more_is_better: false });
+/// Names of those that take part.
+pub fn contenders() -> Vec<&'static str> {
+    vec![
+        Belief::NAME,
+        #[cfg(feature = "smg")]
+        SmgTokenTree::NAME,
+    ]
 }
 
-trait Full {
-    fn name(&self) -> &'static str;
-    /// Time of `TURN` inserts and what evictions they make due, in nanoseconds a new block.
-    fn turn(&mut self) -> f64;
+/// Steady state: every replica is full, each prompt shares its first 68 blocks and brings 482 new ones.
+pub fn insert_and_evict(task: &Task, emit: &mut dyn FnMut(Row)) {
+    let mut row = |what: &str, figure| {
+        let unit = "ns a new block".into();
+        emit(Row { what: what.to_owned(), unit, figures: vec![figure], more_is_better: false });
+    };
+    let what = "belief, W1, hash 550 blocks of tokens + insert + evict";
+    #[cfg(feature = "smg")]
+    if task.contender == SmgTokenTree::NAME {
+        return row(what, steady::<SmgTokenTree>(task.effort));
+    }
+    row(what, steady::<Belief>(task.effort));
+    row("belief, W1, insert + evict, hashes given", Figure::timed(Belief::NAME, hashed(task.effort)));
 }
 
 struct Steady<B: Believer> {
@@ -49,25 +48,22 @@ struct Steady<B: Believer> {
     inserted: usize,
 }
 
-fn steady<B: Believer + 'static>() -> Box<dyn Full> {
+fn steady<B: Believer>(effort: Effort) -> Figure {
     let mut numbers = Numbers(9);
     let system = tokens(SYSTEM, &mut numbers);
     let mut lane = Steady { index: B::with_capacity(W1.replicas, CAPACITY), numbers, system, inserted: 0 };
     for _ in 0..5 {
         lane.turn();
     }
-    Box::new(lane)
+    Figure::timed(B::NAME, Timing::of((0..effort.rounds).map(|_| lane.turn()).collect()))
 }
 
 fn tokens(blocks: usize, numbers: &mut Numbers) -> Vec<u32> {
     (0..16 * blocks).map(|_| numbers.below(150_000) as u32).collect()
 }
 
-impl<B: Believer> Full for Steady<B> {
-    fn name(&self) -> &'static str {
-        B::NAME
-    }
-
+impl<B: Believer> Steady<B> {
+    /// Time of `TURN` inserts and what evictions they make due, in nanoseconds a new block.
     fn turn(&mut self) -> f64 {
         let new = W1.blocks - SYSTEM;
         let prompts: Vec<B::Prompt> =

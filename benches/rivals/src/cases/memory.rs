@@ -2,24 +2,27 @@
 
 use prefixroute_core::{BlockHash, Config, Index};
 
-use super::{Effort, each_native};
-use crate::contender::Contender;
+use super::{Task, each_native};
+use crate::contender::{Contender, Ours};
 use crate::lane::fill;
 use crate::memory::live_bytes;
 use crate::report::{Figure, Row};
 use crate::workload::{Asking, Fleet, W1, W4_256, conversations};
 
-pub fn bytes(_: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
+pub fn bytes(task: &Task, emit: &mut dyn FnMut(Row)) {
     for shape in [W1, W4_256] {
         let fleet = shape.fleet(Asking::HitAll, 0);
-        let figures = each_native!(per_membership(&fleet));
+        let figures = each_native!(task.contender, per_membership(&fleet)).into_iter().collect();
         let what = format!("memory, {}, fed by events, per (block, replica) held", shape.name);
-        emit(Row { what, unit: "bytes", figures, more_is_better: false });
+        emit(Row { what, unit: "bytes".into(), figures, more_is_better: false });
+    }
+    if task.contender != Ours::NAME {
+        return;
     }
     let fleet = conversations(16_384, 1, 0, 8);
     let figures = vec![believed(&fleet)];
     let what = "memory, 4.9 M blocks, belief alone, per distinct block".to_owned();
-    emit(Row { what, unit: "bytes", figures, more_is_better: false });
+    emit(Row { what, unit: "bytes".into(), figures, more_is_better: false });
 }
 
 fn per_membership<C: Contender>(fleet: &Fleet) -> Figure {
@@ -42,5 +45,5 @@ fn believed(fleet: &Fleet) -> Figure {
         index
     });
     drop(index);
-    Figure::plain("prefixroute", bytes / fleet.distinct() as f64)
+    Figure::plain(Ours::NAME, bytes / fleet.distinct() as f64)
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 
-use super::{Effort, each_native};
+use super::{Task, each_native};
 use crate::contender::Contender;
 use crate::report::{Figure, Row};
-use crate::timing::{Timing, processor_time};
+use crate::timing::{median, processor_time};
 use crate::workload::{Chain, Numbers};
 
 const TRACE: &str = "mooncake_conversation.jsonl.gz";
@@ -22,12 +22,12 @@ const REPLICAS: usize = 8;
 /// Blocks of 512 tokens that a replica holds: 2 million tokens.
 const CAPACITY: usize = 4_096;
 
-pub fn mooncake(effort: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
+pub fn mooncake(task: &Task, emit: &mut dyn FnMut(Row)) {
     let path = folder().join(TRACE);
     let prompts = match read(&path) {
         Ok(prompts) => prompts,
         Err(error) => {
-            println!("skipped: {}: {error} (PREFIXROUTE_TRACES names the folder)", path.display());
+            eprintln!("skipped: {}: {error} (PREFIXROUTE_TRACES names the folder)", path.display());
             return;
         }
     };
@@ -36,19 +36,14 @@ pub fn mooncake(effort: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
         let operations = operations(&prompts, split);
         let total: usize = operations.iter().map(Operation::blocks).sum();
         if split == 1 {
-            each_native!(verify(&operations));
+            each_native!(task.contender, verify(&operations));
         }
-        let mut all: Vec<(&'static str, Vec<f64>)> = Vec::new();
-        for _ in 0..effort.builds {
-            let round = each_native!(replay(&operations));
-            if all.is_empty() {
-                all = round.iter().map(|(name, _)| (*name, Vec::new())).collect();
-            }
-            all.iter_mut().zip(round).for_each(|((_, samples), (_, ns))| samples.push(total as f64 * 1e3 / ns));
-        }
-        let figures = all.into_iter().map(|(name, samples)| Figure::plain(name, Timing::of(samples).p50)).collect();
+        let speed = |ns: f64| total as f64 * 1e3 / ns;
+        let spent = (0..task.effort.builds).filter_map(|_| each_native!(task.contender, replay(&operations)));
+        let speeds: Vec<f64> = spent.map(speed).collect();
         let what = format!("replay, mooncake_conversation x{split}, {total} block operations, queues drained");
-        emit(Row { what, unit: "M block operations / s of one core", figures, more_is_better: true });
+        let figures = vec![Figure::plain(task.contender, median(speeds))];
+        emit(Row { what, unit: "M block operations / s of one core".into(), figures, more_is_better: true });
     }
 }
 
@@ -182,11 +177,12 @@ fn verify<C: Contender>(operations: &[Operation]) {
     }
 }
 
-fn replay<C: Contender>(operations: &[Operation]) -> (&'static str, f64) {
+/// Processor time in nanoseconds.
+fn replay<C: Contender>(operations: &[Operation]) -> f64 {
     let mut prepared: Vec<Prepared<C>> = operations.iter().map(prepare).collect();
     let index = C::with_replicas(REPLICAS);
     let mut out = vec![0; REPLICAS];
-    let spent = processor_time(|| {
+    processor_time(|| {
         for operation in &mut prepared {
             match operation {
                 Prepared::Query(query) => index.lookup(query, &mut out),
@@ -194,6 +190,5 @@ fn replay<C: Contender>(operations: &[Operation]) -> (&'static str, f64) {
             }
         }
         index.finish();
-    });
-    (C::NAME, spent)
+    })
 }

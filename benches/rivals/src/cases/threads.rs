@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use super::{Effort, each_shared};
+use super::{Effort, Task, each_shared};
 use crate::contender::Contender;
 use crate::lane::fill;
 use crate::report::{Figure, Row};
@@ -15,21 +15,21 @@ use crate::workload::{Asking, Chain, Fleet, Numbers, W1, W3};
 /// Lookups of one thread in one round.
 const LOOKUPS: usize = 20_000;
 
-pub fn together(effort: Effort, clock: f64, emit: &mut dyn FnMut(Row)) {
+pub fn together(task: &Task, emit: &mut dyn FnMut(Row)) {
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
-        println!("skipped: needs two cores");
+        eprintln!("skipped: needs two cores");
         return;
     }
     for (shape, lookups) in [(W1, LOOKUPS), (W3, LOOKUPS / 10)] {
         let fleet = shape.fleet(Asking::HitAll, 64);
-        let figures = each_shared!(speedup(&fleet, lookups, effort));
+        let figures = each_shared!(task.contender, speedup(&fleet, lookups, task.effort)).into_iter().collect();
         let what = format!("threads, {} lookups, two threads against one", shape.name);
-        emit(Row { what, unit: "times", figures, more_is_better: true });
+        emit(Row { what, unit: "times".into(), figures, more_is_better: true });
     }
     let fleet = W1.fleet(Asking::HitAll, 64);
-    let figures = each_shared!(beside_a_writer(&fleet, clock, effort));
+    let figures = each_shared!(task.contender, beside_a_writer(&fleet, task.clock, task.effort)).into_iter().collect();
     let what = "threads, W1 lookup beside a thread that stores and removes prompts".to_owned();
-    emit(Row { what, unit: "ns", figures, more_is_better: false });
+    emit(Row { what, unit: "ns".into(), figures, more_is_better: false });
 }
 
 fn speedup<C: Contender + Sync>(fleet: &Fleet, lookups: usize, effort: Effort) -> Figure {

@@ -1,25 +1,18 @@
 //! Events, decoded, into the index: a prompt's new blocks in one call; then their removal, the same blocks in one call.
 
-use super::{Effort, each};
+use super::{Task, each};
 use crate::contender::Contender;
 use crate::report::{Figure, Row};
-use crate::timing::{Timing, processor_time};
-use crate::workload::{Asking, Fleet, W1, W4_256};
+use crate::timing::{median, processor_time};
+use crate::workload::{Asking, Fleet, Shape, W1, W4_256};
 
 /// Stores of a whole fleet, then removals of all, in nanoseconds a block (tables grow inside the clock).
-pub fn events(effort: Effort, _: f64, emit: &mut dyn FnMut(Row)) {
-    for (shape, builds) in [(W1, effort.builds * 3), (W4_256, effort.builds.min(3))] {
+pub fn events(task: &Task, emit: &mut dyn FnMut(Row)) {
+    for (shape, builds) in [(W1, task.effort.builds * 3), (W4_256, task.effort.builds)] {
         let fleet = shape.fleet(Asking::HitAll, 0);
-        let mut all: Vec<Samples> = Vec::new();
-        for _ in 0..builds {
-            let round = each!(build_and_remove(&fleet));
-            if all.is_empty() {
-                all = round.iter().map(|once| Samples::new(once.contender)).collect();
-            }
-            all.iter_mut().zip(round).for_each(|(samples, once)| samples.push(&once));
-        }
-        emit(row(format!("store, {}, one event a prompt", shape.name), &all, |samples| &samples.store));
-        emit(row(format!("remove, {}, one event a prompt", shape.name), &all, |samples| &samples.remove));
+        let done: Vec<Once> = (0..builds).filter_map(|_| each!(task.contender, build_and_remove(&fleet))).collect();
+        emit(row("store", &shape, &done, |once| once.store));
+        emit(row("remove", &shape, &done, |once| once.remove));
     }
 }
 
@@ -29,27 +22,11 @@ struct Once {
     remove: f64,
 }
 
-struct Samples {
-    contender: &'static str,
-    store: Vec<f64>,
-    remove: Vec<f64>,
-}
-
-impl Samples {
-    fn new(contender: &'static str) -> Self {
-        Samples { contender, store: Vec::new(), remove: Vec::new() }
-    }
-
-    fn push(&mut self, once: &Once) {
-        self.store.push(once.store);
-        self.remove.push(once.remove);
-    }
-}
-
-fn row(what: String, all: &[Samples], of: impl Fn(&Samples) -> &Vec<f64>) -> Row {
-    let figures =
-        all.iter().map(|samples| Figure::plain(samples.contender, Timing::of(of(samples).clone()).p50)).collect();
-    Row { what, unit: "ns a block", figures, more_is_better: false }
+fn row(call: &str, shape: &Shape, done: &[Once], of: fn(&Once) -> f64) -> Row {
+    let figure = |first: &Once| Figure::plain(first.contender, median(done.iter().map(of).collect()));
+    let what = format!("{call}, {}, one event a prompt", shape.name);
+    let figures = done.first().map(figure).into_iter().collect();
+    Row { what, unit: "ns a block".into(), figures, more_is_better: false }
 }
 
 fn build_and_remove<C: Contender>(fleet: &Fleet) -> Once {

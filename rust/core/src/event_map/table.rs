@@ -7,7 +7,7 @@
 
 use super::stored_form;
 use crate::ids::EngineHash;
-use crate::memory::{prefetch, table};
+use crate::memory::{Table as Buckets, Zero, prefetch};
 use crate::spread::Spread;
 use crate::trie::{ChunkId, Chunks, Moved, NO_NAME, Place};
 
@@ -45,9 +45,10 @@ struct Bucket {
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-impl Bucket {
-    const EMPTY: Bucket = Bucket { tags: [0; 2], high: [0; LANES], low: [0; LANES] };
+// SAFETY: integers. All zeros are a bucket of empty lanes that nothing passed.
+unsafe impl Zero for Bucket {}
 
+impl Bucket {
     /// Lanes with this tag. The first given has it for sure, later ones may be taken for it by mistake: a borrow in the
     /// subtraction that finds four zeros at once runs on.
     #[inline]
@@ -190,7 +191,7 @@ pub(super) struct Entry {
 /// Names to places.
 #[derive(Debug)]
 pub(super) struct Table {
-    buckets: Vec<Bucket>,
+    buckets: Buckets<Bucket>,
     /// Bits of the hashes of names.
     bits: u32,
     live: usize,
@@ -200,7 +201,7 @@ pub(super) struct Table {
 impl Table {
     /// No names; `key` only places entries.
     pub(super) fn new(key: u64) -> Self {
-        Table { buckets: Vec::new(), bits: hash_bits(1), live: 0, spread: Spread::new(key) }
+        Table { buckets: Buckets::empty(), bits: hash_bits(1), live: 0, spread: Spread::new(key) }
     }
 
     /// Where the block lies that has this name.
@@ -256,7 +257,7 @@ impl Table {
 
     /// Makes room for so many names, so that entries that `probe` gives stay right.
     pub(super) fn reserve(&mut self, names: usize, chunks: &Chunks) {
-        // Between 53 % and 87 % full: 9.1 to 15 bytes a name. At 87 % one name in twelve lies behind its first bucket.
+        // Between 53 % and 75 % full: 10.7 to 15 bytes a name. At 87 % one name in twelve would lie behind its first bucket.
         if (self.live + names) * 4 > self.buckets.len() * LANES * 3 {
             self.rebuild(self.live + names, chunks);
         }
@@ -347,12 +348,12 @@ impl Table {
     /// A table of which so many entries fill 53 %.
     fn rebuild(&mut self, entries: usize, chunks: &Chunks) {
         let buckets = (entries * 9 / 4).div_ceil(LANES).max(8);
-        let (old, bits) = (std::mem::replace(&mut self.buckets, table(Bucket::EMPTY, buckets)), self.bits);
+        let (old, bits) = (std::mem::replace(&mut self.buckets, Buckets::new(buckets)), self.bits);
         self.bits = hash_bits(buckets);
         if bits == self.bits {
             self.put_in_order(&old, chunks);
         } else if old.len() * LANES < chunks.slots() {
-            for bucket in &old {
+            for bucket in old.iter() {
                 for place in bucket.used().map(|lane| bucket.place(lane)) {
                     self.put_anywhere(self.home(chunks.name(place)), place);
                 }
@@ -457,6 +458,6 @@ impl Table {
     }
 
     pub(super) fn reserved_bytes(&self) -> usize {
-        self.buckets.capacity() * size_of::<Bucket>()
+        self.buckets.len() * size_of::<Bucket>()
     }
 }
