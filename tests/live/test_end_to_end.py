@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,36 +18,48 @@ from prefixroute.live import FollowOptions, KvFeed
 from prefixroute.replay import PromptMaker, ReplaySettings, predict, replay
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, EventPublisher, FakeEngine, PlainCost
-from prefixroute.workload import ChatShape, Even, chat
+from prefixroute.workload import ChatShape, Even, Workload, chat
 from waiting import until
 
-CAPACITY = 6_400
+CAPACITY = 4_000
+"""Tokens that an engine holds: four of them hold less than the chats in progress, so that blocks are evicted."""
 SPEED = 20.0
+PREFILL_S_PER_1K, DECODE_S = 0.5, 0.02
 SHAPE = ChatShape(system_tokens=200, user_tokens=60, answer_tokens=24, turns=6, slots=24)
 QUICK = FollowOptions(reconnect_s=0.01, reconnect_max_s=0.05, replay_timeout_s=0.5, audit_s=0.1)
 
 
-@pytest.fixture(params=["vllm", "sglang"])
-def engines(request: pytest.FixtureRequest) -> Iterator[list[FakeEngine]]:
-    settings = EngineSettings(format=request.param, capacity_tokens=CAPACITY, speed=SPEED)
-    behaviour = Behaviour(
-        prefill_s_per_1k=0.5, decode_s=0.02, drop_events=7
-    )  # and every seventh batch is lost on its way
+@pytest.fixture
+def engines(form: str) -> Iterator[list[FakeEngine]]:
+    settings = EngineSettings(format=form, capacity_tokens=CAPACITY, speed=SPEED)
+    # And every seventh batch is lost on its way.
+    behaviour = Behaviour(prefill_s_per_1k=PREFILL_S_PER_1K, decode_s=DECODE_S, drop_events=7)
     with ExitStack() as stack:
         yield [stack.enter_context(FakeEngine(settings, behaviour)) for _ in range(4)]
 
 
+def simulated(workload: Workload, settings: ReplaySettings, seeds: int) -> list[float]:
+    """Recompute ratios of the simulator for the same requests: ties between replicas fall by the seed."""
+    scenario = Scenario(engine=EngineModel(PlainCost(PREFILL_S_PER_1K, DECODE_S)))
+
+    given = replace(settings, speed=1.0)
+    return [predict(workload, replace(given, seed=seed), scenario).rows[0].recompute_ratio for seed in range(seeds)]
+
+
+@pytest.mark.parametrize("form", ["vllm", "sglang"])
 def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeEngine]) -> None:
     # Arrivals on the engines' clock, which runs faster than ours.
     workload = chat(5, requests=240, arrivals=Even(20.0), shape=SHAPE)
     urls = tuple(engine.url for engine in engines)
-    chosen = ReplaySettings(
-        endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True, reset=False, speed=SPEED
-    )
-    router = chosen.router("session")
+    chosen = ReplaySettings(endpoints=urls, capacity_tokens=CAPACITY, dictate=True, reset=False, speed=SPEED)
+    (policy,) = chosen.policies
+    router = chosen.router(policy)
     feeds = {engine.url: engine.feed for engine in engines}
     with router.follow(feeds, options=QUICK):
         measured = asyncio.run(replay(workload, chosen, make_router=lambda _: router))
+
+        maker = PromptMaker(workload.block_size)
+        prompts = [maker.make(request, number).tokens for number, request in enumerate(workload.requests())]
 
         def settled() -> bool:
             told = router.stats()["replicas"].values()
@@ -53,28 +67,24 @@ def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeE
 
         def agrees() -> bool:
             held = dict(zip(router.replicas, router.index.held_tokens(), strict=True))
-            return all(held[engine.url] == engine.core.held_tokens for engine in engines)
+            return all(held[engine.url] == engine.core.held_tokens for engine in engines) and all(
+                router.choose(prompt, candidates=[engine.url]).hit_tokens == engine.core.hit(prompt.tolist())
+                for prompt in prompts
+                for engine in engines
+            )
 
+        # A lost last batch is noticed only when its engine has been silent for a while: then it is asked for.
         until(lambda: settled() and agrees())
         stats = router.stats()["replicas"]
         assert 'prefixroute_feed_total{replica="' in router.metrics_text()
-        maker = PromptMaker(workload.block_size)
-        for number, request in enumerate(workload.requests()):
-            prompt = maker.make(request, number).tokens
-            for engine in engines:
-                believed = router.choose(prompt, candidates=[engine.url]).hit_tokens
-                assert believed == engine.core.hit(prompt.tolist())
     assert not measured.figures[0].errors
     assert all(one["feed"]["lost"] == 0 for one in stats.values())
     assert sum(one["feed"]["filled"] for one in stats.values()) > 0
-    # The same requests in the simulator: placements differ, since replicas are named otherwise.
-    cost = PlainCost(0.5, 0.02)
-    expected = predict(
-        workload,
-        ReplaySettings(endpoints=urls, policies=("session",), capacity_tokens=CAPACITY, dictate=True),
-        Scenario(engine=EngineModel(cost)),
-    )
-    assert measured.figures[0].recompute_ratio == pytest.approx(expected.rows[0].recompute_ratio, abs=0.05)
+    assert sum(one["feed"]["events"]["removed"] for one in stats.values()) > 0
+    expected = simulated(workload, chosen, seeds=12)
+    noise = 4 * statistics.stdev(expected)
+    assert noise < 0.03
+    assert measured.figures[0].recompute_ratio == pytest.approx(statistics.mean(expected), abs=noise)
 
 
 def test_a_replica_that_leaves_is_not_followed_any_more() -> None:
