@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
 
+from prefixroute.serve.protocol import MAX_AHEAD
 from waiting import until
 
 CONTENT = json.dumps(chat_body(max_tokens=3)).encode()
@@ -51,6 +52,44 @@ def proxy(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> Proxy:
 def test_a_head_that_does_not_come_is_given_up(proxy: Proxy, begun: bytes) -> None:
     answer = said(proxy, begun)
     assert answer.startswith(b"HTTP/1.1 408 ") if begun else answer == b""
+
+
+KEPT = request().replace(b"connection: close\r\n", b"")
+TOO_LARGE = request(json.dumps(chat_body("w " * 99_000)).encode()).replace(b"connection: close\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answers"),
+    [
+        ([3 * KEPT + request()], 4),
+        ([KEPT, KEPT, KEPT, request()], 4),
+        ([20 * KEPT], 1 + MAX_AHEAD),
+        ([KEPT + TOO_LARGE + KEPT], 1),
+        ([KEPT, KEPT, TOO_LARGE, KEPT], 2),
+        ([KEPT[:-9], KEPT[-9:] + KEPT[:50], KEPT[50:] + request()], 3),
+    ],
+)
+def test_some_requests_may_be_ahead_of_their_answers(
+    pair: list[Engine], proxy: Proxy, pieces: list[bytes], answers: int
+) -> None:
+    pair[0].control(decode_s=0.05)
+    answer = said(proxy, *pieces)
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == answers
+    assert proxy.idle()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("ahead", [b"", KEPT, 20 * KEPT, TOO_LARGE], ids=["none", "one", "many", "large"])
+def test_a_client_that_sends_ahead_and_leaves_is_noticed(
+    pair: list[Engine], proxy: Proxy, stream: bool, ahead: bytes
+) -> None:
+    pair[0].control(decode_s=1)
+    content = json.dumps(chat_body(max_tokens=10_000, stream=stream)).encode()
+    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+        connection.sendall(request(content).replace(b"connection: close\r\n", b"") + ahead)
+        until(lambda: proxy.load() == {pair[0].url: 1})
+    until(proxy.idle)
+    until(lambda: pair[0].stats()["running"] == 0)
 
 
 def test_a_byte_now_and_then_keeps_no_connection(proxy: Proxy) -> None:

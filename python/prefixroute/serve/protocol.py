@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from prefixroute.serve.replies import error_body
 from prefixroute.serve.settings import Limits
+
+MAX_AHEAD = 8
+"""Requests of a connection that wait for the answer to one before them."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses a head that is too large (431) or does not come (408), and closes the connection.
 
     The parser has no bounds of its own: without these a client could send a header for ever, or hold a connection by a byte
-    a minute.
+    a minute. Requests may come before the answers to those before them (pipelining), :data:`MAX_AHEAD` of them at most. What
+    comes beyond that, or with a large body, is not read, and the connection ends with the last answer. uvicorn by itself
+    stops reading at the first, and does not notice then that the client leaves.
     """
 
     limits = Limits()
@@ -23,17 +29,23 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request's head."""
         super().connection_made(transport)
-        self._head_bytes = 0
+        self._head_bytes, self._is_over = 0, False
+        self._served: RequestResponseCycle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._head_came()
+        if self._served is not None and not self._served.response_complete:  # uvicorn tells the newest alone
+            self._served.disconnected = True
+            self._served.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come; count what belongs to a head."""
+        if self._is_over:
+            return
         if self._is_between and self._deadline is None:
             self._await_head()
         waits = self._deadline is not None
@@ -43,9 +55,43 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431, f"the head must have at most {self.limits.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
-        """Serve a request whose head is there."""
+        """Serve a request whose head is there, or let it wait for those before it."""
         self._head_came()
+        if len(self.pipeline) == MAX_AHEAD:
+            self._end_with(self.cycle)
+        if self._is_over:
+            return
         super().on_headers_complete()
+        if not self.pipeline:
+            self._served = self.cycle
+        self.flow.resume_reading()  # whoever waits: else nothing tells that the client leaves
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a request's body."""
+        if self._is_over:
+            return
+        super().on_body(body)
+        if self.pipeline and len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.pipeline.popleft()
+            before = self.pipeline[0][0] if self.pipeline else self._served
+            if before is not None:
+                self._end_with(before)
+            self.flow.resume_reading()
+
+    def on_message_complete(self) -> None:
+        """Note that a request is complete."""
+        if not self._is_over:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Serve the next request, if one waits."""
+        if self.pipeline:
+            self._served = self.pipeline[-1][0]
+        super().on_response_complete()
+
+    def _end_with(self, last: RequestResponseCycle) -> None:
+        """Read no more, and end the connection with the answer to this request."""
+        self._is_over, self.cycle, last.keep_alive = True, last, False
 
     @property
     def _is_between(self) -> bool:
