@@ -63,7 +63,7 @@ NGINX = """
 worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log stderr crit;
 events {{ worker_connections 16384; }}
 http {{
-  access_log off; client_max_body_size 64m; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+  access_log off; client_max_body_size 64m; proxy_request_buffering off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   upstream engines {{ {servers} keepalive 4096; }}
   server {{

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import DEADLINE_S
 
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.serve import reader as reader_module
@@ -49,8 +48,8 @@ def ords(text: str) -> list[int]:
 def make_reader() -> Iterator[Callable[..., Reader]]:
     readers: list[Reader] = []
 
-    def make(render: Any = None, **options: Any) -> Reader:
-        readers.append(Reader(Hashing(16, 7, KEYS, render, ords if render else None), **options))
+    def make(render: Any = None) -> Reader:
+        readers.append(Reader(Hashing(16, 7, KEYS, render, ords if render else None)))
         return readers[-1]
 
     yield make
@@ -81,8 +80,10 @@ def test_a_reader_that_hangs_costs_one_request(
     flag = tmp_path / "hangs"
     flag.touch()
     monkeypatch.setenv("TEST_HANGS", str(flag))
-    reader = make_reader(hang, read_s=DEADLINE_S / 10)  # a new process takes a part of it to start
-    assert isinstance(read(reader, BODY)[0], ReaderDied)
+    reader = make_reader(hang)
+    with monkeypatch.context() as patch:
+        patch.setattr(reader_module, "READ_S", 1.0)
+        assert isinstance(read(reader, BODY)[0], ReaderDied)
     flag.unlink()
     assert read(reader, BODY)[0].prompt.token_count == len("rendered")
 

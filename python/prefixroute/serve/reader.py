@@ -31,7 +31,8 @@ _LOG = logging.getLogger("prefixroute.serve")
 LARGE_BYTES = 256 * 1024
 """A body above this is read elsewhere. One of this size takes 12 ms at most."""
 READ_S = 60.0
-"""Longest time for one body, in seconds, some 25 times that of the slowest one of 32 MB: then a tokenizer hangs."""
+"""Longest time for one body, in seconds, some 25 times that of the slowest one of 32 MB: then a tokenizer hangs, and the process
+is ended."""
 MALFORMED = (ValueError, RecursionError)
 """What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
 
@@ -74,13 +75,12 @@ class Reader:
 
     Args:
         hashing: the Router's. It goes to another process: ``render`` and ``tokenizer`` are pickled.
-        read_s: longest time for one body, in seconds; the process is ended then, and the next body has another.
 
     Raises:
         ConfigError: it cannot be pickled.
     """
 
-    def __init__(self, hashing: Hashing, *, read_s: float = READ_S) -> None:
+    def __init__(self, hashing: Hashing) -> None:
         try:
             self._pickled = pickle.dumps(hashing)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -90,7 +90,7 @@ class Reader:
         self.session_keys = hashing.session_keys
         self._thread = ThreadPoolExecutor(1, "reader")
         self._process: subprocess.Popen[bytes] | None = None
-        self._read_s, self._closed = read_s, False
+        self._closed = False
 
     async def read(self, api: Api, content: bytes) -> Reading:
         """Return what a body says.
@@ -108,13 +108,13 @@ class Reader:
         try:
             process = self._running()
             questions, answers = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
-            with _ended_after(process, self._read_s):
+            with _ended_after(process, READ_S):
                 pickle.dump((api, content), questions)
                 questions.flush()
                 said = pickle.load(answers)  # noqa: S301  # of our own process
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self._end()
-            why = f"has died, or took longer than {self._read_s:g} s"
+            why = f"has died, or took longer than {READ_S:g} s"
             raise ReaderDied(f"the process that reads large bodies {why}: {error!r}") from error
         if isinstance(said, Exception):
             raise said
