@@ -194,6 +194,45 @@ def test_a_flushed_stream_begins_anew(server: RedisServer, ears: Any) -> None:
     until(lambda: b"two" in two.frames)
 
 
+def _other_type(client: Any) -> Callable[[], object]:
+    client.delete("prefixroute:peers")
+    client.set("prefixroute:peers", "of somebody else")
+    return lambda: client.delete("prefixroute:peers")
+
+
+def _full(client: Any) -> Callable[[], object]:
+    client.config_set("maxmemory", "1mb")
+    return lambda: client.config_set("maxmemory", "0")
+
+
+def _read_only(client: Any) -> Callable[[], object]:
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    return lambda: client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "why"), [(_other_type, "WRONGTYPE"), (_full, "OutOfMemory"), (_read_only, "ReadOnly")]
+)
+def test_a_server_that_refuses_is_gone_until_it_takes_frames_again(
+    server: RedisServer, ears: Any, caplog: pytest.LogCaptureFixture, refuses: Callable[[Any], Any], why: str
+) -> None:
+    pair = [RedisPeers(server.url) for _ in range(2)]
+    ears(pair[0])
+    two = ears(pair[1])
+    pair[0].publish(b"one")
+    until(lambda: b"one" in two.frames)
+    again = refuses(server.client)
+    pair[0].publish(b"a frame with hashes " * 100)
+    until(lambda: not pair[0].status()["connected"])
+    until(lambda: any("cannot send" in record.getMessage() for record in caplog.records))
+    said = [record.getMessage() for record in caplog.records if "cannot send" in record.getMessage()]
+    assert why in said[0]
+    assert "hashes" not in said[0], "frames are not for logs"
+    again()
+    until(lambda: b"a frame with hashes " * 100 in two.frames)
+    until(lambda: all(transport.status()["connected"] for transport in pair))
+
+
 def test_a_stream_of_a_server_whose_clock_is_behind_is_read(server: RedisServer, ears: Any) -> None:
     server.client.xadd("prefixroute:peers", {"f": b"old"}, id=f"{2**50}-1")
     pair = [RedisPeers(server.url) for _ in range(2)]

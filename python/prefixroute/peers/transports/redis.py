@@ -80,7 +80,9 @@ class RedisPeers(Threads):
         pipeline = self._sender.pipeline(transaction=False)
         for frame in frames:
             pipeline.xadd(self._stream, {_FIELD: frame}, maxlen=self._max_entries, approximate=True)
-        pipeline.execute()
+        for answer in pipeline.execute(raise_on_error=False):  # what it would raise quotes the frame
+            if isinstance(answer, Exception):
+                raise answer
 
     def _position(self) -> None:
         self._last = self._newest()  # what was before, the peers tell a newcomer

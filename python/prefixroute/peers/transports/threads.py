@@ -145,7 +145,13 @@ class Threads(ABC):
         if self._closed.is_set():
             return
         if gone:
-            _LOG.warning("peers by %s: cannot %s, this router goes on alone (%s)", self.kind, side, why)
+            _LOG.warning(
+                "peers by %s: cannot %s, this router goes on alone (%s: %.200s)",
+                self.kind,
+                side,
+                type(why).__name__,
+                why,
+            )
         else:
             _LOG.warning("peers by %s: can %s again", self.kind, side)
 
