@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import sys
 import time
 from importlib import import_module
@@ -34,7 +35,7 @@ def main() -> None:
                     flush=True,
                 )
             if chosen.write:
-                record(found)
+                record(found, dt.datetime.now(dt.UTC).date().isoformat())
         print(f"{study}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if chosen.write:
         page.write()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 EXACT = 5e-5
@@ -23,6 +23,7 @@ class Comparison:
         independent: their figure.
         ours: our figure.
         unit: the unit of both; ``%`` where both are shares, whose difference is in points.
+        date: the day on which they were compared, as ``2026-11-30``; empty until it is recorded.
     """
 
     study: str
@@ -31,6 +32,7 @@ class Comparison:
     independent: float
     ours: float
     unit: str
+    date: str = ""
 
     @property
     def difference(self) -> str:
@@ -54,9 +56,9 @@ def recorded() -> list[Comparison]:
     return [Comparison(**row) for row in json.loads(RECORDED.read_text(encoding="utf-8"))]
 
 
-def record(found: Iterable[Comparison]) -> None:
-    """Keep comparisons, in place of those of the same studies."""
-    new = list(found)
+def record(found: Iterable[Comparison], date: str) -> None:
+    """Keep comparisons that were made on a day, in place of those of the same studies."""
+    new = [replace(one, date=date) for one in found]
     studies = {one.study for one in new}
     kept = [one for one in recorded() if one.study not in studies] if RECORDED.exists() else []
     rows = sorted([*kept, *new], key=lambda one: one.study)

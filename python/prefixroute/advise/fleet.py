@@ -18,7 +18,7 @@ from prefixroute.sim.progress import Progress, Work
 PERCENTILE = 95.0
 """The percentile of each time that a fleet has to keep."""
 SLOWER = {"ttft": 1.1, "tpot": 1.5, "e2e": 1.5}
-"""How many times as long as today each time may be: a fleet with time to spare loses a millisecond with each replica less."""
+"""How many times as long as on the whole fleet each time may be: a fleet with time to spare loses a millisecond with each replica less."""
 SIZED_REQUESTS = 5_000
 """Requests of the busiest part of a workload that fleets are tried on: a search takes a dozen timed runs for each seed."""
 MOST_TIMES = 4
@@ -34,8 +34,9 @@ class FleetNeed:
         today: the one in use.
         replicas: of the fleet today.
         asked: the times that are looked at.
-        slos: what is promised: today's times, with some slack; empty where today's fleet is overloaded, so that its times grow
-            with the length of the log and promise nothing. Then a fleet has to keep up.
+        slos: what is promised: today's times, or the advised policy's on the whole fleet where these are longer, with some slack;
+            empty where today's fleet is overloaded, so that its times grow with the length of the log and promise nothing. Then a
+            fleet has to keep up.
         now: what today's policy gives on the whole fleet.
         then: what the advised policy gives on the whole fleet.
         size: the smallest fleet under the advised policy.
@@ -125,7 +126,7 @@ def needed(
 
     now = told(before, asked)
     then = now if before.policy_name == fleet.policy_name else told(fleet, asked)
-    promised = asked if slos else () if now.is_overloaded else _as_today(now)
+    promised = asked if slos else () if now.is_overloaded else _as_now(now, then)
     most = min(MOST_REPLICAS, MOST_TIMES * fleet.replicas)
     sizing = size(
         part.workload,
@@ -161,10 +162,12 @@ def needed(
     )
 
 
-def _as_today(now: Told) -> tuple[Slo, ...]:
-    """Return today's times as promises, with their slack; a time that nothing has is not promised."""
-    return tuple(
-        Slo(PERCENTILE, SLOWER[time] * seconds, time)
-        for time, seconds in zip(SLOWER, now.seconds, strict=True)
-        if seconds > 0
-    )
+def _as_now(now: Told, then: Told) -> tuple[Slo, ...]:
+    """Return the times that the whole fleet has as promises, with their slack; a time that nothing has is not promised.
+
+    They are today's, or those under the advised policy where these are longer: it is advised for what it does over all, and no number
+    of replicas takes a percentile back that it is worse in.
+    """
+    whole = zip(SLOWER, now.seconds, now.seconds if then.is_overloaded else then.seconds, strict=True)
+    longer = {time: max(each) for time, *each in whole}
+    return tuple(Slo(PERCENTILE, SLOWER[time] * seconds, time) for time, seconds in longer.items() if seconds > 0)

@@ -28,9 +28,9 @@ def unit_of(seconds: Iterable[float]) -> Unit:
 
 
 def duration(seconds: float) -> str:
-    """Return a time with its unit: ``4 ms``, ``0.4 ms``, ``1.50 s``, ``7.11 h``."""
+    """Return a time with its unit: ``43 ms``, ``4.3 ms``, ``0.4 ms``, ``1.50 s``, ``7.11 h``."""
     unit = unit_of([seconds])
     value = seconds * unit.per_second
     if unit is MILLISECONDS:
-        return f"{value:.0f} ms" if value >= 1 or not value else f"{value:.2g} ms"
+        return f"{value:.2g} ms" if value < 10 else f"{value:.0f} ms"  # noqa: PLR2004
     return f"{value:,.2f} {unit.name}" if value < 100 else f"{value:,.0f} {unit.name}"  # noqa: PLR2004
