@@ -96,15 +96,11 @@ async def joined(scope: Any, receive: Any, send: Any) -> None:
     await application(scope, once, send)
 
 
-def test_conversations_stay_and_usage_and_text_are_learned(router: Router) -> None:
+async def test_conversations_stay_and_usage_and_text_are_learned(router: Router) -> None:
     app = PrefixRouteMiddleware(joined, router)
-
-    async def talk() -> None:
-        for session in range(10):
-            seen = {replica(await call(app, chat(session, turn, stream=bool(turn % 2)))) for turn in range(4)}
-            assert len(seen) == 1
-
-    asyncio.run(talk())
+    for session in range(10):
+        seen = {replica(await call(app, chat(session, turn, stream=bool(turn % 2)))) for turn in range(4)}
+        assert len(seen) == 1
     assert settled(router)["finished"] == 40
     assert router.stats()["unreported_requests"] == 0
 

@@ -67,17 +67,13 @@ def client(router: Router) -> Any:
     return httpx.AsyncClient(transport=transport, base_url="http://fleet/")
 
 
-def test_conversations_stay_and_usage_and_text_are_learned() -> None:
+async def test_conversations_stay_and_usage_and_text_are_learned() -> None:
     router = new_router()
-
-    async def talk() -> None:
-        async with client(router) as http:
-            for session in range(10):
-                seen = [(await http.post(CHAT, json=chat(session, turn))).headers for turn in range(4)]
-                assert len({headers["x-replica"] for headers in seen}) == 1
-                assert seen[0]["x-host"] == f"{seen[0]['x-replica']}:8000"
-
-    asyncio.run(talk())
+    async with client(router) as http:
+        for session in range(10):
+            seen = [(await http.post(CHAT, json=chat(session, turn))).headers for turn in range(4)]
+            assert len({headers["x-replica"] for headers in seen}) == 1
+            assert seen[0]["x-host"] == f"{seen[0]['x-replica']}:8000"
     assert settled(router)["finished"] == 40
     assert router.stats()["unreported_requests"] == 0
 
@@ -96,14 +92,10 @@ def test_every_api_is_read(path: str) -> None:
     assert router.alias("resp-1", "next") == (path == "/v1/responses")
 
 
-def test_a_stream_is_learned_from_wherever_it_is_cut() -> None:
+async def test_a_stream_is_learned_from_wherever_it_is_cut() -> None:
     router = new_router()
-
-    async def talk() -> None:
-        async with client(router) as http, http.stream("POST", CHAT, json=chat(1, stream=True)) as response:
-            assert b"".join([part async for part in response.aiter_raw()]) == b"".join(events(CHAT))
-
-    asyncio.run(talk())
+    async with client(router) as http, http.stream("POST", CHAT, json=chat(1, stream=True)) as response:
+        assert b"".join([part async for part in response.aiter_raw()]) == b"".join(events(CHAT))
     assert settled(router)["finished"] == 1
     assert router.stats()["unreported_requests"] == 0
 
@@ -143,40 +135,36 @@ def test_the_address_may_be_another_than_the_name_and_have_a_path() -> None:
     assert (seen[0].headers["host"], seen[0].headers["x-data-parallel-rank"]) == ("gateway", "3")
 
 
-def test_nothing_is_left_of_a_thousand_requests_that_end_badly() -> None:
+async def test_nothing_is_left_of_a_thousand_requests_that_end_badly() -> None:
     router, rng = new_router(), random.Random(5)  # noqa: S311
+    async with client(router) as http:
 
-    async def everything() -> None:
-        async with client(router) as http:
+        async def told(number: int, what: str) -> None:
+            await http.post(CHAT, json=chat(number % 50), headers={"x-test": what})
 
-            async def told(number: int, what: str) -> None:
-                await http.post(CHAT, json=chat(number % 50), headers={"x-test": what})
+        async def breaks(number: int) -> None:
+            with pytest.raises(httpx.ReadError):
+                await http.post(CHAT, json=chat(number % 50, stream=True), headers={"x-test": "breaks"})
 
-            async def breaks(number: int) -> None:
-                with pytest.raises(httpx.ReadError):
-                    await http.post(CHAT, json=chat(number % 50, stream=True), headers={"x-test": "breaks"})
+        async def dropped(number: int) -> None:
+            async with http.stream("POST", CHAT, json=chat(number % 50, stream=True)) as response:
+                if number % 2:
+                    async for _ in response.aiter_raw():
+                        break
 
-            async def dropped(number: int) -> None:
-                async with http.stream("POST", CHAT, json=chat(number % 50, stream=True)) as response:
-                    if number % 2:
-                        async for _ in response.aiter_raw():
-                            break
+        async def cancelled(number: int) -> None:
+            await bad_requests.cancel(told(number, ""), after=rng.randrange(9))
 
-            async def cancelled(number: int) -> None:
-                await bad_requests.cancel(told(number, ""), after=rng.randrange(9))
-
-            kinds: list[Callable[[int], Awaitable[None]]] = [
-                lambda number: told(number, ""),
-                lambda number: told(number, "fail"),
-                lambda number: told(number, "dead"),
-                lambda number: told(number, "full"),
-                breaks,
-                dropped,
-                cancelled,
-            ]
-            await bad_requests.make(kinds)
-
-    asyncio.run(everything())
+        kinds: list[Callable[[int], Awaitable[None]]] = [
+            lambda number: told(number, ""),
+            lambda number: told(number, "fail"),
+            lambda number: told(number, "dead"),
+            lambda number: told(number, "full"),
+            breaks,
+            dropped,
+            cancelled,
+        ]
+        await bad_requests.make(kinds)
     settled(router)
 
 

@@ -293,18 +293,15 @@ def test_load_reports_reach_the_router(held: Held) -> None:
             assert subscriber.stats()["a"]["bad_load_reports"] == 1
 
 
-def test_it_runs_as_a_task_of_an_event_loop(engine: Engine, held: Held) -> None:
-    async def follow() -> None:
-        async with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
-            engine.publish(5)
-            engine.publish(2, fault="drop")
-            engine.publish(5)
-            async with asyncio.timeout(20):
-                while held.held["a"] != engine.published:  # noqa: ASYNC110  # the condition is another's
-                    await asyncio.sleep(0.002)
-            assert subscriber.stats()["a"]["applied"] == 12
-
-    asyncio.run(follow())
+async def test_it_runs_as_a_task_of_an_event_loop(engine: Engine, held: Held) -> None:
+    async with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        engine.publish(5)
+        engine.publish(2, fault="drop")
+        engine.publish(5)
+        async with asyncio.timeout(20):
+            while held.held["a"] != engine.published:  # noqa: ASYNC110  # the condition is another's
+                await asyncio.sleep(0.002)
+        assert subscriber.stats()["a"]["applied"] == 12
 
 
 def test_it_closes_cleanly_whatever_it_is_doing(engine: Engine, held: Held) -> None:

@@ -316,19 +316,16 @@ def test_zmq_peers_come_go_and_come_again(ears: Any) -> None:
 # -- what the Ray actor runs -------------------------------------------------------------------------------------
 
 
-def test_a_mailbox_hands_out_what_is_new_and_wakes_who_waits() -> None:
-    async def play() -> None:
-        box = Mailbox(max_frames=5)
-        await box.publish([b"before"])
-        life, cursor, frames = await box.read(0, 0, 0.0)
-        assert (cursor, frames) == (1, [])
-        waiting = asyncio.create_task(box.read(life, cursor, 10.0))
-        await asyncio.sleep(0)
-        await box.publish([b"a", b"b"])
-        assert (await waiting)[1:] == (3, [b"a", b"b"])
-        assert (await box.read(life, 3, 0.01))[1:] == (3, [])
-        await box.publish([b"%d" % number for number in range(8)])
-        assert (await box.read(life, 3, 0.0))[1:] == (11, [b"3", b"4", b"5", b"6", b"7"])
-        assert (await box.read(life + 1, 50, 0.0))[:2] == (life, 0)  # of an actor that has died: all that is there
-
-    asyncio.run(play())
+async def test_a_mailbox_hands_out_what_is_new_and_wakes_who_waits() -> None:
+    box = Mailbox(max_frames=5)
+    await box.publish([b"before"])
+    life, cursor, frames = await box.read(0, 0, 0.0)
+    assert (cursor, frames) == (1, [])
+    waiting = asyncio.create_task(box.read(life, cursor, 10.0))
+    await asyncio.sleep(0)
+    await box.publish([b"a", b"b"])
+    assert (await waiting)[1:] == (3, [b"a", b"b"])
+    assert (await box.read(life, 3, 0.01))[1:] == (3, [])
+    await box.publish([b"%d" % number for number in range(8)])
+    assert (await box.read(life, 3, 0.0))[1:] == (11, [b"3", b"4", b"5", b"6", b"7"])
+    assert (await box.read(life + 1, 50, 0.0))[:2] == (life, 0)  # of an actor that has died: all that is there

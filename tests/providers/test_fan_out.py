@@ -55,62 +55,46 @@ class Sender:
         return send
 
 
-def test_the_rest_wait_until_the_first_has_begun_and_answers_keep_their_order() -> None:
-    async def run() -> tuple[Sender, list[int | BaseException]]:
-        sender = Sender()
-        first, *rest = (sender.call(number) for number in range(30))
-        return sender, await fan_out(first, rest, started=sender.started, limit=7)
-
-    sender, answers = asyncio.run(run())
+async def test_the_rest_wait_until_the_first_has_begun_and_answers_keep_their_order() -> None:
+    sender = Sender()
+    first, *rest = (sender.call(number) for number in range(30))
+    answers = await fan_out(first, rest, started=sender.started, limit=7)
     assert answers == list(range(30))
     assert [number for number, begun in sender.begun_when_sent.items() if not begun] == [0]
     assert sender.most == 7
 
 
-def test_without_started_a_response_has_begun_when_it_is_complete() -> None:
-    async def run() -> Sender:
-        sender = Sender()
-        first, *rest = (sender.call(number, begins=number == 0, steps=5) for number in range(4))
-        await fan_out(first, rest)
-        return sender
-
-    sender = asyncio.run(run())
+async def test_without_started_a_response_has_begun_when_it_is_complete() -> None:
+    sender = Sender()
+    first, *rest = (sender.call(number, begins=number == 0, steps=5) for number in range(4))
+    await fan_out(first, rest)
     assert list(sender.begun_when_sent.values()) == [False, True, True, True]
 
 
 @pytest.mark.parametrize("fails", ["before", "cancelled", "cancels itself"])
 @pytest.mark.parametrize("limit", [1, 2, 16])
-def test_when_the_first_fails_the_next_becomes_first(fails: str, limit: int) -> None:
-    async def run() -> tuple[Sender, list[int | BaseException]]:
-        sender = Sender()
-        calls = [sender.call(number, fails=fails if number < 2 else "") for number in range(6)]
-        return sender, await asyncio.wait_for(fan_out(calls[0], calls[1:], started=sender.started, limit=limit), 10)
-
-    sender, answers = asyncio.run(run())
+async def test_when_the_first_fails_the_next_becomes_first(fails: str, limit: int) -> None:
+    sender = Sender()
+    calls = [sender.call(number, fails=fails if number < 2 else "") for number in range(6)]
+    answers = await asyncio.wait_for(fan_out(calls[0], calls[1:], started=sender.started, limit=limit), 10)
     assert [isinstance(answer, BaseException) for answer in answers] == [True, True, False, False, False, False]
     assert set(sender.sent.values()) == {1}
     assert [number for number, begun in sender.begun_when_sent.items() if not begun] == [0, 1, 2]
 
 
-def test_a_first_that_fails_after_it_began_has_written_the_entry() -> None:
-    async def run() -> tuple[Sender, list[int | BaseException]]:
-        sender = Sender()
-        calls = [sender.call(number, fails="after" if number == 0 else "") for number in range(4)]
-        return sender, await fan_out(calls[0], calls[1:], started=sender.started)
-
-    sender, answers = asyncio.run(run())
+async def test_a_first_that_fails_after_it_began_has_written_the_entry() -> None:
+    sender = Sender()
+    calls = [sender.call(number, fails="after" if number == 0 else "") for number in range(4)]
+    answers = await fan_out(calls[0], calls[1:], started=sender.started)
     assert isinstance(answers[0], ConnectionError)
     assert answers[1:] == [1, 2, 3]
     assert all(sender.begun_when_sent[number] for number in (1, 2, 3))
 
 
-def test_when_all_fail_all_were_sent_once_and_nothing_hangs() -> None:
-    async def run() -> tuple[Sender, list[int | BaseException]]:
-        sender = Sender()
-        calls = [sender.call(number, fails="before") for number in range(50)]
-        return sender, await fan_out(calls[0], calls[1:], started=sender.started)
-
-    sender, answers = asyncio.run(run())
+async def test_when_all_fail_all_were_sent_once_and_nothing_hangs() -> None:
+    sender = Sender()
+    calls = [sender.call(number, fails="before") for number in range(50)]
+    answers = await fan_out(calls[0], calls[1:], started=sender.started)
     assert all(isinstance(answer, ConnectionError) for answer in answers)
     assert sender.sent == Counter(range(50))
     assert sender.most == 1
@@ -136,27 +120,24 @@ def test_patience_ends_a_first_that_never_begins() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_cancelling_it_at_any_time_cancels_what_runs_and_sends_no_more(seed: int) -> None:
-    async def run() -> None:
-        sender, rng = Sender(), random.Random(seed)  # noqa: S311 - a test
-        calls = [sender.call(number, fails=rng.choice(["", "", "before", "after"]), steps=4) for number in range(20)]
-        task = asyncio.create_task(fan_out(calls[0], calls[1:], started=sender.started, limit=rng.randint(1, 8)))
-        for _ in range(rng.randint(0, 40)):
-            await asyncio.sleep(0)
-        for _ in range(3):  # a storm: whoever cancels does not stop at one
-            task.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait({task})
-        sent = sum(sender.sent.values())
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert sum(sender.sent.values()) == sent == sender.ended
-        assert sender.running == 0
-        assert max(sender.sent.values(), default=1) == 1
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert left == set()
-
-    asyncio.run(run())
+async def test_cancelling_it_at_any_time_cancels_what_runs_and_sends_no_more(seed: int) -> None:
+    sender, rng = Sender(), random.Random(seed)  # noqa: S311 - a test
+    calls = [sender.call(number, fails=rng.choice(["", "", "before", "after"]), steps=4) for number in range(20)]
+    task = asyncio.create_task(fan_out(calls[0], calls[1:], started=sender.started, limit=rng.randint(1, 8)))
+    for _ in range(rng.randint(0, 40)):
+        await asyncio.sleep(0)
+    for _ in range(3):  # a storm: whoever cancels does not stop at one
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait({task})
+    sent = sum(sender.sent.values())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert sum(sender.sent.values()) == sent == sender.ended
+    assert sender.running == 0
+    assert max(sender.sent.values(), default=1) == 1
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert left == set()
 
 
 def test_ten_thousand_calls() -> None:
@@ -181,12 +162,9 @@ def test_ten_thousand_calls() -> None:
         ({"started": 1}, "started must be an asyncio.Event"),
     ],
 )
-def test_a_mistake_sends_nothing(changed: dict[str, object], told: str) -> None:
-    async def run() -> None:
-        sender = Sender()
-        given = {"first": sender.call(0), "rest": [sender.call(1)]} | changed
-        with pytest.raises(ConfigError, match=told):
-            await fan_out(**given)  # type: ignore[arg-type]
-        assert not sender.sent
-
-    asyncio.run(run())
+async def test_a_mistake_sends_nothing(changed: dict[str, object], told: str) -> None:
+    sender = Sender()
+    given = {"first": sender.call(0), "rest": [sender.call(1)]} | changed
+    with pytest.raises(ConfigError, match=told):
+        await fan_out(**given)  # type: ignore[arg-type]
+    assert not sender.sent

@@ -65,78 +65,66 @@ def test_the_cheapest_lifetime_depends_on_how_long_nobody_comes() -> None:
     assert keep_alive_usd(SONNET, TOKENS, 3_600, "5m") == pytest.approx(0.02 * 3.6)
 
 
-def test_it_renews_in_time_and_stops_when_savings_are_spent() -> None:
-    async def run() -> None:
-        time, pings = Time(), []
-        async with warmer(time, pings) as kept:
-            await time.pass_(3_600)
-            assert pings == []  # nothing to keep before the first use
+async def test_it_renews_in_time_and_stops_when_savings_are_spent() -> None:
+    time, pings = Time(), []
+    async with warmer(time, pings) as kept:
+        await time.pass_(3_600)
+        assert pings == []  # nothing to keep before the first use
+        kept.used()
+        await time.pass_(285 * 3 + 1)
+        assert pings == [3_600 + 285, 3_600 + 570, 3_600 + 855]
+        kept.used()
+        await time.pass_(86_400)
+        assert len(pings) == 3 + 24
+        assert not kept.is_keeping
+        assert kept.usd == pytest.approx(27 * TOKENS * 0.1e-6)
+        kept.used()
+        await time.pass_(300)
+        assert len(pings) == 28
+
+
+async def test_a_use_puts_the_next_renewal_off() -> None:
+    time, pings = Time(), []
+    async with warmer(time, pings) as kept:
+        for _ in range(10):
             kept.used()
-            await time.pass_(285 * 3 + 1)
-            assert pings == [3_600 + 285, 3_600 + 570, 3_600 + 855]
-            kept.used()
-            await time.pass_(86_400)
-            assert len(pings) == 3 + 24
-            assert not kept.is_keeping
-            assert kept.usd == pytest.approx(27 * TOKENS * 0.1e-6)
-            kept.used()
-            await time.pass_(300)
-            assert len(pings) == 28
-
-    asyncio.run(run())
+            await time.pass_(200)
+        assert pings == []
+        await time.pass_(100)
+        assert pings == [2_085]
 
 
-def test_a_use_puts_the_next_renewal_off() -> None:
-    async def run() -> None:
-        time, pings = Time(), []
-        async with warmer(time, pings) as kept:
-            for _ in range(10):
-                kept.used()
-                await time.pass_(200)
-            assert pings == []
-            await time.pass_(100)
-            assert pings == [2_085]
+async def test_a_ping_that_fails_gives_the_entry_up_until_the_next_use() -> None:
+    time, calls = Time(), 0
 
-    asyncio.run(run())
+    async def ping() -> None:
+        nonlocal calls
+        calls += 1
+        raise ConnectionError("gone")
 
-
-def test_a_ping_that_fails_gives_the_entry_up_until_the_next_use() -> None:
-    async def run() -> None:
-        time, calls = Time(), 0
-
-        async def ping() -> None:
-            nonlocal calls
-            calls += 1
-            raise ConnectionError("gone")
-
-        async with PreWarmer(ping, SONNET, TOKENS, clock=time.clock, sleep=time.sleep) as kept:
-            kept.used()
-            await time.pass_(7_200)
-            assert calls == 1
-            assert isinstance(kept.last_error, ConnectionError)
-            kept.used()
-            await time.pass_(300)
-            assert calls == 2
-
-    asyncio.run(run())
+    async with PreWarmer(ping, SONNET, TOKENS, clock=time.clock, sleep=time.sleep) as kept:
+        kept.used()
+        await time.pass_(7_200)
+        assert calls == 1
+        assert isinstance(kept.last_error, ConnectionError)
+        kept.used()
+        await time.pass_(300)
+        assert calls == 2
 
 
-def test_leaving_stops_it_even_in_a_ping() -> None:
-    async def run() -> None:
-        time = Time()
+async def test_leaving_stops_it_even_in_a_ping() -> None:
+    time = Time()
 
-        async def ping() -> None:
-            await asyncio.Event().wait()
+    async def ping() -> None:
+        await asyncio.Event().wait()
 
-        kept = PreWarmer(ping, SONNET, TOKENS, clock=time.clock, sleep=time.sleep)
-        async with kept:
-            kept.used()
-            await time.pass_(300)
-            with pytest.raises(ConfigError, match="running"):
-                await kept.__aenter__()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(run())
+    kept = PreWarmer(ping, SONNET, TOKENS, clock=time.clock, sleep=time.sleep)
+    async with kept:
+        kept.used()
+        await time.pass_(300)
+        with pytest.raises(ConfigError, match="running"):
+            await kept.__aenter__()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize(

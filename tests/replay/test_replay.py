@@ -138,18 +138,15 @@ def test_an_engine_that_fails_costs_its_requests_and_is_counted(engines: list[Fa
     assert found.figures[0].errors == len(errors) == 10
 
 
-def test_cancelling_gives_what_was_measured(engines: list[FakeEngine]) -> None:
-    async def stop() -> Any:
-        started = asyncio.Event()
-        workload = small_chat(60).scaled(0.05)
-        task = asyncio.create_task(
-            replay(workload, settings(engines), progress=lambda share, _: share > 0.1 and started.set())
-        )
-        await started.wait()
-        task.cancel()
-        return await task
-
-    found = asyncio.run(stop())
+async def test_cancelling_gives_what_was_measured(engines: list[FakeEngine]) -> None:
+    started = asyncio.Event()
+    workload = small_chat(60).scaled(0.05)
+    task = asyncio.create_task(
+        replay(workload, settings(engines), progress=lambda share, _: share > 0.1 and started.set())
+    )
+    await started.wait()
+    task.cancel()
+    found = await task
     assert found.interrupted
     assert 0 < len(found.rows) < 60
 

@@ -130,39 +130,32 @@ def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
-def test_a_disconnect_gives_the_load_back_at_once(make_router: Make, seen: int) -> None:
+async def test_a_disconnect_gives_the_load_back_at_once(make_router: Make, seen: int) -> None:
     router = make_router(2)
-
-    async def relay() -> None:
-        stream = router.route(TOKENS).stream(_chunks(3))
-        for _ in range(seen):
-            await anext(stream)
-        await stream.aclose()
-        del stream
-
-    asyncio.run(relay())
+    stream = router.route(TOKENS).stream(_chunks(3))
+    for _ in range(seen):
+        await anext(stream)
+    await stream.aclose()
+    del stream
     gc.collect()
     assert loads(router) == (0, 0, 0)
     assert router.choose(TOKENS).best_hit_tokens == (0 if seen == 0 else 1_984)
 
 
-def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) -> None:
+async def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) -> None:
     router = make_router(2)
 
     async def relay() -> AsyncIterator[int]:
         async for chunk in router.route(TOKENS).stream(_chunks(3)):
             yield chunk
 
-    async def main() -> None:
-        outer = relay()
-        await anext(outer)
-        assert loads(router)[0] == 1
-        await outer.aclose()  # which leaves the inner generator to the loop
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert loads(router) == (0, 0, 0)
-
-    asyncio.run(main())
+    outer = relay()
+    await anext(outer)
+    assert loads(router)[0] == 1
+    await outer.aclose()  # which leaves the inner generator to the loop
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert loads(router) == (0, 0, 0)
 
 
 def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Make) -> None:
@@ -184,22 +177,19 @@ def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Mak
     assert router.stats()["counts"]["dropped"] == 2
 
 
-def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:
+async def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:
     router = make_router(2)
 
     async def request() -> None:
         async with router.route(TOKENS):
             await asyncio.sleep(3_600)
 
-    async def main() -> None:
-        task = asyncio.create_task(request())
-        await asyncio.sleep(0)
-        assert loads(router)[0] == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(request())
+    await asyncio.sleep(0)
+    assert loads(router)[0] == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert loads(router) == (0, 0, 0)
 
 
