@@ -21,7 +21,7 @@ from prefixroute.serve import Settings
 from prefixroute.serve.discovery import Discovery, sources_of
 from prefixroute.serve.discovery.kubernetes import KubernetesSource
 from prefixroute.serve.discovery.sources import DnsSource, FileSource, Found
-from prefixroute.serve.fleet import Fleet
+from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.metrics import Metrics
 from waiting import until
 
@@ -51,7 +51,7 @@ class World:
         self.now = 0.0
         self.router = Router(prompt_kind="messages", clock=lambda: self.now)
         self.metrics, self.source = Metrics(), Told()
-        self.fleet = Fleet(self.router, settings, self.metrics, clock=lambda: self.now)
+        self.fleet = ServedFleet(self.router, settings, self.metrics, clock=lambda: self.now)
         self.discovery = Discovery([self.source], self.fleet, self.metrics, settings.discovery)
 
     def look(self, *names: str, **more: Replica) -> dict[str, str]:

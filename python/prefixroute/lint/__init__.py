@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.lint import caches, fleet, prompts
 from prefixroute.lint.case import Case
-from prefixroute.lint.log import Entry, read_entries
+from prefixroute.lint.log import LogEntry, read_entries
 from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, Finding, Rule
 from prefixroute.lint.settings import ApiSettings, EngineSettings, RouterSettings, Settings
 from prefixroute.plan.burst import figures_assumed
@@ -71,7 +71,7 @@ class LintReport:
 def lint(
     workload: Workload,
     *,
-    entries: Sequence[Entry] = (),
+    entries: Sequence[LogEntry] = (),
     settings: Settings | None = None,
     model: Model | None = None,
     cost: CostModel | None = None,
@@ -113,9 +113,9 @@ __all__ = [
     "ApiSettings",
     "Case",
     "EngineSettings",
-    "Entry",
     "Finding",
     "LintReport",
+    "LogEntry",
     "RouterSettings",
     "Rule",
     "Settings",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from prefixroute.costmodel import HOURS_PER_MONTH, CostModel
-from prefixroute.lint.log import Entry
+from prefixroute.lint.log import LogEntry
 from prefixroute.lint.settings import ApiSettings, Settings
 from prefixroute.plan.traffic import Binding, TracePlan, plan_trace
 from prefixroute.providers import Lifetime, Model
@@ -29,7 +29,7 @@ class Case:
     """
 
     workload: Workload
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
     settings: Settings
     model: Model | None
     cost: CostModel

@@ -33,7 +33,7 @@ _ROUTING = {
 }
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One row: its line, time in seconds, blocks of its prompt, and who sent it how. None is not said."""
 
     line: int
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 def read_entries(
     path: str | Path | Sequence[str | Path | LogFile], fields: FieldMap | None = None, *, most: int = MOST_ROWS
-) -> list[Entry]:
+) -> list[LogEntry]:
     """Return the first rows of a log that have messages; none of a file that is no log of requests.
 
     Args:
@@ -59,7 +59,7 @@ def read_entries(
     """
     layout = FieldMap() if fields is None else fields
     finder = Finder({**DEFAULT_PATHS, **layout.paths, **_ROUTING})
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     texts: dict[str, str] = {}
     held = 0
     try:
@@ -84,7 +84,7 @@ def _shared(prompt: Prompt, texts: dict[str, str]) -> Prompt:
     return Prompt(tuple(replace(block, text=texts.setdefault(block.text, block.text)) for block in prompt.blocks))
 
 
-def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:
+def _entry(finder: Finder, line: int, layout: FieldMap) -> LogEntry | None:
     messages = finder.find("messages")
     if not isinstance(messages, (list, str)):
         return None
@@ -95,7 +95,7 @@ def _entry(finder: Finder, line: int, layout: FieldMap) -> Entry | None:
         return None
     texts = {name: finder.find(name) for name in ("session", "model", "key", "workspace")}
     named = {name: value if isinstance(value, str) else None for name, value in texts.items()}
-    return Entry(
+    return LogEntry(
         line,
         _time(finder, layout),
         prompt,

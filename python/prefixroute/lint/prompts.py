@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from prefixroute.lint.case import Case
-from prefixroute.lint.log import Entry
+from prefixroute.lint.log import LogEntry
 from prefixroute.lint.rules import Finding, found
 from prefixroute.plan.breakpoints import find_changes
 
@@ -84,7 +84,7 @@ def _reordered(case: Case, name: str, places: tuple[str, ...]) -> Iterator[Findi
         yield found(name, usd_per_month=case.monthly(lost), line=line, count=len(others), prompts=len(case.entries))
 
 
-def _lost(entry: Entry, parts: tuple[str, ...], usual: tuple[str, ...]) -> float:
+def _lost(entry: LogEntry, parts: tuple[str, ...], usual: tuple[str, ...]) -> float:
     """Return the tokens of a prompt from the first part on that is not where it usually is."""
     kept = next(at for at, (one, other) in enumerate(zip(parts, usual, strict=True)) if one != other)
     first = next(at for at, block in enumerate(entry.prompt.blocks) if block.text == parts[kept])

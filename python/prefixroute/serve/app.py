@@ -21,7 +21,7 @@ from prefixroute.live import KvFeed
 from prefixroute.peers.transports import RedisPeers
 from prefixroute.router import Router
 from prefixroute.serve.discovery import Discovery, sources_of
-from prefixroute.serve.fleet import Fleet
+from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.metrics import TEXT_FORMAT, Metrics
 from prefixroute.serve.reader import Hashing, Reader
 from prefixroute.serve.relay import Relay, Shared
@@ -82,7 +82,7 @@ class Service:
             volatile_sample=routing.volatile_sample,
         )
         self.metrics, self.draining = Metrics(), False
-        self.fleet = Fleet(self.router, settings, self.metrics)
+        self.fleet = ServedFleet(self.router, settings, self.metrics)
         self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
         self._moves = len(sources) > 1 or not discovery.replicas
         self._client: aiohttp.ClientSession | None = None

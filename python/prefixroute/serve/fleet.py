@@ -64,7 +64,7 @@ class Engine:
         return "suspended" if self.breaker.state is State.OPEN else "active"
 
 
-class Fleet:
+class ServedFleet:
     """The engines of a Router: a breaker for each, fed by requests and by checks.
 
     Checks never touch the Router's load: only tickets do, so a passing check cannot make a busy engine look idle.

@@ -17,7 +17,7 @@ from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.router import Router, Ticket
 from prefixroute.serve.calls import Call
 from prefixroute.serve.downstream import ClientTooSlow, Downstream, Room, read_body, while_connected
-from prefixroute.serve.fleet import Fleet
+from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.reader import MALFORMED, Reader, ReaderDied
@@ -130,7 +130,7 @@ class Shared:
 
     router: Router
     new_client: Callable[[], aiohttp.ClientSession]
-    fleet: Fleet
+    fleet: ServedFleet
     metrics: Metrics
     settings: Settings
     reader: Reader

@@ -11,7 +11,7 @@ from prefixroute.sim.stores import BlockStore, EntryStore, Store
 from prefixroute.validation import shown
 
 
-class Fleet:
+class SimulatedFleet:
     """Stores by name of the replicas that live, and a number for every replica that ever lived.
 
     ``names[number]`` is stable: a replica that returns has its number again, a new one gets the next.

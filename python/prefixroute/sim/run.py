@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, preset_of
-from prefixroute.sim.fleet import Fleet
+from prefixroute.sim.fleet import SimulatedFleet
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
 from prefixroute.sim.replica import duplicated_tokens
@@ -137,7 +137,7 @@ def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
 
 
 def _outcome(
-    scenario: Scenario, log: RequestLog, fleet: Fleet, cost: CostModel, timed: TimedRun | None = None
+    scenario: Scenario, log: RequestLog, fleet: SimulatedFleet, cost: CostModel, timed: TimedRun | None = None
 ) -> Outcome:
     names, split = fleet.names, scenario.split
     roles = [role_of(name, split) for name in names]

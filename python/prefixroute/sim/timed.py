@@ -13,7 +13,7 @@ from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.router import PairTicket, Ticket
 from prefixroute.routing import steps
 from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
-from prefixroute.sim.fleet import Fleet, Progress
+from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import RequestLog, TokenGaps
 from prefixroute.sim.scenario import FleetChange, Scenario
@@ -69,7 +69,7 @@ class TimedRun:
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
         """Set up idle replicas and the routers before them."""
         self.log = RequestLog(timed=True)
-        self.fleet = Fleet(scenario, block_size)
+        self.fleet = SimulatedFleet(scenario, block_size)
         self.agenda, self._changes = Agenda(), Agenda()
         self.now = 0.0
         self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)

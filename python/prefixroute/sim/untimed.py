@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prefixroute.sim.fleet import Fleet, Progress
+from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import RequestLog
 from prefixroute.sim.scenario import FleetChange, Scenario
@@ -18,7 +18,7 @@ class UntimedRun:
 
     def __init__(self, scenario: Scenario, block_size: int) -> None:
         """Set up empty replicas and the routers before them."""
-        self.fleet = Fleet(scenario, block_size)
+        self.fleet = SimulatedFleet(scenario, block_size)
         self.log = RequestLog(timed=False)
         self._now = 0.0
         self._warmup = scenario.warmup

@@ -14,7 +14,7 @@ from prefixroute.workload.losses import HitLosses, LossMeter, Sightings, losses_
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.source import LogFile, log_files
-from prefixroute.workload.request import REPLICA, USER, Entry, Request
+from prefixroute.workload.request import REPLICA, USER, CacheEntry, Request
 from prefixroute.workload.spec import GENERATORS, Spec
 from prefixroute.workload.statistics import TraceStatistics, floor, measure
 from prefixroute.workload.tenants import TenantsShape, read_shares, tenants
@@ -28,10 +28,10 @@ __all__ = [
     "AgentsShape",
     "Arrivals",
     "Bursty",
+    "CacheEntry",
     "ChatShape",
     "Converted",
     "DocumentsShape",
-    "Entry",
     "Even",
     "FanOutShape",
     "FewShotShape",

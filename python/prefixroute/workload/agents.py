@@ -14,7 +14,7 @@ from typing import ClassVar
 from prefixroute.errors import ConfigError
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import CacheEntry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
@@ -145,7 +145,7 @@ class _Agents:
             prompt_tokens,
             shape.answer_tokens,
             session=task.name,
-            entry=Entry(f"{task.name}.{agent.number}", text.tokens, shape.system_tokens),
+            entry=CacheEntry(f"{task.name}.{agent.number}", text.tokens, shape.system_tokens),
             attrs={"agent": str(agent.number)},
         )
 

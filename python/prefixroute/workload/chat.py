@@ -13,7 +13,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS, new_tuple
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import Entry, Request, cached_tokens
+from prefixroute.workload.request import CacheEntry, Request, cached_tokens
 from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
 
@@ -92,7 +92,7 @@ def chat(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: Chat
         slot.turn += 1
         name, head = slot.name, slot.text.head
         heads = head(blocks, prompt), head(cached_blocks, cached)
-        entry = new_tuple(Entry, (name, prompt + answer, shared))
+        entry = new_tuple(CacheEntry, (name, prompt + answer, shared))
         yield new_tuple(Request, (time, *heads, prompt, answer, name, None, None, None, entry, None, EMPTY_ATTRS, None))
 
 

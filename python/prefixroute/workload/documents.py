@@ -12,7 +12,7 @@ from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import Entry, Request, cached_tokens
+from prefixroute.workload.request import CacheEntry, Request, cached_tokens
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 
@@ -77,5 +77,5 @@ def documents(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
             prompt,
             shape.answer_tokens,
             document=name,
-            entry=Entry(name, shape.document_tokens),
+            entry=CacheEntry(name, shape.document_tokens),
         )

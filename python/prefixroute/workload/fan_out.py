@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from prefixroute.workload.arrivals import Arrivals, Even
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import CacheEntry, Request
 from prefixroute.workload.shape import Shape
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
@@ -70,5 +70,5 @@ def fan_out(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: F
                 prompt.tokens,
                 shape.answer_tokens,
                 document=name,
-                entry=Entry(name, prompt.tokens, shape.shared_tokens),
+                entry=CacheEntry(name, prompt.tokens, shape.shared_tokens),
             )

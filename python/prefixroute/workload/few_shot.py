@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import CacheEntry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
@@ -81,5 +81,5 @@ def few_shot(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: 
             prompt_tokens,
             shape.answer_tokens,
             document=name,
-            entry=Entry(name, examples.tokens, shape.instruction_tokens),
+            entry=CacheEntry(name, examples.tokens, shape.instruction_tokens),
         )

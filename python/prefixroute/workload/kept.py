@@ -20,7 +20,7 @@ import numpy as np
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
-from prefixroute.workload.request import Entry, Masked, Request
+from prefixroute.workload.request import CacheEntry, Masked, Request
 from prefixroute.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Table:
 def _write(workload: Workload, folder: Path) -> int:
     """Write the requests of ``workload`` and return how many there are."""
     tables = {name: _Table() for name in (*_KEYS, "attrs")}
-    entries: dict[int, Entry] = {}
+    entries: dict[int, CacheEntry] = {}
     count = 0
     with (folder / _HASHES).open("wb") as hashes, (folder / _ROWS).open("wb") as rows:
         for count, request in enumerate(workload.requests(), start=1):

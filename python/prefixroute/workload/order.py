@@ -13,7 +13,7 @@ from prefixroute.errors import TraceError
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import TraceRecord
 from prefixroute.workload.readers.source import LogFile
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import CacheEntry, Request
 
 _OPEN_SESSIONS = 1_000_000
 _LEAST_BLOCKS = 2
@@ -99,7 +99,7 @@ def placed(requests: Iterator[Request], sessions: SessionFinder | None) -> Itera
             session=session,
             tenant=request.tenant,
             model=request.model,
-            entry=None if session is None else Entry(session, held),
+            entry=None if session is None else CacheEntry(session, held),
             reported_hit_tokens=request.reported_hit_tokens,
             attrs=request.attrs,
             masked=request.masked,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from prefixroute.hashing import BlockHashes
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """How a cache of kind ``entries`` sees a request: a whole prompt under one name, all sizes in tokens.
 
     Attributes:
@@ -82,7 +82,7 @@ class Request(NamedTuple):
     document: str | None = None
     tenant: str | None = None
     model: str | None = None
-    entry: Entry | None = None
+    entry: CacheEntry | None = None
     reported_hit_tokens: int | None = None
     attrs: Mapping[str, str] = EMPTY_ATTRS
     masked: Masked | None = None

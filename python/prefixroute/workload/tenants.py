@@ -17,7 +17,7 @@ from prefixroute.workload.readers.lines import read_table
 from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.row import shown
 from prefixroute.workload.readers.source import log_files
-from prefixroute.workload.request import Entry, Request
+from prefixroute.workload.request import CacheEntry, Request
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
 from prefixroute.workload.text import Text
@@ -108,7 +108,7 @@ def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: T
             shape.answer_tokens,
             session=slot.name,
             tenant=f"tenant-{tenant}",
-            entry=Entry(slot.name, slot.text.tokens),
+            entry=CacheEntry(slot.name, slot.text.tokens),
         )
 
 

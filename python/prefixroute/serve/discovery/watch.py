@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from prefixroute.serve.discovery.sources import Found, Source
-from prefixroute.serve.fleet import Fleet
+from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.settings import Discovery as Options
 
@@ -28,7 +28,7 @@ class Discovery:
         options: times.
     """
 
-    def __init__(self, sources: Sequence[Source], fleet: Fleet, metrics: Metrics, options: Options) -> None:
+    def __init__(self, sources: Sequence[Source], fleet: ServedFleet, metrics: Metrics, options: Options) -> None:
         self._sources, self._fleet, self._metrics, self._options = sources, fleet, metrics, options
         self._last: dict[str, Found] = {}
         self._complaints: dict[str, str] = {}
