@@ -32,7 +32,8 @@ class RayOriginal:
     """Ray's router with its own defaults, but for the threshold above which loads count as unequal.
 
     Attributes:
-        imbalanced_threshold: largest difference of queue lengths at which matches are followed; Ray's default is infinite.
+        imbalanced_threshold: largest difference of queue lengths at which matches are followed; Ray's default is
+            infinite.
         version: of Ray, which has to be the installed one to run.
     """
 

@@ -51,15 +51,16 @@ class Replica:
         incarnation: identity of the process behind the name. When it changes, the replica has come back empty.
         capacity_tokens: tokens its KV cache holds; ``None`` = the router's ``capacity_tokens``.
         weight: speed relative to the others (> 0). A replica of weight 2 carries twice the load at equal rank.
-        models: models and adapters it serves; ``None`` = everything. Compared with ``namespace.lora or namespace.model``.
-        address: where the host sends requests, if the name is not the address. Passed through; read only to warn of other
-            processes that route to the same replicas.
+        models: models and adapters it serves; ``None`` = everything. Compared with
+            ``namespace.lora or namespace.model``.
+        address: where the host sends requests, if the name is not the address. Passed through; read only to warn of
+            other processes that route to the same replicas.
         rank: data-parallel rank behind the address. Passed through, never read.
         events: the engine's KV events are fed into the index, so that routed blocks are provisional.
-        reuse_reports: the engine reports the reuse of a block in the shape of a store event, so that such an event is no
-            further copy (see :meth:`PrefixIndex.add_replica`). Fixed when the replica is added.
-        role: ``mixed`` = it computes prompts and decodes; ``prefill`` or ``decode`` = only one of these, and gets requests by
-            :meth:`Router.route_pair` alone.
+        reuse_reports: the engine reports the reuse of a block in the shape of a store event, so that such an event is
+            no further copy (see :meth:`PrefixIndex.add_replica`). Fixed when the replica is added.
+        role: ``mixed`` = it computes prompts and decodes; ``prefill`` or ``decode`` = only one of these, and gets
+            requests by :meth:`Router.route_pair` alone.
     """
 
     incarnation: str = ""
@@ -133,8 +134,8 @@ class Timing:
         ticket_s: a request without progress for so long is given up and refunded.
         slow_start_s: a fresh or readmitted replica reaches its full share after so long.
         report_fresh_s: a reported load older than this is unknown (SGLang's router: 5).
-        provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2). It goes to the
-            index that the router makes; an index given with ``index=`` has its own.
+        provisional_s: routed blocks of an event-fed replica vanish unless confirmed within this (llm-d: 2). It goes to
+            the index that the router makes; an index given with ``index=`` has its own.
         window_s: length of the window of prefill seconds (Preble: 180).
         peer_s: what a peer has in flight is given back after it was not heard of for so long; it speaks every second.
     """

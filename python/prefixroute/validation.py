@@ -16,8 +16,8 @@ MOST_SHOWN = 200
 def shown(value: Any, *, most: int = MOST_SHOWN) -> str:
     """Return a value as messages show it: its repr, cut where it is long or deep; a description where it has none.
 
-    An int of more than 4,300 digits has none, and a class of the user's may raise anything in its own: an error about a value must not
-    raise another.
+    An int of more than 4,300 digits has none, and a class of the user's may raise anything in its own: an error about a
+    value must not raise another.
 
     Args:
         value: what was given, or a list or dict that has it somewhere.

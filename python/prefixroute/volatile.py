@@ -83,12 +83,14 @@ class Span(NamedTuple):
     """A volatile text that several prompts have at about the same place.
 
     Attributes:
-        kind: what it looks like: ``date``, ``number``, ``id`` (one word with a digit in it), ``text`` or :data:`IDS_KIND`.
+        kind: what it looks like: ``date``, ``number``, ``id`` (one word with a digit in it), ``text`` or
+            :data:`IDS_KIND`.
         characters: what comes before it, in the median prompt.
         length: its own characters, in the median prompt.
         gain: characters behind it that the nearest earlier prompt has too, in the median prompt.
         share: prompts that have it, of those compared.
-        example: where it stands in the first of them, for the eyes of who has the log; empty of token ids. So are the next three.
+        example: where it stands in the first of them, for the eyes of who has the log; empty of token ids. So are the
+            next three.
         values: what stands there, up to three.
         prompt: which prompt is the first that has it, counted from 0.
         start: where it begins there.
@@ -145,7 +147,8 @@ class Changes:
         """Start with no prompt.
 
         Args:
-            kept: characters of each that are held: a gain is counted as far as these reach. ``None`` = little more than the head.
+            kept: characters of each that are held: a gain is counted as far as these reach. ``None`` = little more than
+                the head.
             units: what the prompts are made of.
         """
         self._kept, self._units = units.head + units.longest if kept is None else kept, units

@@ -41,7 +41,8 @@ class Remedy:
     Attributes:
         kind: of the finding that says what is to be corrected.
         recompute_ratio: prompt tokens computed again now, with the policy in use.
-        recompute_ratio_fixed: the same with corrected prompts: simulated with ``policy``, or the floor where there is none.
+        recompute_ratio_fixed: the same with corrected prompts: simulated with ``policy``, or the floor where there is
+            none.
         policy: what to route with then; None where the trace has no text to correct, so that it was not simulated.
         usd_per_million_requests: prefill saved, by the busiest replica; None as for ``policy``.
         usd_per_month: the same; None where nobody knows the rate, too.

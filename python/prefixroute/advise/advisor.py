@@ -57,7 +57,8 @@ def advise(
         cost: prices and seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of all runs that is done, and what is being run.
-        time_is_up: asked between runs; then unlimited caches, further seeds and other fleets are left out, which a note says.
+        time_is_up: asked between runs; then unlimited caches, further seeds and other fleets are left out, which a note
+            says.
 
     Raises:
         ConfigError: what the parts refuse.

@@ -20,8 +20,10 @@ class Affected:
     """A group of prompts of which some have the text.
 
     Attributes:
-        head_tokens: length of the head that the group would share without the text; 0 where prompts begin with nothing in common.
-        head: hash of the last block of that head, as hexadecimal digits: the same in the log and in no other place; empty without.
+        head_tokens: length of the head that the group would share without the text; 0 where prompts begin with nothing
+            in common.
+        head: hash of the last block of that head, as hexadecimal digits: the same in the log and in no other place;
+            empty without.
         prompts: how many of the group have the text.
         share_of_group: the same as a share of the group.
         share_of_affected: the same as a share of all prompts that have the text.

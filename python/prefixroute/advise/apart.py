@@ -61,7 +61,8 @@ def judged(slos: Sequence[Slo]) -> tuple[str, ...]:
 def winner(compared: Comparison, times: Sequence[str] = TIMES) -> tuple[str, tuple[str, ...]] | None:
     """Return the split that is better than mixed replicas beyond the noise in some of these and worse in none, with those.
 
-    Of several, the one with the least of the last of them. One that cannot keep up never wins, but where mixed replicas cannot either.
+    Of several, the one with the least of the last of them. One that cannot keep up never wins, but where mixed replicas
+    cannot either.
     """
     mixed = compared.reference
     others = [row.policy for row in compared.rows if row.policy != mixed]

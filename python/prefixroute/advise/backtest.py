@@ -70,7 +70,8 @@ class Nearest:
         mean_error_tokens: mean of ``|simulated - reported|`` over requests.
         low: the smallest capacity tried that has the same hits.
         high: the largest; None is unlimited.
-        edge: ``smallest`` or ``largest`` where even that capacity is too large or too small to explain the hits; else None.
+        edge: ``smallest`` or ``largest`` where even that capacity is too large or too small to explain the hits; else
+            None.
     """
 
     policy: str
@@ -108,8 +109,9 @@ class Backtest:
         difference: simulated less reported, with an interval over sessions.
         mean_error_tokens: mean of ``|simulated - reported|`` over requests.
         within_block: share of requests whose two counts differ by less than a block.
-        verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``; ``no-hits`` where the log reports 0 cached tokens
-            throughout and the simulation is more than 5 points off: caches are off, or hits are not reported.
+        verdict: ``agrees`` (within 5 points), ``roughly`` (10) or ``disagrees``; ``no-hits`` where the log reports 0
+            cached tokens throughout and the simulation is more than 5 points off: caches are off, or hits are not
+            reported.
         bands: by prompt length.
         search: other ways the log may have come about, nearest first; empty unless asked for.
         nearest: the policy and capacity that explain the log best; None unless asked for.
@@ -172,8 +174,8 @@ def backtest(
         workload: a trace whose requests have ``reported_hit_tokens``, some of them at least.
         scenario: the fleet and the policy that the log comes from, as far as they are known; ``None`` = the defaults,
             and the policy that is taken to be in use (:data:`~prefixroute.advise.choice.IN_USE`).
-        search: policies to try besides, each with the capacity that explains the reported hits best: found by bisection between
-            the longest request and caches that never evict.
+        search: policies to try besides, each with the capacity that explains the reported hits best: found by bisection
+            between the longest request and caches that never evict.
         cost: prices and seconds, for policies that weigh seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the runs that is done, and what is being tried.

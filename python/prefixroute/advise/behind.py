@@ -17,9 +17,10 @@ MOST_PREEMPTIONS = 0.05
 def replicas_behind(log: RequestLog, replicas: int) -> int:
     """Return how many of the replicas of a timed run are sent requests faster than they serve them.
 
-    A replica is behind where its requests wait for more than :data:`WAITED` of the span in which requests come, and where it needs
-    so much longer than that span to serve them that its rate is below :data:`SERVED` of theirs. One such replica is enough to
-    make the answer times of its requests grow with the length of the log, however idle the others are.
+    A replica is behind where its requests wait for more than :data:`WAITED` of the span in which requests come, and
+    where it needs so much longer than that span to serve them that its rate is below :data:`SERVED` of theirs. One such
+    replica is enough to make the answer times of its requests grow with the length of the log, however idle the others
+    are.
     """
     arrival, replica = log.column("arrival"), log.column("replica").astype(np.int64)
     span = float(arrival.max() - arrival.min()) if len(log) else 0.0

@@ -40,8 +40,9 @@ TOKEN_GAP = 16_384.0
 300,000 tokens a replica, 371 against 511 ms with 3 M; 8,192 and 32,768 are within 3 % of that."""
 UNEQUAL = 0.75
 """Standard deviation over mean of the new tokens of prompts from which requests are too unequal to be counted. New are those that no
-request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain nothing, or balance far worse;
-where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT. docs/design/advice.md has the table."""
+request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain nothing, or
+balance far worse; where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT.
+docs/design/advice.md has the table."""
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
 COINCIDENCE = 0.05
@@ -61,8 +62,8 @@ FAR_SLOWER = 1.5
 def candidates(profile: Profile, base: Scenario, further: Sequence[AnyPolicy] = ()) -> list[Scenario]:
     """Return a scenario for every policy worth a run, each policy once.
 
-    ``cache-aware`` is run with another minimum match too (:func:`other_match`), and where what prompts bring is very unequal
-    by the tokens that wait (:func:`by_tokens`), and ``lmetric`` with it.
+    ``cache-aware`` is run with another minimum match too (:func:`other_match`), and where what prompts bring is very
+    unequal by the tokens that wait (:func:`by_tokens`), and ``lmetric`` with it.
 
     Args:
         profile: facts of the traffic: without session keys no ``session``, without document keys no ``document``.
@@ -91,8 +92,8 @@ def candidates(profile: Profile, base: Scenario, further: Sequence[AnyPolicy] = 
 def other_match(profile: Profile, base: Scenario) -> Scenario | None:
     """Return ``cache-aware`` with another minimum match where the default cannot be right for this traffic.
 
-    It should lie just above the longest head: below it every replica of a group matches every prompt of that group, and a match
-    says nothing; far above it, prefixes that could be shared are routed by load.
+    It should lie just above the longest head: below it every replica of a group matches every prompt of that group, and
+    a match says nothing; far above it, prefixes that could be shared are routed by load.
     """
     longest = profile.longest_head
     tokens = longest + profile.block_size
@@ -120,8 +121,9 @@ class Rejected:
 
     Attributes:
         policy: its name.
-        why: ``overloaded`` (requests come faster than it serves them, and not with others), ``preempts`` (more often than is borne,
-            and others do not), ``coincidence`` (good by the order of the requests alone) or ``beaten`` (another is better in
+        why: ``overloaded`` (requests come faster than it serves them, and not with others), ``preempts`` (more often
+            than is borne, and others do not), ``coincidence`` (good by the order of the requests alone) or ``beaten``
+            (another is better in
             ``metrics`` and worse in nothing, beyond the noise).
         by: the policy that beats it.
         metrics: what that one is better in.
@@ -197,10 +199,11 @@ def choose(
 ) -> Choice:
     """Return the simplest policy that is as good as the best by the objective, but for noise and for what is not material.
 
-    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is good enough if its score (the geometric
-    mean of what the objective weighs, relative to the best) is at most :data:`MATERIAL` above the best one's, or within the
-    noise of it and at most :data:`NOISY` above; and if it is no worse than what is in use, by the score, nor far slower. Of
-    those, the simplest is taken, see :func:`simplicity`. Anything else (other parameters) is taken only if it scores best.
+    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is good enough if its score
+    (the geometric mean of what the objective weighs, relative to the best) is at most :data:`MATERIAL` above the best
+    one's, or within the noise of it and at most :data:`NOISY` above; and if it is no worse than what is in use, by the
+    score, nor far slower. Of those, the simplest is taken, see :func:`simplicity`. Anything else (other parameters) is
+    taken only if it scores best.
 
     Args:
         comparison: the policies that were run.
@@ -229,8 +232,8 @@ def choose(
 def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str] = JUDGED) -> tuple[str, ...]:
     """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing ``judged``.
 
-    Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate, for a wide interval excuses nothing; by more than
-    :data:`NOISY` where ``policy`` is better beyond the noise in recomputed tokens and in TTFT.
+    Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate, for a wide interval excuses
+    nothing; by more than :data:`NOISY` where ``policy`` is better beyond the noise in recomputed tokens and in TTFT.
     """
     gaps = {metric: comparison.gap(policy, other, metric) for metric in judged}
     figures = {metric: getattr(comparison.row(other), metric) for metric in judged}

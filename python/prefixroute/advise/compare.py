@@ -34,8 +34,8 @@ ONE_RUN = (
 class ComparisonRow:
     """How far a policy is from the reference: its value less the reference's, with 95 % intervals.
 
-    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (within the noise). What untimed runs do
-    not measure is None.
+    ``verdict`` speaks of the decisive metric: ``reference``, ``better``, ``worse``, or ``tie`` (within the noise). What
+    untimed runs do not measure is None.
     """
 
     policy: str
@@ -76,8 +76,8 @@ class Comparison:
         workload: name of the workload.
         metric: the decisive one; lower is better.
         rows: one for each policy, in the order given.
-        reference: the policy that the others are compared with: the one with the lowest value of the metric, among those that
-            could be it.
+        reference: the policy that the others are compared with: the one with the lowest value of the metric, among
+            those that could be it.
         gaps: how far every policy is from every other.
         clusters: sessions that the intervals are made of.
         idle: policies that leave replicas nearly idle, and why.
@@ -136,8 +136,9 @@ class Comparison:
     def lost(self, policy: str) -> dict[str, dict[str, float]]:
         """Return share, tokens and dollars per million requests of each of :data:`REASONS`, empty where they are not known.
 
-        Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add up to the
-        recomputed ones. Dollars, in the mean and by the busiest replica, are in proportion to tokens and add up to the row's.
+        Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add
+        up to the recomputed ones. Dollars, in the mean and by the busiest replica, are in proportion to tokens and add
+        up to the row's.
         """
         split, row = self.losses.get(policy), self.row(policy)
         if split is None:
@@ -216,14 +217,14 @@ def compare(
 
     Args:
         source: a workload, or a function from a seed to one.
-        policies: names or objects, each once; or scenarios of their own, which may differ in anything but their kind of cache. A
-            policy with other parameters needs a ``label`` of its own.
+        policies: names or objects, each once; or scenarios of their own, which may differ in anything but their kind of
+            cache. A policy with other parameters needs a ``label`` of its own.
         scenario: the fleet and everything else that all of them share; its policy is not used.
         seeds: how many, counted from 1, or the seeds themselves.
         metric: what decides, one of :data:`METRICS`; lower is better.
         among: names of which the best is the reference; none given means all.
-        infinite: run each policy with unlimited caches too, and say where its hits went; for that, those that look at what
-            replicas hold run once more, with a router that sees every cache.
+        infinite: run each policy with unlimited caches too, and say where its hits went; for that, those that look at
+            what replicas hold run once more, with a router that sees every cache.
         cost: prices and seconds.
         jobs: processes, see :class:`~prefixroute.sim.grid.Grid`.
         progress: told the share of the work that is done.
@@ -324,8 +325,8 @@ def _losses(
     Args:
         names: of the policies.
         groups: of each, a sample for each seed.
-        seeing: tokens that a policy recomputes with the first seed where the router sees every cache, as far as that was run. What
-            is thus found unknown of what is elsewhere is taken to be the same share with every seed.
+        seeing: tokens that a policy recomputes with the first seed where the router sees every cache, as far as that
+            was run. What is thus found unknown of what is elsewhere is taken to be the same share with every seed.
     """
     found = {}
     for name, group in zip(names, groups, strict=True):

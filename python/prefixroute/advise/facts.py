@@ -20,7 +20,8 @@ class Facts:
         source: the workload of each seed.
         workload: that of the first seed.
         profile: what it shares, and with whom.
-        masked: the source with a constant in place of a date or id near the start of its prompts, where the text shows one.
+        masked: the source with a constant in place of a date or id near the start of its prompts, where the text shows
+            one.
         masked_profile: the profile of that.
         affected: the groups of prompts that have that date or id.
         inferred: sessions were inferred, because requests carry no key.

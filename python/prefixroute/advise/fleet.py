@@ -34,9 +34,9 @@ class FleetNeed:
         today: the one in use.
         replicas: of the fleet today.
         asked: the times that are looked at.
-        slos: what is promised: today's times, or the advised policy's on the whole fleet where these are longer, with some slack;
-            empty where today's fleet is overloaded, so that its times grow with the length of the log and promise nothing. Then a
-            fleet has to keep up.
+        slos: what is promised: today's times, or the advised policy's on the whole fleet where these are longer, with
+            some slack; empty where today's fleet is overloaded, so that its times grow with the length of the log and
+            promise nothing. Then a fleet has to keep up.
         now: what today's policy gives on the whole fleet.
         then: what the advised policy gives on the whole fleet.
         size: the smallest fleet under the advised policy.
@@ -165,8 +165,8 @@ def needed(
 def _as_now(now: Told, then: Told) -> tuple[Slo, ...]:
     """Return the times that the whole fleet has as promises, with their slack; a time that nothing has is not promised.
 
-    They are today's, or those under the advised policy where these are longer: it is advised for what it does over all, and no number
-    of replicas takes a percentile back that it is worse in.
+    They are today's, or those under the advised policy where these are longer: it is advised for what it does over all,
+    and no number of replicas takes a percentile back that it is worse in.
     """
     whole = zip(SLOWER, now.seconds, now.seconds if then.is_overloaded else then.seconds, strict=True)
     longer = {time: max(each) for time, *each in whole}

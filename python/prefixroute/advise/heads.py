@@ -77,8 +77,8 @@ class Heads:
 def _split(prompts: Sequence[Hashes], fewest: int) -> Iterator[tuple[int, int, int]]:
     """Yield the heads of prompts: (sessions, blocks, hash of the last block).
 
-    A head ends where no ``fewest`` of its prompts go on alike; where several groups do, each has a head of its own, and so has
-    the rest where it is a group itself.
+    A head ends where no ``fewest`` of its prompts go on alike; where several groups do, each has a head of its own, and
+    so has the rest where it is a group itself.
     """
     groups = [(list(prompts), 0)]
     while groups:

@@ -98,8 +98,8 @@ def own_or_api(
     """Price a traffic at each model's API under the rules of its provider, and on replicas of one's own.
 
     APIs: :func:`~prefixroute.plan.plan_trace`, each model with its cheapest lifetime. Replicas: the smallest fleet that
-    keeps the promise in a timed simulation, with a reserve (:class:`~prefixroute.advise.Headroom`), rented by the month, idle
-    hours included. Models answer differently: prices are compared and not answers.
+    keeps the promise in a timed simulation, with a reserve (:class:`~prefixroute.advise.Headroom`), rented by the
+    month, idle hours included. Models answer differently: prices are compared and not answers.
 
     Args:
         workload: the traffic; its arrivals count.

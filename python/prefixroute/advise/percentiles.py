@@ -28,8 +28,8 @@ class Percentiles:
 
     Attributes:
         values: the mean over a group's runs, shape ``[groups, percentiles]``.
-        drawn: the same in each resample of the clusters, shape ``[resamples, groups, percentiles]``; None where there are
-            fewer than two clusters, or no request.
+        drawn: the same in each resample of the clusters, shape ``[resamples, groups, percentiles]``; None where there
+            are fewer than two clusters, or no request.
         known: of each percentile, whether enough requests lie beyond it.
     """
 
@@ -46,7 +46,8 @@ def percentiles_of(
     Args:
         groups: the runs of each policy, in the same order of seeds, with the same clusters.
         percentiles: between 0 and 100.
-        fixed: every run has the same clusters, and a resample looks at one run; else the clusters of each run are its own.
+        fixed: every run has the same clusters, and a resample looks at one run; else the clusters of each run are its
+            own.
         seed: of the resampling.
     """
     sizes = [int(run.cluster.max(initial=-1)) + 1 for run in groups[0]]

@@ -83,11 +83,13 @@ class Profile:
         documents: distinct document keys.
         models: distinct models asked for.
         prompt_tokens: of all requests.
-        unequal: of the prompt tokens that no request before had, by request: standard deviation over mean; 0 where all are alike.
+        unequal: of the prompt tokens that no request before had, by request: standard deviation over mean; 0 where all
+            are alike.
         span_s: seconds from the first arrival to the last.
         head_tokens: length of the longest head that at least half of the sessions begin with.
         heads: the heads, those of the most sessions first.
-        hottest: the tenant, the user, the session and the head with the most prompt tokens, where one has a notable share.
+        hottest: the tenant, the user, the session and the head with the most prompt tokens, where one has a notable
+            share.
         floor: recompute ratio of one unlimited cache.
         shared_head: prompt tokens hit in a head.
         shared_session: further prompt tokens hit that the request's own session had computed.
@@ -274,7 +276,8 @@ class _Tally:
     def _broken(self) -> Break | None:
         """Return the place where at least half of the turns leave their history early, all at the same block.
 
-        Prompts that have nothing in common may be no turns of anything. Turns with a date in their first block grow all the same.
+        Prompts that have nothing in common may be no turns of anything. Turns with a date in their first block grow all
+        the same.
         """
         if not self.breaks:
             return None

@@ -26,22 +26,24 @@ class Question:
 
     Args:
         scenario: the fleet and all that is simulated of it; its policy is not used. An engine makes it timed.
-        timed: simulate with a clock; None = where the workload spans time. Untimed runs have a choice of their own, which is
-            then tried in timed runs.
-        current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`, assumed.
+        timed: simulate with a clock; None = where the workload spans time. Untimed runs have a choice of their own,
+            which is then tried in timed runs.
+        current: the policy in use: savings are against it, and the backtest assumes it; ``None`` = :data:`IN_USE`,
+            assumed.
         policies: further policies and presets to compare, beside :data:`OTHERS`; an empty sequence = not even these.
         objective: what decides, one of :data:`~prefixroute.advise.choice.OBJECTIVES`.
         slos: promises that the fleet has to keep; none = today's answer times.
         headroom: what the fleet has to carry beyond the traffic.
-        lifetimes: seconds that an API keeps a prefix after its last use; given where the model is behind one: nothing is routed.
-        apart: what keys and values move over where some replicas only prefill and the others only decode: the advised policy is then
-            tried on such splits of the same fleet, timed. None = no split is tried.
+        lifetimes: seconds that an API keeps a prefix after its last use; given where the model is behind one: nothing
+            is routed.
+        apart: what keys and values move over where some replicas only prefill and the others only decode: the advised
+            policy is then tried on such splits of the same fleet, timed. None = no split is tried.
         vary: figures to change, to see whether the advice stands: ``capacity``, ``price``, ``replicas``.
         seeds: runs of each policy, counted from 1, or the seeds themselves.
 
     Raises:
-        ConfigError: no seed, an unknown objective, a lifetime of 0, something to vary that cannot be, an unknown link, or splits of a
-            fleet that cannot be split: one replica, or behind an API.
+        ConfigError: no seed, an unknown objective, a lifetime of 0, something to vary that cannot be, an unknown link,
+            or splits of a fleet that cannot be split: one replica, or behind an API.
     """
 
     scenario: Scenario = Scenario()  # noqa: RUF009 - frozen

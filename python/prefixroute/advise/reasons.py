@@ -17,10 +17,13 @@ def why(comparison: Comparison, choice: Choice, instead_of: str) -> Why:
     """Return why the chosen policy is taken instead of another.
 
     Returns:
-        ``overloaded``: nothing that could be taken keeps up. ``in-use``: it is what it is compared with. ``keeps-up``, ``remembers``,
-        ``coincidence``: the other does not keep up, preempts too often, or is good by the order of requests alone. ``saves``,
-        ``cheaper``, ``earlier``: it computes less again, costs less at its busiest replica, answers earlier, beyond the noise. ``simpler``:
-        within the noise of the other in all three. ``weighed``: it is worse in something, and what the objective weighs is better.
+        ``overloaded``: nothing that could be taken keeps up. ``in-use``: it is what it is compared with. ``keeps-up``,
+        ``remembers``,
+        ``coincidence``: the other does not keep up, preempts too often, or is good by the order of requests alone.
+        ``saves``,
+        ``cheaper``, ``earlier``: it computes less again, costs less at its busiest replica, answers earlier, beyond the
+        noise. ``simpler``: within the noise of the other in all three. ``weighed``: it is worse in something, and what
+        the objective weighs is better.
     """
     chosen = choice.policy
     if comparison.is_overloaded(chosen):
@@ -43,10 +46,11 @@ def why_not(comparison: Comparison, choice: Choice, policy: str) -> str:
     """Return why a policy is not taken, as the table of the comparison has it.
 
     Returns:
-        ``elsewhere``: it was compared only, and could not be taken. Why it was rejected, see :class:`~prefixroute.advise.choice.Rejected`.
-        ``costlier``, ``later``, ``recomputes``: it costs more at its busiest replica, answers later, or computes more again than the
-        chosen one, beyond the noise. ``noise``: none of the three is better beyond the noise. ``weighed``: one is, and what the
-        objective weighs is no better, or not by enough for a less simple policy.
+        ``elsewhere``: it was compared only, and could not be taken. Why it was rejected, see
+        :class:`~prefixroute.advise.choice.Rejected`.
+        ``costlier``, ``later``, ``recomputes``: it costs more at its busiest replica, answers later, or computes more
+        again than the chosen one, beyond the noise. ``noise``: none of the three is better beyond the noise.
+        ``weighed``: one is, and what the objective weighs is no better, or not by enough for a less simple policy.
     """
     if policy not in choice.among:
         return "elsewhere"

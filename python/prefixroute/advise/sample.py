@@ -32,9 +32,10 @@ class Sample:
     """What a run leaves for comparison: one value per request, in the order of the workload.
 
     ``usd`` is prefill dollars per million requests; ``usd_busiest`` the same with capacity bought for the busiest
-    replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up; timed only.
-    ``decode_s`` is spent on ``gaps`` tokens after the first; untimed there are none, and ``e2e_s`` is prefill alone. ``missed`` is 1 for a request
-    that broke the scenario's promise, else 0.
+    replica: ``usd`` x (prefill seconds of the busiest replica / mean). ``behind`` counts replicas that cannot keep up;
+    timed only.
+    ``decode_s`` is spent on ``gaps`` tokens after the first; untimed there are none, and ``e2e_s`` is prefill alone.
+    ``missed`` is 1 for a request that broke the scenario's promise, else 0.
     ``losses`` says where the hits went; None where that was not asked for, or cannot be told.
     """
 
@@ -190,8 +191,8 @@ class Gaps:
         Args:
             policies: the names of the groups.
             groups: one for each policy, with a sample for each seed.
-            fixed: every seed has the same requests. A session is then one cluster with a run for each seed; else each seed
-                draws its own requests, and the sessions of all seeds stand side by side.
+            fixed: every seed has the same requests. A session is then one cluster with a run for each seed; else each
+                seed draws its own requests, and the sessions of all seeds stand side by side.
         """
         days = int(groups[0][0].day.max(initial=-1)) + 1
         units = ["session", "day"] if fixed and days >= FEWEST_DAYS else ["session"]

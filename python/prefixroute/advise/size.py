@@ -35,11 +35,12 @@ class Headroom:
     """What a fleet must carry beyond the traffic itself.
 
     Args:
-        utilization: the traffic may take this share of what the fleet can carry: each replica must still keep up with arrivals 1 /
+        utilization: the traffic may take this share of what the fleet can carry: each replica must still keep up with
+            arrivals 1 /
             ``utilization`` times as fast. 1 = no reserve.
         spare: so many replicas may fail: the others must keep the promises at the traffic's own rate.
-        preemptions: so many a request are borne at most, at the peak and with replicas lost: a fleet with more has too little
-            memory for what it answers. None = not looked at.
+        preemptions: so many a request are borne at most, at the peak and with replicas lost: a fleet with more has too
+            little memory for what it answers. None = not looked at.
 
     Raises:
         ConfigError: a share outside of (0, 1], or a negative count.
@@ -178,14 +179,15 @@ def size(
 ) -> Sizing:
     """Find the smallest fleet that keeps the promises with headroom, under each policy: doubling, then bisection, timed.
 
-    A fleet of which a replica cannot keep up keeps no promise. A seed that breaks a promise breaks it: the worst counts.
+    A fleet of which a replica cannot keep up keeps no promise. A seed that breaks a promise breaks it: the worst
+    counts.
 
     Args:
         source: a workload whose arrivals are those to plan for, or a function from a seed to one.
         slos: the promises; none = to keep up.
         policies: names or objects.
-        link: size fleets that prefill and decode apart too, and what keys and values move over; None = do not. These stand behind
-            the mixed ones. Of either kind as many replicas may fail as the headroom says.
+        link: size fleets that prefill and decode apart too, and what keys and values move over; None = do not. These
+            stand behind the mixed ones. Of either kind as many replicas may fail as the headroom says.
         scenario: everything else; without an engine it gets the cost model's.
         headroom: what the fleet must carry beyond the traffic; None = :class:`Headroom`.
         seeds: how many, counted from 1, or the seeds themselves.

@@ -100,8 +100,8 @@ def promise_of(slos: Sequence[Slo]) -> Promise | None:
 class Told(NamedTuple):
     """What a run, or the worst of several, tells about promises.
 
-    Percentiles in seconds, the share of prompt tokens computed again, the share of time with work, preemptions a request, whether
-    a replica cannot keep up, and requests a second that kept every promise (None without promises).
+    Percentiles in seconds, the share of prompt tokens computed again, the share of time with work, preemptions a
+    request, whether a replica cannot keep up, and requests a second that kept every promise (None without promises).
     """
 
     seconds: tuple[float, ...]

@@ -96,8 +96,8 @@ class Trials:
     def smallest(self, least: Fleet | None = None, *, peak: bool = False) -> Fleet | None:
         """Return the smallest fleet from ``least`` on; more replicas of any kind never break a promise.
 
-        All kinds double until the promises are kept; then each shrinks by bisection. Where there are two, one more of the first
-        is tried in the place of two of the second.
+        All kinds double until the promises are kept; then each shrinks by bisection. Where there are two, one more of
+        the first is tried in the place of two of the second.
         """
         least = least or (1,) * self.kinds
         fleet = least

@@ -20,9 +20,9 @@ def prompt_of(body: Any, path: str | None = None) -> tuple[Any, str]:
     """Return the prompt in a request's body and its kind, as :meth:`Router.route` takes them.
 
     Chat completions, Anthropic messages and Responses come as kind ``messages``, with tools and system prompt; one
-    conversation has the same hashes in all three forms. Legacy completions and the engines' native calls come as ``text``
-    or ``tokens``. Of a batch of prompts in one body the first counts. The turns behind ``previous_response_id`` are not in
-    the body: bind that id by :meth:`Ticket.alias`.
+    conversation has the same hashes in all three forms. Legacy completions and the engines' native calls come as
+    ``text`` or ``tokens``. Of a batch of prompts in one body the first counts. The turns behind
+    ``previous_response_id`` are not in the body: bind that id by :meth:`Ticket.alias`.
 
     >>> prompt, kind = prompt_of({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
     >>> kind

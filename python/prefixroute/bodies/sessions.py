@@ -78,7 +78,8 @@ def session_of(
     'chat-17'
 
     Args:
-        headers: of the request, by name; upper and lower case are equal. Names and values that are no strings are ignored.
+        headers: of the request, by name; upper and lower case are equal. Names and values that are no strings are
+            ignored.
         body: its parsed JSON.
         keys: where to look; ``None`` = where known clients name it.
 

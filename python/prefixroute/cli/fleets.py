@@ -166,7 +166,8 @@ def scenario_of(
 ) -> Scenario:
     """Return what is simulated. Of ``given``, settings that are None were not given, and are the default.
 
-    ``timed``: with an engine though the options do not ask for one; None = it may get one later, and then has these settings.
+    ``timed``: with an engine though the options do not ask for one; None = it may get one later, and then has these
+    settings.
     """
     clocked = simulated.timed or timed is not False
     chosen = {name: value for name, value in given.items() if value is not None}

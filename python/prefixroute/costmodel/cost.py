@@ -75,17 +75,21 @@ class CostModel:
     Args:
         gpu: a name of ``gpus.toml`` or a :class:`Gpu`.
         model: a name of ``models.toml``, the path of a ``config.json`` or a :class:`ModelShape`.
-        preset: ``calibrated``, or ``article``: the seed article's formula, its utilization of 0.5 and its price of an H100.
-        utilization: share of the GPU's peak operations that large products reach; the GPU's calibrated share unless given. Other
-            shares of operations change in proportion.
+        preset: ``calibrated``, or ``article``: the seed article's formula, its utilization of 0.5 and its price of an
+            H100.
+        utilization: share of the GPU's peak operations that large products reach; the GPU's calibrated share unless
+            given. Other shares of operations change in proportion.
         usd_per_gpu_hour: price of one GPU; the price in ``gpus.toml`` unless given.
         tensor_parallel: GPUs of one replica; 1 unless given.
         expert_parallel: whether these share out experts whole; each expert is split over all of them unless given.
-        bandwidth_utilization: share of the peak memory bandwidth at which weights are read; the GPU's calibrated share unless given.
+        bandwidth_utilization: share of the peak memory bandwidth at which weights are read; the GPU's calibrated share
+            unless given.
         memory_share: share of the GPU's memory for weights and cache; 0.9 unless given.
         weight_bytes: bytes of one weight; the model's unless given.
-        weight_format: ``bf16``, ``fp8``, ``fp4``, ``mxfp4``, ``int8`` or ``int4``; the model's unless given, or what ``weight_bytes`` suggest.
-        kv_bytes: bytes of one number in the cache; the model's, which is 2 unless its file says otherwise, unless given.
+        weight_format: ``bf16``, ``fp8``, ``fp4``, ``mxfp4``, ``int8`` or ``int4``; the model's unless given, or what
+            ``weight_bytes`` suggest.
+        kv_bytes: bytes of one number in the cache; the model's, which is 2 unless its file says otherwise, unless
+            given.
         overhead_s: seconds added to each prefill, whatever its length; 0 unless given or fitted.
         step_times: tables of step times of this model on these GPUs, in place of the preset's prices.
 
@@ -203,9 +207,9 @@ class CostModel:
     ) -> float | NDArray[np.float64]:
         """Return the seconds to first token on an idle replica: compute ``new_tokens`` behind ``cached_tokens``.
 
-        This is :meth:`step_seconds` of one chunk, plus :attr:`overhead_s`. Arrays of any numeric type give an array of float64 of
-        the same shape. Numbers must be 0 or more and finite, and are not checked: a router asks for each replica at every
-        decision.
+        This is :meth:`step_seconds` of one chunk, plus :attr:`overhead_s`. Arrays of any numeric type give an array of
+        float64 of the same shape. Numbers must be 0 or more and finite, and are not checked: a router asks for each
+        replica at every decision.
 
         Raises:
             ConfigError: an array with a value that is negative, no number or endless.
@@ -265,8 +269,8 @@ class CostModel:
     def transfer_prices(self, link: str | Link = DEFAULT_LINK) -> TransferPrices:
         """Return the prices of moving keys and values from one such replica to another over a link.
 
-        What moves is what a replica keeps of the tokens: entries of each layer, as far as its window reaches, and states. Each
-        GPU holds its part of the entries, and a copy of those that cannot be split.
+        What moves is what a replica keeps of the tokens: entries of each layer, as far as its window reaches, and
+        states. Each GPU holds its part of the entries, and a copy of those that cannot be split.
 
         Args:
             link: a name of ``links.toml``, GB/s of a replica, or a :class:`~prefixroute.costmodel.Link`.
@@ -306,9 +310,9 @@ class CostModel:
     def capacity_tokens(self) -> int:
         """Tokens that the KV cache of one replica holds: memory left by the weights, over the bytes of a token.
 
-        A layer's cache is split over the GPUs as far as it has KV heads to split; a latent (MLA) is copied to each. Where requests
-        take bytes whatever their length (layers with a window, states), these are spread over 8,192 tokens; see
-        :attr:`capacity_bounds`.
+        A layer's cache is split over the GPUs as far as it has KV heads to split; a latent (MLA) is copied to each.
+        Where requests take bytes whatever their length (layers with a window, states), these are spread over 8,192
+        tokens; see :attr:`capacity_bounds`.
 
         Raises:
             ConfigError: if the weights leave no room.
@@ -320,8 +324,8 @@ class CostModel:
     def capacity_bounds(self) -> tuple[int, int]:
         """Least and most tokens that the cache holds, by what an engine keeps of layers with a window.
 
-        The least is that of an engine that keeps every token there too; the most that of one long request. Both are equal where all
-        layers grow alike.
+        The least is that of an engine that keeps every token there too; the most that of one long request. Both are
+        equal where all layers grow alike.
 
         Raises:
             ConfigError: if the weights leave no room.
@@ -355,7 +359,8 @@ class CostModel:
     def usd_per_token(self, prompt_tokens: float = CONTEXT_TOKENS) -> float:
         """Return the dollars of computing one prompt token, as the mean of a prompt.
 
-        What a recomputed token costs where nothing is known of its prompt but a usual length. Later tokens of a prompt cost more.
+        What a recomputed token costs where nothing is known of its prompt but a usual length. Later tokens of a prompt
+        cost more.
 
         Args:
             prompt_tokens: length of the prompt, none of it cached; above 0.

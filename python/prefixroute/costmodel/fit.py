@@ -86,8 +86,8 @@ def fit(rows: Iterable[tuple[float, float, float]], cost: CostModel) -> Fit:
         cost: the GPU, the model and the tensor parallelism that were measured.
 
     Raises:
-        ConfigError: for too few rows, rows that cannot be told apart, a row with impossible figures, times that look like
-            milliseconds, or a cost model of step times, which has no utilization.
+        ConfigError: for too few rows, rows that cannot be told apart, a row with impossible figures, times that look
+            like milliseconds, or a cost model of step times, which has no utilization.
     """
     if cost.step_times is not None:
         raise ConfigError(f"fit needs a utilization to fit, {cost.step_times.name} has step times instead")

@@ -26,7 +26,8 @@ class Link:
 
     Attributes:
         name: what it is asked for by, such as ``rdma``.
-        bytes_per_s: bytes a second that a transfer reaches, one direction; 0 = what the replica's GPUs reach among each other.
+        bytes_per_s: bytes a second that a transfer reaches, one direction; 0 = what the replica's GPUs reach among each
+            other.
         latency_s: seconds from the last byte sent to the first step that can use it.
         per_gpu: the speed is that of one GPU, and each GPU of a replica sends its own part; else it is the replica's.
         description: what it is.

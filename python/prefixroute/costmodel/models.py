@@ -59,19 +59,20 @@ def find_model(name: str | Path) -> ModelShape:
 def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
     """Read the shape of any decoder from its Hugging Face ``config.json``.
 
-    Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts, latent attention
-    (MLA), sparse attention by an index, layers with a window, compressed entries, layers that share keys and values, gated linear
-    attention and Mamba-2 are understood; weights are counted from the shape. The encoders of images and sound of a multimodal
-    model are left out.
+    Dense models, grouped queries (GQA), of another number of KV heads in each layer too, mixtures of experts, latent
+    attention (MLA), sparse attention by an index, layers with a window, compressed entries, layers that share keys and
+    values, gated linear attention and Mamba-2 are understood; weights are counted from the shape. The encoders of
+    images and sound of a multimodal model are left out.
 
     Args:
-        path: the file. A ``hf_quant_config.json`` beside it, which ModelOpt writes, says how weights are quantised if the file does not.
+        path: the file. A ``hf_quant_config.json`` beside it, which ModelOpt writes, says how weights are quantised if
+            the file does not.
         name: what to call the model; the name of the file's folder unless given.
 
     Raises:
-        ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has parts that are not
-            counted or a field that may change cache or weights and is not known; or if the model is an encoder, which has no
-            cache.
+        ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has parts that are
+            not counted or a field that may change cache or weights and is not known; or if the model is an encoder,
+            which has no cache.
     """
     path = Path(path)
     raw = _read(path)

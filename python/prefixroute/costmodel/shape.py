@@ -19,7 +19,8 @@ class Attention:
 
     Attributes:
         layers: how many there are.
-        width: mean of the widths of all queries and of all values of a layer; heads x head size where the two are equal.
+        width: mean of the widths of all queries and of all values of a layer; heads x head size where the two are
+            equal.
         kv_values: numbers that one cache entry of a layer holds: keys and values of all KV heads, or one latent.
         kv_shards: GPUs that an entry can be split over without copies: the KV heads, or 1 for a latent.
         latent: whether keys and values are projected from a latent (MLA).
@@ -122,17 +123,20 @@ class ModelShape:
     Attributes:
         name: what tables call it.
         parameters: all weights, embeddings included.
-        active_parameters: weights that one token passes through (fewer than all in a mixture of experts), embeddings included.
+        active_parameters: weights that one token passes through (fewer than all in a mixture of experts), embeddings
+            included.
         layers: layers of every kind.
         hidden: width of the model.
         attention: its layers of attention.
         source: where the shape is from.
         head_parameters: weights of the output head, which only the last token of a prompt passes through.
         embedding_parameters: weights of embeddings and head together, once where they are tied.
-        feed_forward_width: sum over the layers of the width of their feed-forward part, experts that are picked left out.
+        feed_forward_width: sum over the layers of the width of their feed-forward part, experts that are picked left
+            out.
         experts: its layers of experts; None in a dense model.
         state_bytes: bytes of the state that layers without attention (linear attention, Mamba) keep for a request.
-        weight_format: format of the weights outside of experts, a name of :data:`~prefixroute.costmodel.storage.FORMATS`.
+        weight_format: format of the weights outside of experts, a name of
+            :data:`~prefixroute.costmodel.storage.FORMATS`.
         weight_bytes: mean bytes of one weight (2 for bf16; a little above 1 for fp8, whose embeddings are bf16).
         kv_bytes: bytes of one number in the cache.
         weight_source: what says how wide a weight is; empty where nothing does, and bf16 is assumed.

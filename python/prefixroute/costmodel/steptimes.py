@@ -58,7 +58,8 @@ class StepTimes:
     ) -> StepTimes:
         """Take the step times of aiconfigurator-core, a model over measured kernels. Needs the extra ``aic``.
 
-        Prefill and decode are its predictions at the points of a grid, some 600; that takes about a second, once a process.
+        Prefill and decode are its predictions at the points of a grid, some 600; that takes about a second, once a
+        process.
 
         Args:
             gpu: ``H100``, ``H200``, ``B200``, ``A100`` or ``L40S``.

@@ -23,8 +23,8 @@ class SglangHashes(HashScheme[bytes]):
     Args:
         bigram: pages hold pairs of neighbouring tokens (EAGLE); a page of n needs n + 1 tokens.
         dynamo_format: the engine publishes its events in Dynamo's format, whose namespace covers the salt once more.
-        extra_key: the request's ``extra_key``; with an adapter it holds a random id of the loaded adapter, which no event
-            carries, so hashes of adapters cannot be computed outside of the engine.
+        extra_key: the request's ``extra_key``; with an adapter it holds a random id of the loaded adapter, which no
+            event carries, so hashes of adapters cannot be computed outside of the engine.
     """
 
     bigram: bool = False

@@ -28,8 +28,8 @@ class VllmHashes(HashScheme[bytes]):
     Args:
         algorithm: one of :data:`ALGORITHMS`; vLLM's default is ``sha256``, which pickles.
         seed: the engine's PYTHONHASHSEED; ``None`` = not set.
-        legacy: hash as releases did that neither tagged extra keys nor fixed the root. Without PYTHONHASHSEED their root
-            was random in every process. The release of the change is not established, so it is stated here.
+        legacy: hash as releases did that neither tagged extra keys nor fixed the root. Without PYTHONHASHSEED their
+            root was random in every process. The release of the change is not established, so it is stated here.
         look_ahead: tokens after a block that its hash covers (speculative decoding).
 
     Raises:
@@ -76,8 +76,8 @@ class VllmHashes(HashScheme[bytes]):
         """Return a block's extra keys in vLLM's order: adapter, media, salt (first block only), prompt embeddings.
 
         Raises:
-            ConfigError: an identifier is used twice in a block under a pickled algorithm. The bytes then depend on whether
-                the engine held it as one object or two.
+            ConfigError: an identifier is used twice in a block under a pickled algorithm. The bytes then depend on
+                whether the engine held it as one object or two.
         """
         if content == PLAIN:
             return None

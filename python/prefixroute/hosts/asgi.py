@@ -34,12 +34,12 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 class PrefixRouteMiddleware:
     """Books a ticket for each request of a known API, and ends it as the application answers.
 
-    A body that is no JSON, or has no prompt in it, is routed by session and load: the application asks for its ticket as for
-    any other, and says itself what is wrong with it.
+    A body that is no JSON, or has no prompt in it, is routed by session and load: the application asks for its ticket
+    as for any other, and says itself what is wrong with it.
 
-    An answer of status 200 to 299 finishes it, with the usage and the text that it holds; another one, an exception, or a client
-    that goes aborts it. To try another replica the application puts ``request.state.ticket = ticket.retry()`` in its place.
-    Requests that are no POST of a known API pass through.
+    An answer of status 200 to 299 finishes it, with the usage and the text that it holds; another one, an exception, or
+    a client that goes aborts it. To try another replica the application puts ``request.state.ticket = ticket.retry()``
+    in its place. Requests that are no POST of a known API pass through.
 
     Args:
         app: the application.

@@ -131,8 +131,8 @@ class _Routing:
 class AsyncRoutingTransport(_Routing, httpx.AsyncBaseTransport):
     """Routes the requests of an ``httpx.AsyncClient``.
 
-    A replica that gives no answer, or says that it is full, is retried elsewhere before the client sees anything. The Router and
-    its transports may be shared by several clients.
+    A replica that gives no answer, or says that it is full, is retried elsewhere before the client sees anything. The
+    Router and its transports may be shared by several clients.
 
     Args:
         router: of kind ``messages``.

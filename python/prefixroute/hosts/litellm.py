@@ -36,9 +36,9 @@ MOST_PENDING = 10_000
 class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen by the type checker
     """Routes the calls of a ``litellm.Router`` by prefix, session and load, with any policy of prefixroute.
 
-    The filter decides; the attempt, which LiteLLM tells a moment later, is booked. Its ticket hangs on LiteLLM's logging object of
-    the attempt: cancelled calls and dropped streams, of which LiteLLM tells nothing, are given back once that is collected.
-    Synchronous calls are routed and not booked, since LiteLLM tells of no attempt.
+    The filter decides; the attempt, which LiteLLM tells a moment later, is booked. Its ticket hangs on LiteLLM's
+    logging object of the attempt: cancelled calls and dropped streams, of which LiteLLM tells nothing, are given back
+    once that is collected. Synchronous calls are routed and not booked, since LiteLLM tells of no attempt.
 
     Args:
         router: of kind ``messages``, without replicas: a deployment becomes one when it is first seen, under its id.

@@ -25,8 +25,8 @@ from sky.serve.load_balancing_policies import LoadBalancingPolicy  # noqa: E402 
 class PrefixRoutePolicy(LoadBalancingPolicy, name="prefixroute"):  # type: ignore[misc, call-arg]  # not seen by the type checker
     """Selects replicas by session, by prefix where the body is known, and by load.
 
-    A replica is known by its URL, which SkyPilot may give to another machine later. SkyPilot makes policies without arguments:
-    a subclass with a name and ``options`` of its own has other ones.
+    A replica is known by its URL, which SkyPilot may give to another machine later. SkyPilot makes policies without
+    arguments: a subclass with a name and ``options`` of its own has other ones.
 
     Attributes:
         options: the fields of :class:`~prefixroute.router.RouterConfig`.

@@ -61,8 +61,8 @@ class FollowOptions:
         reconnect_max_s: longest wait between two attempts.
         replay_timeout_s: a replay without an answer for so long has ended.
         audit_s: a replica that was silent for so long is asked whether anything was published that did not arrive.
-        queue: messages that may wait in the transport for each replica; beyond it they are lost, seen as a gap, and replayed.
-            vLLM's own default is 100,000.
+        queue: messages that may wait in the transport for each replica; beyond it they are lost, seen as a gap, and
+            replayed. vLLM's own default is 100,000.
         max_pending: batches that may wait for missing ones.
     """
 

@@ -13,7 +13,8 @@ NoMatchReason = Literal["hashes_only", "lora", "salt", "tokenizer", "unknown"]
 def likely_reason(sample: bytes | None) -> tuple[NoMatchReason, str]:
     """Return the likely reason, and what to do about it.
 
-    The engine's block size, hash algorithm and seed are none: the index matches token ids, and regroups blocks of any size.
+    The engine's block size, hash algorithm and seed are none: the index matches token ids, and regroups blocks of any
+    size.
 
     Args:
         sample: a batch of the engine that stores blocks; ``None`` = none is at hand.

@@ -28,7 +28,8 @@ class KvFeed:
 
     Attributes:
         endpoint: ZeroMQ address where KV events are published, e.g. ``tcp://10.0.0.1:5557``.
-        replay: address where missed batches are asked for; ``None`` = the engine has none, and any gap clears the replica.
+        replay: address where missed batches are asked for; ``None`` = the engine has none, and any gap clears the
+            replica.
         topic: only batches whose topic begins so; ``""`` = all.
         rank: data-parallel rank.
         bind: listen at ``endpoint`` and let the engine connect. vLLM connects unless its endpoint has ``*`` or ``::``.

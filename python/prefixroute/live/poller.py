@@ -54,7 +54,8 @@ class PollOptions:
     """How often engines are asked, in seconds.
 
     Attributes:
-        interval_s: between two readings of a replica. Below the router's ``report_fresh_s``, else reports lapse in between.
+        interval_s: between two readings of a replica. Below the router's ``report_fresh_s``, else reports lapse in
+            between.
         timeout_s: for an answer.
         max_interval_s: between two attempts at a replica that does not answer: the interval doubles up to this.
     """
@@ -84,9 +85,9 @@ class _Replica:
 class LoadPoller:
     """Reports what engines' metrics say to a router.
 
-    As a context manager (``with``) it runs in a daemon thread with an event loop of its own, with ``async with`` as a task of
-    the running loop. A replica that does not answer is asked less and less often; its last report grows old, and the router
-    ignores what is too old.
+    As a context manager (``with``) it runs in a daemon thread with an event loop of its own, with ``async with`` as a
+    task of the running loop. A replica that does not answer is asked less and less often; its last report grows old,
+    and the router ignores what is too old.
 
     Args:
         sink: the router.

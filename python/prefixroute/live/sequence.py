@@ -99,7 +99,8 @@ class Sequence:
     """The order of one replica's batches. Not thread-safe.
 
     Each method returns the actions to take, in order. A caller that gets :class:`Ask` sends it, passes each answer to
-    :meth:`replayed` and then calls :meth:`replay_ended`. A newer Ask ends an older one, whose answers must not be passed on.
+    :meth:`replayed` and then calls :meth:`replay_ended`. A newer Ask ends an older one, whose answers must not be
+    passed on.
 
     Args:
         can_replay: whether the engine has a replay endpoint. Without one a gap cannot be filled.

@@ -27,8 +27,8 @@ class Subscriber:
     """Applies engines' KV events and load reports to a router.
 
     As a context manager (``with``) it runs in a daemon thread, with ``async with`` as a task of the running event loop;
-    :meth:`start` and :meth:`close` do the same as the former. One thread follows all feeds. :meth:`add`, :meth:`remove`,
-    :meth:`stats` and :meth:`close` may be called from any thread.
+    :meth:`start` and :meth:`close` do the same as the former. One thread follows all feeds. :meth:`add`,
+    :meth:`remove`, :meth:`stats` and :meth:`close` may be called from any thread.
 
     Args:
         sink: the router.
@@ -82,11 +82,13 @@ class Subscriber:
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the state of each feed by replica.
 
-        ``connected``; ``degraded`` = batches are missing now; ``partial`` = the engine may hold blocks from before anything
-        that could be read; ``last`` = number of the last batch applied; ``waiting`` = batches that wait for missing ones;
-        ``idle_s`` = seconds since the last batch; ``lag_s`` = age of the last batch when it was applied, by both machines'
-        clocks; ``note`` = what was wrong last; the counts of :class:`~prefixroute.live.sequence.SequenceStats` and of
-        :data:`~prefixroute.live.connection.COUNTS`; ``events`` = what the batches did to the index, summed;
+        ``connected``; ``degraded`` = batches are missing now; ``partial`` = the engine may hold blocks from before
+        anything that could be read; ``last`` = number of the last batch applied; ``waiting`` = batches that wait for
+        missing ones;
+        ``idle_s`` = seconds since the last batch; ``lag_s`` = age of the last batch when it was applied, by both
+        machines' clocks; ``note`` = what was wrong last; the counts of
+        :class:`~prefixroute.live.sequence.SequenceStats` and of :data:`~prefixroute.live.connection.COUNTS`; ``events``
+        = what the batches did to the index, summed;
         ``sample`` = the last batch that stored something.
         """
         unopened = {name: blank_stats(note) for name, note in list(self._unopened.items())}

@@ -26,8 +26,9 @@ def warn_if_alone(
 ) -> bool:
     """Warn, once a process, of a router without peers beside others of its fleet.
 
-    Told by ``WEB_CONCURRENCY``, which uvicorn and gunicorn take their number of workers from, or because another process of
-    this host has a router for replicas of the same addresses (Linux alone; replicas without an address say nothing).
+    Told by ``WEB_CONCURRENCY``, which uvicorn and gunicorn take their number of workers from, or because another
+    process of this host has a router for replicas of the same addresses (Linux alone; replicas without an address say
+    nothing).
 
     Args:
         policy: name of the router's policy.

@@ -54,12 +54,13 @@ class PeerFeed:
 
     Args:
         state: the router's.
-        send: takes each frame at once, in order. Called with the lock held, so it must not block; what it raises is counted.
+        send: takes each frame at once, in order. Called with the lock held, so it must not block; what it raises is
+            counted.
             ``None`` = frames gather until :meth:`take` is called.
         change: makes a change of the fleet, in shadows too.
         ident: number of this router; ``None`` = random. Of two routers with one number neither hears the other.
-        first_sequence: number of the first message; ``None`` = microseconds since 1970: more than an earlier life of a router
-            of this number has sent, which sends fewer than one a microsecond.
+        first_sequence: number of the first message; ``None`` = microseconds since 1970: more than an earlier life of a
+            router of this number has sent, which sends fewer than one a microsecond.
         secret: what frames are sealed with, see :func:`~prefixroute.peers.seal.seal_of`.
         loads: counts load in place of the frames.
 

@@ -22,8 +22,8 @@ _FRAME = struct.Struct("<QBI")
 def seal_of(block_size: int, hash_key: int, secret: str | bytes | None = None) -> PeerSeal:
     """Return the seal of routers with this block size, hash key and secret.
 
-    The tag of a frame is a SipHash-2-4 under a key of 128 bits, which is BLAKE2b of all three. With a secret only who knows it
-    can make a frame that is taken; without one whoever can find out ``hash_key`` can.
+    The tag of a frame is a SipHash-2-4 under a key of 128 bits, which is BLAKE2b of all three. With a secret only who
+    knows it can make a frame that is taken; without one whoever can find out ``hash_key`` can.
 
     Args:
         block_size: tokens of a block.

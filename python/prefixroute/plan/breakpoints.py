@@ -46,8 +46,8 @@ class Change:
         kind: ``date``, ``id``, ``number`` or ``text``.
         character: its place in the block's text, in the first prompt that has it.
         tokens: prompt tokens before it there.
-        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, in the median: not reused because
-            of it.
+        lost_tokens: tokens behind it that a prompt shares with the nearest earlier one, in the median: not reused
+            because of it.
         share: prompts that have it.
         examples: what stands there, up to three.
     """

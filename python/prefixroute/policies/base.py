@@ -91,8 +91,8 @@ class Policy:
 def check_parameters(policy: Policy) -> None:
     """Raise :class:`ConfigError` unless each parameter is of the kind that its policy declares.
 
-    Checked are parameters declared as ``bool``, ``int``, ``float``, ``str`` or ``Policy``, and costs, which may be of any
-    class that prices a prefill. A float may be infinite here; ranges are for the policy to check.
+    Checked are parameters declared as ``bool``, ``int``, ``float``, ``str`` or ``Policy``, and costs, which may be of
+    any class that prices a prefill. A float may be infinite here; ranges are for the policy to check.
 
     Args:
         policy: an object of a dataclass whose annotations are kept as text.

@@ -117,8 +117,8 @@ class Session(Policy):
 class TwoChoices(Policy):
     """Take the less loaded of a session's two first rendezvous choices; the first of them if both are equal.
 
-    Routers that share nothing agree on the two, and on the first one while load is light. Requests without a session take
-    the less loaded of two drawn replicas.
+    Routers that share nothing agree on the two, and on the first one while load is light. Requests without a session
+    take the less loaded of two drawn replicas.
     """
 
     name: ClassVar[str] = "two-choices"

@@ -20,22 +20,24 @@ class CacheAware(Policy):
     """Follow the longest match; leave it when its holder is much busier than another replica.
 
     Among the replicas with the longest match, the session's own stays if it is one of them, else (by ``holders``) the
-    less loaded of two draws with replacement. It is left when ``load > spill_ratio * other`` **and** ``load - other > spill_gap``; before
-    the request goes to a replica without the prefix, the least loaded of the other holders is tried by the same rule. A
-    spilled request leaves the prefix at its new home too: hot prefixes replicate.
+    less loaded of two draws with replacement. It is left when ``load > spill_ratio * other`` **and**
+    ``load - other > spill_gap``; before the request goes to a replica without the prefix, the least loaded of the other
+    holders is tried by the same rule. A spilled request leaves the prefix at its new home too: hot prefixes replicate.
 
     Without a match the session stays at its replica under the same rule, and the fallback places what has no session. A
-    match is none if it is a head that many new requests share (a system prompt) and that fewer replicas hold than should:
-    with a share of 60 % over 8 replicas, 5 should. Heads are learned from the traffic, see :class:`View`. A match below
-    ``min_match_tokens`` is one only as the prompt's own history: most replicas do not hold it, nobody else shares it, and
-    it is not the first request of its session.
+    match is none if it is a head that many new requests share (a system prompt) and that fewer replicas hold than
+    should: with a share of 60 % over 8 replicas, 5 should. Heads are learned from the traffic, see :class:`View`. A
+    match below
+    ``min_match_tokens`` is one only as the prompt's own history: most replicas do not hold it, nobody else shares it,
+    and it is not the first request of its session.
 
     Attributes:
         min_match_tokens: a shorter match may be a common head (SGLang's router: 1,024).
         min_match_ratio: nor is one of at most this share of the prompt (SMG's ``cache_threshold``; 0 = unused).
         spill: what the holder is compared with. ``least``: the least loaded of all. ``candidate``: a power-of-two pick
-            among the others. ``mean``: the fleet's mean. ``swing``: the mean, with a gap of at most two standard deviations
-            of a count with that mean, rounded up, or 4 if that is more. ``spread``: the mean plus ``spill_ratio`` standard deviations.
+            among the others. ``mean``: the fleet's mean. ``swing``: the mean, with a gap of at most two standard
+            deviations of a count with that mean, rounded up, or 4 if that is more. ``spread``: the mean plus
+            ``spill_ratio`` standard deviations.
             ``never``: nothing (a hot prefix then takes its holder down).
         spill_ratio: multiple of the other load.
         spill_gap: difference to the other load, in units of the router's load signal.

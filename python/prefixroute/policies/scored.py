@@ -50,9 +50,9 @@ class LinearCost(Policy):
         queue: weight of tokens queued at the replica, within the prefill term.
         decode: weight of context tokens in decode there.
         unit: ``tokens`` or ``seconds``.
-        active: the decode term counts blocks as Dynamo does: those of all requests in flight, each once, from booking on,
-            and of the prompt only those that are not among them. Otherwise it counts contexts past their first token,
-            and the whole prompt. Tokens only.
+        active: the decode term counts blocks as Dynamo does: those of all requests in flight, each once, from booking
+            on, and of the prompt only those that are not among them. Otherwise it counts contexts past their first
+            token, and the whole prompt. Tokens only.
         temperature: softmax over the costs, in their unit; 0 = the least.
         cost: prices seconds.
     """

@@ -72,8 +72,9 @@ class LeastLoaded(Policy):
 
     Attributes:
         by: what is compared. ``load`` (the router's load signal), ``requests`` in flight, ``uncached-tokens`` waiting,
-            ``held-tokens`` in the belief (the smallest cache), ``kv-use`` as reported, ``seconds`` (queued tokens / throughput + 0.15 k/(1-k), as SMG's least_load).
-            A measure that is not known of every candidate is not used at all: the load signal decides.
+            ``held-tokens`` in the belief (the smallest cache), ``kv-use`` as reported, ``seconds`` (queued tokens /
+            throughput + 0.15 k/(1-k), as SMG's least_load). A measure that is not known of every candidate is not used
+            at all: the load signal decides.
     """
 
     by: str = "load"

@@ -24,9 +24,9 @@ OUTPUT_TOKENS = 338
 class TransferCost(Policy):
     """Least seconds to move the prompt's keys and values there and to decode the answer beside what is in flight.
 
-    For the decode half of a pair (``route_pair``). A replica that holds a head of the prompt needs only the rest; the replica
-    that computes the prompt, if it decodes too, needs nothing. So holding a prefix counts for as much as the link makes of it,
-    and the load decides the rest.
+    For the decode half of a pair (``route_pair``). A replica that holds a head of the prompt needs only the rest; the
+    replica that computes the prompt, if it decodes too, needs nothing. So holding a prefix counts for as much as the
+    link makes of it, and the load decides the rest.
 
     Attributes:
         link: what keys and values move over: a name, GB/s, or a :class:`~prefixroute.costmodel.Link`.

@@ -71,8 +71,8 @@ def predict(
     Args:
         workload: what is replayed.
         settings: how.
-        scenario: the engine with its prices, and every setting that the replay does not have. By default an engine of the
-            cost model's own GPU and model, which the assumptions say.
+        scenario: the engine with its prices, and every setting that the replay does not have. By default an engine of
+            the cost model's own GPU and model, which the assumptions say.
         parts: only so many parts, from the first: those that were measured, see :attr:`Replayed.parts`. By default all.
             The first is always predicted.
     """

@@ -33,8 +33,8 @@ class SynthesizedPrompt:
 class PromptMaker:
     """Makes up the tokens of a workload.
 
-    A chained hash covers all that stands before its block. So equal hashes become equal tokens at equal places, and different
-    ones different tokens but for chance (1 in 30,000 for each token).
+    A chained hash covers all that stands before its block. So equal hashes become equal tokens at equal places, and
+    different ones different tokens but for chance (1 in 30,000 for each token).
 
     Args:
         block_size: tokens in a block of the workload.

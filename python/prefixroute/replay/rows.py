@@ -93,8 +93,9 @@ class Slo:
 class Figures:
     """The figures of one policy. Percentiles and means are over requests that were answered.
 
-    ``recompute_ratio`` is over requests whose engine told its cached tokens, ``None`` if none did; ``goodput_rps`` counts
-    requests that kept the SLO, by the seconds that arrivals lasted; ``late_max_s`` is how late the sender was at worst.
+    ``recompute_ratio`` is over requests whose engine told its cached tokens, ``None`` if none did; ``goodput_rps``
+    counts requests that kept the SLO, by the seconds that arrivals lasted; ``late_max_s`` is how late the sender was at
+    worst.
     """
 
     policy: str

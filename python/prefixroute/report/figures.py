@@ -68,8 +68,8 @@ SHOWS_WHOLE = 10
 def money_of(amounts: Iterable[float | None]) -> Money:
     """Return how the dollars of one table, or one sentence, are written: all of them with the same decimals.
 
-    Cents. Whole dollars where one amount is :data:`WHOLE_FROM` or more and none that is not 0 is below :data:`SHOWS_WHOLE`. Where all
-    are below a dollar, three digits of the largest.
+    Cents. Whole dollars where one amount is :data:`WHOLE_FROM` or more and none that is not 0 is below
+    :data:`SHOWS_WHOLE`. Where all are below a dollar, three digits of the largest.
     """
     sizes = [abs(amount) for amount in amounts if amount]
     largest, smallest = max(sizes, default=0.0), min(sizes, default=0.0)

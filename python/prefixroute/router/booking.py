@@ -22,8 +22,8 @@ class Booking(Lease):
     """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
 
     Ends once, by :meth:`finish` or :meth:`abort`; any later call is a counted no-op. As a context manager (``with``
-    or ``async with``) a normal exit finishes and an exception aborts: call :meth:`abort` yourself where a failure raises
-    nothing, such as an answer with an error status. One without a key that is dropped while
+    or ``async with``) a normal exit finishes and an exception aborts: call :meth:`abort` yourself where a failure
+    raises nothing, such as an answer with an error status. One without a key that is dropped while
     open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
 
     Attributes:
@@ -76,16 +76,16 @@ class Booking(Lease):
             output: all generated token ids (or text, or message, by the router's prompt kind). Its blocks are then
                 believed to be held as well, without the last token, which no engine has cached. Or a ``BlockHashes`` of
                 prompt and output as they are held, without the last token.
-            usage: the answer's usage, or the answer around it, as a dict or an SDK's object, of OpenAI, Anthropic and the
-                others that :meth:`~prefixroute.providers.Usage.of` knows: the two counts below are read from it.
-            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero. More than a
-                prompt of token ids has count as the whole prompt, and in ``clamped_reports`` of ``stats()``.
+            usage: the answer's usage, or the answer around it, as a dict or an SDK's object, of OpenAI, Anthropic and
+                the others that :meth:`~prefixroute.providers.Usage.of` knows: the two counts below are read from it.
+            reported_hit_tokens: cached prompt tokens that the engine reports; ``None`` = not reported, not zero. More
+                than a prompt of token ids has count as the whole prompt, and in ``clamped_reports`` of ``stats()``.
             reported_prompt_tokens: length of the prompt that the engine reports; calibrates bytes per token of text.
             now: time on the router's clock.
 
         Raises:
-            ConfigError: a reported count is no count or larger than any prompt, or the usage has no known form or raises
-                when it is read: it is then not learned from. Or ``now`` is no time.
+            ConfigError: a reported count is no count or larger than any prompt, or the usage has no known form or
+                raises when it is read: it is then not learned from. Or ``now`` is no time.
             TokensError: the output is not of the router's prompt kind, or holds something that is no token id.
         """
         self.host.finish(self.attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)

@@ -203,7 +203,8 @@ class FleetCalls(Calls):
         leaves what is known of a replica as it is.
 
         Args:
-            replicas: names, or a mapping of names to what is known of each; or the host's own objects, with ``name_of``.
+            replicas: names, or a mapping of names to what is known of each; or the host's own objects, with
+                ``name_of``.
             name_of: returns the name of a host's object.
             replica_of: returns what is known of it.
             now: time on the router's clock, in seconds.
@@ -345,8 +346,8 @@ class FleetCalls(Calls):
     ) -> Subscriber:
         """Follow the KV events of engines, so that the belief is what they hold: needs ``prefixroute[events]``.
 
-        What happens to the feeds is in :meth:`stats` and the metrics. A feed that knows the engine's capacity sets that of a
-        replica that was given none. A replica that leaves the fleet is not followed any
+        What happens to the feeds is in :meth:`stats` and the metrics. A feed that knows the engine's capacity sets that
+        of a replica that was given none. A replica that leaves the fleet is not followed any
         more; for one that joins call ``add`` of what this returns.
 
         Args:
@@ -388,7 +389,8 @@ class FleetCalls(Calls):
         """Poll engines' metrics for their load, where they publish none: needs ``prefixroute[events]``.
 
         Args:
-            sources: where each replica's engine serves its metrics, by the replica's name; a plain text is its base URL.
+            sources: where each replica's engine serves its metrics, by the replica's name; a plain text is its base
+                URL.
             options: times.
             start: poll in a thread from now on; else enter the result, ``with`` or ``async with``.
 

@@ -29,10 +29,11 @@ class RequestOptions(TypedDict, total=False):
         namespace: what else must be equal for blocks to be shared.
         candidates: names of the only replicas that may take it.
         exclude: names of replicas that may not.
-        unknown_candidates: ``ignore`` = a candidate that the fleet does not have (yet, or any more) is left out, as a host
-            wants that lists candidates while discovery is at work; the default ``raise`` is an error.
-        prompt_kind: kind of this prompt, if it is another than the router's, see :class:`~prefixroute.router.RouterConfig`.
-            Token ids and text never match, unless the router has a tokenizer.
+        unknown_candidates: ``ignore`` = a candidate that the fleet does not have (yet, or any more) is left out, as a
+            host wants that lists candidates while discovery is at work; the default ``raise`` is an error.
+        prompt_kind: kind of this prompt, if it is another than the router's, see
+            :class:`~prefixroute.router.RouterConfig`. Token ids and text never match, unless the router has a
+            tokenizer.
         affinity: ``hard`` = a bound session goes to its replica or nowhere; the default is ``soft``.
         priority: the request's rank, an int, for policies that look at it.
         slo_ttft_s: wanted time to the first token in seconds, for policies that look at it.

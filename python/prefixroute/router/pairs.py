@@ -9,10 +9,10 @@ from prefixroute.routing.pairs import BOTH, Halves, PairDecision
 class PairTicket(Booking):
     """A request that is booked at two replicas, as :meth:`Router.route_pair` returns it.
 
-    The prefill replica has the uncached prompt tokens as load until :meth:`first_token`, the decode replica the prompt's
-    context until the end. The prompt's blocks are believed at both: the decode replica keeps what is moved to it. Everything
-    else is as with a :class:`Ticket`: it ends once, an exception in a ``with`` block aborts it, and dropping it gives
-    everything back. Thread-safe.
+    The prefill replica has the uncached prompt tokens as load until :meth:`first_token`, the decode replica the
+    prompt's context until the end. The prompt's blocks are believed at both: the decode replica keeps what is moved to
+    it. Everything else is as with a :class:`Ticket`: it ends once, an exception in a ``with`` block aborts it, and
+    dropping it gives everything back. Thread-safe.
 
     Attributes:
         attempt: the half that decodes and stands for the request, to be looked at only.
@@ -68,8 +68,8 @@ class PairTicket(Booking):
     def retry(self, failed: str = BOTH, *, now: float | None = None) -> PairTicket:
         """Give up what has failed, and route that again to a replica that has not been tried.
 
-        A half that has not failed stays booked where it is, if it can go on there: a prompt that is being computed, or a place
-        to decode that has not begun. Else it is routed again too, and may go to the same replica.
+        A half that has not failed stays booked where it is, if it can go on there: a prompt that is being computed, or
+        a place to decode that has not begun. Else it is routed again too, and may go to the same replica.
 
         Returns:
             The ticket to go on with. It is this one where the half that decodes stays.

@@ -41,30 +41,34 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
-    Thread-safe (one lock, never held across a wait, and no thread of its own); usable from asyncio, since no call blocks,
-    and from signal handlers and finalizers, which may run inside of another call. An exception that a signal raises in
-    the middle of a call leaves nothing wrong behind.
+    Thread-safe (one lock, never held across a wait, and no thread of its own); usable from asyncio, since no call
+    blocks, and from signal handlers and finalizers, which may run inside of another call. An exception that a signal
+    raises in the middle of a call leaves nothing wrong behind.
 
     Args:
         replicas: names, or a mapping of names to :class:`~prefixroute.types.Replica`. May be empty.
         index: the belief; by default a new :class:`~prefixroute.index.PrefixIndex`.
         record: a text file that gets one JSON object per decision, or a function of that object.
         timer: measures what a decision takes, for metrics only; ``None`` = not measured.
-        on_expired: hears of each request that is given up after ``Timing.ticket_s`` without progress, by its ended ticket:
-            a host whose hooks miss an end learns of it here. Called from the call that notices it, so it must not block.
-        peers: other routers of the fleet, which then route as one: a name that the processes of this host have in common, or a
-            :class:`~prefixroute.peers.transport.Transport`. ``None`` = this router knows only its own requests.
-        peer_secret: 16 to 64 bytes that only the routers of the fleet know: what was sealed without them is refused. ``None`` =
-            whoever can write where they talk, and knows or finds out ``hash_key``, can mislead them.
-        volatile_sample: share of conversations, 0 to 1, whose prompts are compared with earlier ones when their requests have
-            ended: lost hits are then told apart into *first sight* and *volatile*, by a text in the head that changes. See
-            :class:`~prefixroute.telemetry.VolatileSample`. 0 = none, and nothing is told of it.
+        on_expired: hears of each request that is given up after ``Timing.ticket_s`` without progress, by its ended
+            ticket: a host whose hooks miss an end learns of it here. Called from the call that notices it, so it must
+            not block.
+        peers: other routers of the fleet, which then route as one: a name that the processes of this host have in
+            common, or a :class:`~prefixroute.peers.transport.Transport`. ``None`` = this router knows only its own
+            requests.
+        peer_secret: 16 to 64 bytes that only the routers of the fleet know: what was sealed without them is refused.
+            ``None`` = whoever can write where they talk, and knows or finds out ``hash_key``, can mislead them.
+        volatile_sample: share of conversations, 0 to 1, whose prompts are compared with earlier ones when their
+            requests have
+            ended: lost hits are then told apart into *first sight* and *volatile*, by a text in the head that changes.
+            See :class:`~prefixroute.telemetry.VolatileSample`. 0 = none, and nothing is told of it.
         options: the fields of :class:`~prefixroute.router.RouterConfig`, which has their defaults: ``policy``,
             ``block_size``, ``capacity_tokens``, ``prompt_kind``, ``seed``, ``load``, ``caps``, ``timing`` and others.
 
     Raises:
         ConfigError: an option does not exist, is outside of what is allowed, or does not fit another.
-        PeerError: the routers of this host that have the name ``peers`` differ in block size, hash key, secret or version.
+        PeerError: the routers of this host that have the name ``peers`` differ in block size, hash key, secret or
+            version.
     """
 
     def __init__(
@@ -119,7 +123,8 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             prompt: token ids, text or messages (by ``prompt_kind``), or ``BlockHashes``.
             now: time on the router's clock, in seconds.
             options: what else is known of the request, see :class:`~prefixroute.router.options.RequestOptions`:
-                ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``unknown_candidates``, ``prompt_kind``,
+                ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``unknown_candidates``,
+                ``prompt_kind``,
                 ``affinity``, ``priority``, ``slo_ttft_s``, ``max_tokens``, ``attrs``.
 
         Returns:
@@ -188,14 +193,14 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
     def choose_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairDecision:
         """Decide which replica should compute a prompt, and which should decode behind it. Changes nothing, as :meth:`choose`.
 
-        The router's ``policy`` picks among the replicas that compute prompts, its ``decode_policy`` among those that decode.
-        A replica of role ``mixed`` is among both, and may be both.
+        The router's ``policy`` picks among the replicas that compute prompts, its ``decode_policy`` among those that
+        decode. A replica of role ``mixed`` is among both, and may be both.
 
         Args:
             prompt: as for :meth:`choose`.
             now: time on the router's clock, in seconds.
-            options: as for :meth:`choose`; ``candidates`` and ``exclude`` are about both. A session is bound to the replica
-                that computes its prompts.
+            options: as for :meth:`choose`; ``candidates`` and ``exclude`` are about both. A session is bound to the
+                replica that computes its prompts.
 
         Returns:
             Both replicas with their reasons, and what moves between them.
@@ -322,11 +327,11 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         the fleet. Give what other routers send to :meth:`apply_peer`. Messages may be lost, doubled and reordered.
 
         Args:
-            send: takes each message as a frame, of some 30 to 300 bytes. It is called within a decision and with the lock held:
-                it must only put the frame somewhere. What it raises is counted.
+            send: takes each message as a frame, of some 30 to 300 bytes. It is called within a decision and with the
+                lock held: it must only put the frame somewhere. What it raises is counted.
             ident: number of this router, that no other one has; ``None`` = random.
-            first_sequence: number of the first message, above all that a router of this ``ident`` has sent before; ``None`` =
-                microseconds since 1970, so that a router that starts again is heard.
+            first_sequence: number of the first message, above all that a router of this ``ident`` has sent before;
+                ``None`` = microseconds since 1970, so that a router that starts again is heard.
             secret: as ``peer_secret`` of :class:`Router`.
 
         Returns:

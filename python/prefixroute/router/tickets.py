@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class Ticket(Booking):
     """A booked request: load is up and the prompt's blocks are believed at its replica until it ends.
 
-    Made by :meth:`Router.commit` and :meth:`Router.route`. Ends once, by :meth:`finish` or :meth:`abort`; any later call is a
-    counted no-op. As a context manager (``with`` or ``async with``) a normal exit finishes and an exception aborts: call
-    :meth:`abort` yourself where a failure raises nothing, such as an answer with an error status. A ticket without a key that
-    is dropped while open is aborted at the router's next call; one with a key lives on in the ledger. Thread-safe.
+    Made by :meth:`Router.commit` and :meth:`Router.route`. Ends once, by :meth:`finish` or :meth:`abort`; any later
+    call is a counted no-op. As a context manager (``with`` or ``async with``) a normal exit finishes and an exception
+    aborts: call :meth:`abort` yourself where a failure raises nothing, such as an answer with an error status. A ticket
+    without a key that is dropped while open is aborted at the router's next call; one with a key lives on in the
+    ledger. Thread-safe.
 
     Attributes:
         attempt: the booked attempt, to be looked at only.
@@ -77,9 +78,9 @@ class Ticket(Booking):
             The handle of the new attempt.
 
         Raises:
-            NoReplicaError: none is left; the request has ended. Or there is nothing to try again, and nothing has changed: the
-                request was over before, by whichever of its tickets; it was given up for another request with its key; or
-                this ticket has been retried already.
+            NoReplicaError: none is left; the request has ended. Or there is nothing to try again, and nothing has
+                changed: the request was over before, by whichever of its tickets; it was given up for another request
+                with its key; or this ticket has been retried already.
             OverloadedError: those left are over their admission caps; the request has ended.
         """
         return self.host.retry(self.attempt, now)

@@ -37,30 +37,30 @@ class RouterConfig:
         decode_policy: the policy that picks the replica that decodes, in :meth:`Router.route_pair`; in the same forms.
         block_size: tokens in a block, 1 to 65,536: the engines' own.
         capacity_tokens: KV-cache size of a replica in tokens; an int for all, or a mapping by name.
-        prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``, unless the call
-            names its kind.
+        prompt_kind: ``tokens``, ``text`` or ``messages``; a prompt of another kind raises ``TokensError``, unless the
+            call names its kind.
         seed: fixes every random draw.
-        hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone. Routers
-            that should agree use the same value. With few sessions hashing may spread them unevenly by chance; another
-            value gives another placement.
-        hash_key: key of the hashes of prompts, 0 to 2**64 - 1. ``None`` = random, so that nobody can compute a prompt whose
-            blocks match those of another namespace; but where the policy places a request by its prompt's head, which
-            routers of several processes do alike, the fixed key. Give a secret one to have both.
+        hash_seed: fixes where rendezvous hashing places a key, beside the replicas' names; 0 = by the names alone.
+            Routers that should agree use the same value. With few sessions hashing may spread them unevenly by chance;
+            another value gives another placement.
+        hash_key: key of the hashes of prompts, 0 to 2**64 - 1. ``None`` = random, so that nobody can compute a prompt
+            whose blocks match those of another namespace; but where the policy places a request by its prompt's head,
+            which routers of several processes do alike, the fixed key. Give a secret one to have both.
         clock: returns seconds; used where ``now=`` is not given.
         load: name of the one load signal that every policy balances, see :data:`~prefixroute.router.LOADS`.
         recent_window: length of the window of the load signals ``requests`` and ``recent``, in decisions of the whole
             fleet; ``None`` = 200, or 25 for each replica if that is more.
         ttl_s: seconds after which a block that was not used again is no longer believed; ``None`` = never.
         max_bytes: memory of the index; ``None`` = unbounded.
-        tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75, 0.25);
-            hit tokens are then credited tokens. Tiers are known from KV events.
+        tier_credits: what a block counts that is held on GPU, in CPU memory or on disk, each 0 to 1 (Dynamo: 1, 0.75,
+            0.25); hit tokens are then credited tokens. Tiers are known from KV events.
         caps: admission caps of every replica.
         timing: every span of time that the router keeps.
         session_capacity: sessions remembered at most, at about 100 bytes each; the longest unused goes first.
         render: turns messages (or text) into the text that the engine tokenizes: a chat template.
         tokenizer: turns text into token ids; a function or a ``tokenizers.Tokenizer``.
-        cost: GPU, model and price of a replica. It prices prefill for the window of prefill seconds and for regret; where it is
-            given, lost hits are counted in dollars too, at :attr:`usd_per_token`.
+        cost: GPU, model and price of a replica. It prices prefill for the window of prefill seconds and for regret;
+            where it is given, lost hits are counted in dollars too, at :attr:`usd_per_token`.
 
     Raises:
         ConfigError: an option is outside of what is allowed, or two do not fit together.

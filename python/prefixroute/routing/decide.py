@@ -44,8 +44,8 @@ class Query(NamedTuple):
         kind: of the prompt; ``None`` = the router's.
         part: what of the request the replica is to do: ``WHOLE``, ``PROMPT`` or ``ANSWER``.
         kv_at: slot of the replica that computes the prompt, where the answer is to be decided on.
-        number: of the decision; ``None`` = the next one. Both halves of a pair have one number, so that policies that take turns
-            do so over pairs.
+        number: of the decision; ``None`` = the next one. Both halves of a pair have one number, so that policies that
+            take turns do so over pairs.
     """
 
     prompt: Any

@@ -97,8 +97,8 @@ class Snapshot(NamedTuple):
 class Fleet:
     """Members by name and by slot, and the snapshot of them that decisions read; the ledger is told of each process.
 
-    Not thread-safe: the router's lock guards it. :meth:`refresh` makes snapshot and ledger right after a change that was cut
-    off.
+    Not thread-safe: the router's lock guards it. :meth:`refresh` makes snapshot and ledger right after a change that
+    was cut off.
     """
 
     def __init__(self, slow_start_s: float, hash_seed: int, ledger: Ledger) -> None:

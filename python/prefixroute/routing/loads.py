@@ -101,9 +101,10 @@ def _reported(
 BOOKED = Ledger.LOADS
 """Load signals that the router's own book has, by name.
 
-- ``requests``: requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests. Requests in
-  flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
-- ``in_flight``: requests in flight. ``recent``: how many of the fleet's last ``recent_window`` bookings each replica received.
+- ``requests``: requests in flight, plus a half for each of the fleet's last ``recent_window`` served requests. Requests
+  in flight alone are zero almost everywhere while load is light: whatever is hot then herds at its holder.
+- ``in_flight``: requests in flight. ``recent``: how many of the fleet's last ``recent_window`` bookings each replica
+  received.
 - ``uncached_tokens``: prompt tokens that wait to be computed: uncached tokens of requests before their first token.
 - ``tokens``: the same, plus context tokens in decode.
 """

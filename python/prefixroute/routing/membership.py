@@ -97,8 +97,8 @@ def sync(state: RouterState, wanted: Mapping[str, Replica | None], now: float) -
     """Make the fleet equal to ``wanted``: add, remove, change.
 
     Raises:
-        ConfigError: a name or setting is not allowed, or the index has no room for so many replicas; nothing has changed
-            then.
+        ConfigError: a name or setting is not allowed, or the index has no room for so many replicas; nothing has
+            changed then.
     """
     if len(wanted) > MAX_REPLICAS:
         raise ConfigError(f"a router has at most {MAX_REPLICAS} replicas, got {len(wanted)}")

@@ -145,8 +145,8 @@ def draft(
 def again(state: RouterState, pair: Halves, failed: str, now: float) -> Halves:
     """Decide again on what has failed of a pair, and draft it.
 
-    A half that has not failed goes on where it is, if it can: a prompt that is being computed, or a place to decode that has
-    not begun. Else it is decided on again, and may go to the same replica.
+    A half that has not failed goes on where it is, if it can: a prompt that is being computed, or a place to decode
+    that has not begun. Else it is decided on again, and may go to the same replica.
 
     Args:
         state: the router's.
@@ -176,8 +176,8 @@ def again(state: RouterState, pair: Halves, failed: str, now: float) -> Halves:
 def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None = None) -> bool:
     """Book both halves: loads, predicted blocks, key and session; or what takes the place of an earlier pair.
 
-    What of the earlier pair does not go on is given back. If what was to go on has ended meanwhile, nothing is booked, and what
-    is new has ended too.
+    What of the earlier pair does not go on is given back. If what was to go on has ended meanwhile, nothing is booked,
+    and what is new has ended too.
 
     Returns:
         Whether it was booked.

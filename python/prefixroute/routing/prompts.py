@@ -27,7 +27,8 @@ class TextLength:
     """How many tokens a text has, learned from the lengths that engines report.
 
     Attributes:
-        scale: tokens for one estimated token of :data:`~prefixroute.limits.BYTES_PER_TOKEN` bytes; 1 until enough is known.
+        scale: tokens for one estimated token of :data:`~prefixroute.limits.BYTES_PER_TOKEN` bytes; 1 until enough is
+            known.
         implausible: reported lengths that were not learned from, since no text has so few or so many bytes a token.
     """
 

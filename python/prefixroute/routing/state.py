@@ -55,11 +55,11 @@ class Rule(NamedTuple):
 class RouterState:
     """One router's configuration, fleet, ledger and belief.
 
-    Not thread-safe: whoever changes it holds a lock. A signal handler or finalizer may call between any two statements of a
-    call, or raise there. What happens to requests is one compiled call of the ledger each. A change of the fleet takes
-    several, so it is a *step*: :attr:`step` is set before it and cleared behind it. Who finds it set calls :meth:`repair`,
-    which recomputes what follows from the fleet's members; who finds at the end that somebody else has cleared it does the
-    same.
+    Not thread-safe: whoever changes it holds a lock. A signal handler or finalizer may call between any two statements
+    of a call, or raise there. What happens to requests is one compiled call of the ledger each. A change of the fleet
+    takes several, so it is a *step*: :attr:`step` is set before it and cleared behind it. Who finds it set calls
+    :meth:`repair`, which recomputes what follows from the fleet's members; who finds at the end that somebody else has
+    cleared it does the same.
 
     Attributes:
         given: the configuration as it was given.

@@ -204,7 +204,8 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
         context: prompt and output as the replica now holds them; ``None`` = the prompt.
         now: time in seconds.
         reported: cached tokens and prompt tokens as the engine reports them. More cached tokens than a prompt of token
-            ids has are taken as all of its tokens, and counted in ``state.clamped_reports``; the length of text is an estimate.
+            ids has are taken as all of its tokens, and counted in ``state.clamped_reports``; the length of text is an
+            estimate.
     """
     if not attempt.open:
         state.ledger.count("finish_late")
@@ -248,8 +249,8 @@ def _clamped(state: RouterState, attempt: Attempt, hit: int | None) -> int | Non
 def _held(state: RouterState, attempt: Attempt, context: Any) -> tuple[Any, Namespace | None]:
     """Return what the replica of an attempt holds once it has answered, and the namespace of that if it is not hashed.
 
-    ``None`` = nothing that is to be believed: the process is gone, or its own events tell what it holds. ``context``: prompt and
-    output; ``None`` = the prompt.
+    ``None`` = nothing that is to be believed: the process is gone, or its own events tell what it holds. ``context``:
+    prompt and output; ``None`` = the prompt.
     """
     member = attempt.member
     if member.generation != attempt.generation or attempt.epoch != state.epoch or member.replica.events:
@@ -296,8 +297,8 @@ def tried(attempt: Attempt) -> frozenset[Process]:
 def check_not_over(state: RouterState, attempt: Attempt) -> None:
     """Raise :class:`NoReplicaError` if there is nothing to try again.
 
-    That is so if the request of an attempt is over by any of its attempts, if a retry has taken the attempt's place already, and
-    if its key has gone to another request.
+    That is so if the request of an attempt is over by any of its attempts, if a retry has taken the attempt's place
+    already, and if its key has gone to another request.
     """
     if attempt.over or attempt.outcome == "hedge lost":
         raise NoReplicaError(f"the request is over, its attempt at {attempt.name!r} is {attempt.outcome}")

@@ -47,8 +47,8 @@ class Service:
 
     Args:
         settings: of the server.
-        feeds: where engines publish KV events, by URL: the Router then knows what they hold. These name token ids, so it has
-            to make the engines' own.
+        feeds: where engines publish KV events, by URL: the Router then knows what they hold. These name token ids, so
+            it has to make the engines' own.
         render: the engines' chat template, for feeds. It and the tokenizer are pickled, see :class:`Reader`.
         tokenizer: the engines' tokenizer, for feeds.
         siblings: a name that the workers of one server have in common, so that their Routers route as one.

@@ -16,11 +16,11 @@ class State(Enum):
 class Breaker:
     """Opens after failures in a row; a passing check puts it on trial after a time, and a served request closes it.
 
-    An engine that was gone, so that nobody listened at its port, is another process when it answers a check: it is on trial
-    at once.
+    An engine that was gone, so that nobody listened at its port, is another process when it answers a check: it is on
+    trial at once.
 
-    The time doubles with each trial that fails, so that an engine whose checks pass and whose requests fail is asked less
-    and less often.
+    The time doubles with each trial that fails, so that an engine whose checks pass and whose requests fail is asked
+    less and less often.
 
     Args:
         failures: in a row that open it.

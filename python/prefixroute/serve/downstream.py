@@ -22,7 +22,8 @@ class ClientTooSlow(Exception):  # noqa: N818  # an outcome
 class Downstream:
     """The client's end: remembers what was sent.
 
-    Without streaming, and to a client of HTTP/1.0, which knows no chunks, the answer goes out in one piece with its length.
+    Without streaming, and to a client of HTTP/1.0, which knows no chunks, the answer goes out in one piece with its
+    length.
 
     Attributes:
         started: whether anything was sent.
@@ -119,8 +120,8 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], bool
         openai: errors have OpenAI's form.
 
     Raises:
-        Refused: it is too large or too slow, or there is no room for it; the connection is closed then, of which a part is
-            unread.
+        Refused: it is too large or too slow, or there is no room for it; the connection is closed then, of which a part
+            is unread.
         ClientDisconnect: the client has left.
     """
     if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.max_header_bytes:

@@ -24,7 +24,8 @@ HOP_BY_HOP = frozenset(
 def end_to_end(headers: RawHeaders, *dropped: bytes) -> RawHeaders:
     """Return the headers that a proxy passes on.
 
-    Left out are those of one connection, by their own name or named by ``Connection``, and those ``dropped`` (lower case).
+    Left out are those of one connection, by their own name or named by ``Connection``, and those ``dropped`` (lower
+    case).
     """
     named = {
         option.strip().lower()

@@ -18,10 +18,10 @@ MAX_AHEAD = 8
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses a head that is too large (431) or does not come (408), and closes the connection.
 
-    The parser has no bounds of its own: without these a client could send a header for ever, or hold a connection by a byte
-    a minute. Requests may come before the answers to those before them (pipelining), :data:`MAX_AHEAD` of them at most. What
-    comes beyond that, or with a large body, is not read, and the connection ends with the last answer. uvicorn by itself
-    stops reading at the first, and does not notice then that the client leaves.
+    The parser has no bounds of its own: without these a client could send a header for ever, or hold a connection by a
+    byte a minute. Requests may come before the answers to those before them (pipelining), :data:`MAX_AHEAD` of them at
+    most. What comes beyond that, or with a large body, is not read, and the connection ends with the last answer.
+    uvicorn by itself stops reading at the first, and does not notice then that the client leaves.
     """
 
     limits = Limits()

@@ -37,9 +37,9 @@ SERVER_ERROR = 500
 class Relay:
     """ASGI app of one API: route, ask, relay, give back.
 
-    Every ticket of a request is closed when it ends, whatever ends it: the end, a dead engine, a client that leaves at any
-    moment, a fault of ours. Nothing is sent to the client before the engine's first byte, so that until then another engine
-    can be asked; from then on a dead engine breaks the client's stream off.
+    Every ticket of a request is closed when it ends, whatever ends it: the end, a dead engine, a client that leaves at
+    any moment, a fault of ours. Nothing is sent to the client before the engine's first byte, so that until then
+    another engine can be asked; from then on a dead engine breaks the client's stream off.
     """
 
     def __init__(self, api: Api, shared: Shared) -> None:

@@ -162,8 +162,8 @@ def uvicorn_server(app: Any, settings: Settings, *, lifespan: Any, drain_s: floa
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run in an event loop of its own: uvloop's, where that is installed. For a process that does nothing else.
 
-    What was imported until now is taken out of the garbage collector's sight, and it looks less often: with 2,000 streams
-    open it stopped the loop for up to 0.76 s at a time, and for 1.9 of 5 s in all.
+    What was imported until now is taken out of the garbage collector's sight, and it looks less often: with 2,000
+    streams open it stopped the loop for up to 0.76 s at a time, and for 1.9 of 5 s in all.
     """
     gc.collect()
     gc.freeze()

@@ -20,8 +20,8 @@ _before: list[tuple[int, int, int]] = []
 def collected_rarely() -> Iterator[None]:
     """Raise the collector's thresholds to :data:`RARELY`, and put them back when the last run of the process is over.
 
-    Runs make no cycles: what a request leaves is freed when it ends. A collector that is off is left off, and a threshold that
-    is higher already is left as it is.
+    Runs make no cycles: what a request leaves is freed when it ends. A collector that is off is left off, and a
+    threshold that is higher already is left as it is.
     """
     with _lock:
         own = gc.get_threshold()

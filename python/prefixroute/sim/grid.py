@@ -30,8 +30,8 @@ K = TypeVar("K", bound=Hashable)
 class Cell:
     """What is run under one key: a scenario, with each seed in turn, and what is kept of a run.
 
-    ``measure`` must be picklable where there are several jobs. An optional cell is left out where the time is up; one that is run
-    once is run with the first seed alone.
+    ``measure`` must be picklable where there are several jobs. An optional cell is left out where the time is up; one
+    that is run once is run with the first seed alone.
     """
 
     scenario: Scenario
@@ -93,7 +93,8 @@ class Grid:
             floor: find the floor for caches of this kind, after so many requests; one pass where the source is fixed.
 
         Raises:
-            ConfigError: what :func:`~prefixroute.sim.simulate` refuses; or processes cannot have these policies or this source.
+            ConfigError: what :func:`~prefixroute.sim.simulate` refuses; or processes cannot have these policies or this
+                source.
             TraceError: a bad line of a trace that was not checked when it was opened.
         """
         floors = [_Floor(self.source, seed, *floor) for seed in self._distinct_seeds()] if floor else []

@@ -39,10 +39,10 @@ _TIMED = {
 class RequestLog:
     """Columns of one run, a line per finished request, in order of finishing.
 
-    ``number`` counts requests as the workload gives them, from 0. Times are seconds; an untimed run knows none but arrivals,
-    and has no columns from ``start`` on. ``replica`` is who computed the prompt, ``decode`` who decoded; ``prefilled`` is when the
-    prompt was computed, ``moved`` prompt tokens moved from the one to the other, and ``late`` gaps between tokens of the answer were longer
-    than is promised. A request without a session counts as a
+    ``number`` counts requests as the workload gives them, from 0. Times are seconds; an untimed run knows none but
+    arrivals, and has no columns from ``start`` on. ``replica`` is who computed the prompt, ``decode`` who decoded;
+    ``prefilled`` is when the prompt was computed, ``moved`` prompt tokens moved from the one to the other, and ``late``
+    gaps between tokens of the answer were longer than is promised. A request without a session counts as a
     session of its own, so that a bootstrap over sessions never joins strangers.
     """
 
@@ -63,8 +63,8 @@ class RequestLog:
     def served(self, number: int, replica: int, request: Request, hit_tokens: int, *times: float) -> None:
         """Log one request: which replica (a number), and how many of its prompt tokens were cached there.
 
-        ``times``, of a timed run: start, first token and finish in seconds, the output's tokens, the replica that decoded, tokens
-        moved, the second when the prompt was computed, and late gaps.
+        ``times``, of a timed run: start, first token and finish in seconds, the output's tokens, the replica that
+        decoded, tokens moved, the second when the prompt was computed, and late gaps.
         """
         session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
         self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)
@@ -150,8 +150,8 @@ class TokenGaps:
 class LoadCurve:
     """Load of a fleet over a run, in equal parts of it: of its least loaded replica, the mean, and its most loaded.
 
-    Timed: requests in flight (the mean over the part), and ``middles`` are seconds. Untimed: requests received in the part,
-    and ``middles`` count requests. Each has one value a part.
+    Timed: requests in flight (the mean over the part), and ``middles`` are seconds. Untimed: requests received in the
+    part, and ``middles`` count requests. Each has one value a part.
     """
 
     timed: bool
@@ -175,17 +175,22 @@ class Outcome:
     ``served`` counts requests per replica. ``usd_per_million_requests_busiest`` is what prefill costs if every replica
     is bought to carry what the busiest one carries: its prefill seconds x replicas.
 
-    The rest is None where it was not measured; an untimed run has no clock. ``queue_mean_s``: seconds before prefill starts;
-    ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work; ``arrivals_per_s`` over
-    the span of the arrivals. ``tpot``: seconds per output token after the first, of each request that has two or more;
-    ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``: seconds from arrival to the last token.
-    ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that kept the
-    scenario's promise, ``missed_ratio`` the share of those that did not; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for
-    pictures, is there where it was asked for.
+    The rest is None where it was not measured; an untimed run has no clock. ``queue_mean_s``: seconds before prefill
+    starts;
+    ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work;
+    ``arrivals_per_s`` over the span of the arrivals. ``tpot``: seconds per output token after the first, of each
+    request that has two or more;
+    ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``: seconds from arrival to the last
+    token.
+    ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that
+    kept the scenario's promise, ``missed_ratio`` the share of those that did not; ``kv_duplicated_gb``: what caches
+    held at the end that another one held as well. ``load``, for pictures, is there where it was asked for.
 
-    Where prefill and decode are apart, ``served`` counts prompts per prefill replica and ``decoded`` answers per decode replica.
-    ``prefill_busy`` and ``decode_busy``: the same share of each kind; ``handover_mean_s``: seconds from the end of prefill until the
-    request decodes, which TTFT and ``queue_mean_s`` include; ``moved_tokens``: prompt tokens whose keys and values moved.
+    Where prefill and decode are apart, ``served`` counts prompts per prefill replica and ``decoded`` answers per decode
+    replica.
+    ``prefill_busy`` and ``decode_busy``: the same share of each kind; ``handover_mean_s``: seconds from the end of
+    prefill until the request decodes, which TTFT and ``queue_mean_s`` include; ``moved_tokens``: prompt tokens whose
+    keys and values moved.
     """
 
     policy: str
@@ -236,7 +241,8 @@ class ResultRow:
 
     ``requests`` and the token counts are of one run (the mean over the seeds); ``recompute_ratio`` is of all runs
     together, its spread the largest minus the smallest run; the rest are means over the runs.
-    ``recompute_ratio_infinite`` is the same policy with caches that never evict. For pictures, and not part of the JSON:
+    ``recompute_ratio_infinite`` is the same policy with caches that never evict. For pictures, and not part of the
+    JSON:
     ``ttft_curve_s``, and ``load``, which is that of the first run.
     """
 
@@ -331,7 +337,8 @@ class ResultRow:
     def is_overloaded(self) -> bool:
         """Whether requests came faster than they were served: waiting then grows for as long as they come.
 
-        They waited for a twentieth of the span of the arrivals in the mean, and were served at less than 95 % of the rate.
+        They waited for a twentieth of the span of the arrivals in the mean, and were served at less than 95 % of the
+        rate.
         """
         if not self.arrivals_per_s or self.queue_mean_s is None or self.requests_per_s is None:
             return False

@@ -14,7 +14,8 @@ class Work:
 
     Args:
         progress: told the share of all parts together; None = nobody asks.
-        total: the length of all parts, in any unit. Rather too long than too short: work that ends early is no surprise.
+        total: the length of all parts, in any unit. Rather too long than too short: work that ends early is no
+            surprise.
     """
 
     def __init__(self, progress: Progress | None, total: float) -> None:

@@ -55,8 +55,8 @@ class Store(Protocol):
 class BlockStore:
     """A cache of blocks with vLLM's rules, over tiers if there are any.
 
-    :attr:`cache` is the compiled store, from which a :class:`~prefixroute.sim.engine.Cluster` serves requests too. A request
-    larger than the whole cache is computed without being kept, and counted in ``cache.oversized``.
+    :attr:`cache` is the compiled store, from which a :class:`~prefixroute.sim.engine.Cluster` serves requests too. A
+    request larger than the whole cache is computed without being kept, and counted in ``cache.oversized``.
     """
 
     __slots__ = ("cache",)

@@ -73,7 +73,8 @@ def sweep(
             the draws of the routers.
         policies: names or objects; rows come in this order, within a fleet.
         replicas: sizes of the fleet; rows come in this order.
-        splits: fleets that prefill and decode apart, timed; their rows come behind those of mixed fleets of the same size.
+        splits: fleets that prefill and decode apart, timed; their rows come behind those of mixed fleets of the same
+            size.
         seeds: how many, counted from 1, or the seeds themselves.
         scenario: every other setting.
         cost: prices and seconds.
@@ -84,7 +85,8 @@ def sweep(
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
     Raises:
-        ConfigError: no policy, fleet or seed; or ``jobs`` is neither a number nor ``ray``, or cannot be had with this source.
+        ConfigError: no policy, fleet or seed; or ``jobs`` is neither a number nor ``ray``, or cannot be had with this
+            source.
     """
     base, chosen = scenario or Scenario(), seeds_of(seeds)
     for name, given in (("policies", policies), ("replicas", replicas)):

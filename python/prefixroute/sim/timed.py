@@ -58,12 +58,13 @@ class _Replica:
 class TimedRun:
     """One timed run, from its first request to its last answer.
 
-    Replicas and their clock are a compiled :class:`Cluster`. It is advanced to each arrival, and tells what has happened
+    Replicas and their clock are a compiled :class:`Cluster`. It is advanced to each arrival, and tells what has
+    happened
     since: the routers learn of it in that order. Changes of the fleet and late events are on an agenda. What happens at
     one instant happens in this order: changes, late events, ends of steps, arrivals.
 
-    ``retried`` counts requests moved by a death. Events may reach a router, and the fleet change, after the last answer: no
-    replica is idle then, for the run is over.
+    ``retried`` counts requests moved by a death. Events may reach a router, and the fleet change, after the last
+    answer: no replica is idle then, for the run is over.
     """
 
     def __init__(self, scenario: Scenario, block_size: int, model: EngineModel) -> None:
@@ -223,8 +224,8 @@ class TimedRun:
     def _let_go(self) -> None:
         """Let go of tickets that have ended, the oldest first.
 
-        A ticket holds all that its decision was made of, several times what the cluster knows of a request. In an overload
-        most of those that wait have a ticket that has expired.
+        A ticket holds all that its decision was made of, several times what the cluster knows of a request. In an
+        overload most of those that wait have a ticket that has expired.
         """
         flights, oldest = self._flights, self._oldest
         while oldest:

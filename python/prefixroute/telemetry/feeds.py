@@ -35,8 +35,9 @@ NOTHING_WATCHED = Watched({}, {})
 def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]:
     """Return what is heard of a replica: ``feed`` and ``poll``, where there is one, ``nothing_matches`` and ``crowded_blocks``.
 
-    ``crowded_blocks`` are those with more copies than requests can have made: the engine reports reuse in the shape of stores, and the
-    replica should be declared with ``reuse_reports``. ``nothing_matches`` is ``None``, or blocks reported since a prompt last matched one there, with the likely reason.
+    ``crowded_blocks`` are those with more copies than requests can have made: the engine reports reuse in the shape of
+    stores, and the replica should be declared with ``reuse_reports``. ``nothing_matches`` is ``None``, or blocks
+    reported since a prompt last matched one there, with the likely reason.
     """
     found: dict[str, Any] = {}
     feed, poll = watched.feeds.get(member.name), watched.polls.get(member.name)

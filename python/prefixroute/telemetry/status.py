@@ -61,10 +61,11 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
 def hit_losses(ledger: Ledger, sample: VolatileSample | None = None, shadow: str | None = None) -> dict[str, int]:
     """Return prompt tokens that were no hits, by why, and hits that nobody expected: what a router can know of it.
 
-    None of them ever falls: replicas that have left stay counted. ``first_sight``: no replica is believed to hold them. They are new,
-    or what held them has been forgotten. ``volatile``: likewise, and seen before but for a text that changes; only where there is a
-    sample, else they are among those of first sight. ``elsewhere``: believed held, and not by the chosen replica. ``evicted``:
-    believed held there, and not reported by it. ``unknown``: reported beyond what was believed; these are hits.
+    None of them ever falls: replicas that have left stay counted. ``first_sight``: no replica is believed to hold them.
+    They are new, or what held them has been forgotten. ``volatile``: likewise, and seen before but for a text that
+    changes; only where there is a sample, else they are among those of first sight. ``elsewhere``: believed held, and
+    not by the chosen replica. ``evicted``: believed held there, and not reported by it. ``unknown``: reported beyond
+    what was believed; these are hits.
 
     Args:
         ledger: of the live router or of a shadow.

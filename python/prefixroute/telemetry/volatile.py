@@ -83,8 +83,8 @@ class _Seen(NamedTuple):
 class _Stream:
     """Prompts of one form: finds what changes in them, and what would have been seen before without it.
 
-    Surveys follow one another, each of the first prompts behind the one before. Those of the first survey are kept until something
-    is found, and looked at again then; what a later one finds beside counts from then on.
+    Surveys follow one another, each of the first prompts behind the one before. Those of the first survey are kept
+    until something is found, and looked at again then; what a later one finds beside counts from then on.
 
     Attributes:
         first_sight: tokens of the prompts looked at that no replica was believed to hold.
@@ -189,9 +189,10 @@ class Sampled:
 class VolatileSample:
     """Compares the prompts of some requests with the nearest earlier ones, and says which share of first sight is volatile.
 
-    A conversation is in the sample or is not, by a hash of its session; a request without a session by its decision id. Memory is
-    bounded: :data:`SURVEY_BYTES` of prompts and :data:`INDEX_BYTES` of what was seen, of text and of token ids each, and up to
-    :data:`MOST_WAITING` prompts of the host's. Thread-safe.
+    A conversation is in the sample or is not, by a hash of its session; a request without a session by its decision id.
+    Memory is
+    bounded: :data:`SURVEY_BYTES` of prompts and :data:`INDEX_BYTES` of what was seen, of text and of token ids each,
+    and up to :data:`MOST_WAITING` prompts of the host's. Thread-safe.
 
     Attributes:
         share: of requests that are in the sample, above 0 to 1.

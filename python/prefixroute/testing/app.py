@@ -272,8 +272,8 @@ def _prompt(body: Any, path: str) -> Any:
 def _extended(prompt: list[int], text: list[int], count: int, block_size: int) -> list[int]:
     """Return prompt and answer as the engine holds them: nearly the tokens that the next turn will have.
 
-    The prompt's full blocks stay as they were computed, though the answer goes on within their last token. Short words are
-    fewer tokens of text than the engine counts.
+    The prompt's full blocks stay as they were computed, though the answer goes on within their last token. Short words
+    are fewer tokens of text than the engine counts.
     """
     full = len(prompt) // block_size * block_size
     missing = max(0, len(prompt) + count - len(text))

@@ -73,8 +73,8 @@ class EventPublisher:
 
         Args:
             payload: msgpack.
-            fault: ``drop`` = it is lost on the way, and only replay has it; ``burn`` = its number is taken and nothing sent,
-                as when a batch cannot be encoded; ``twice`` = it arrives two times.
+            fault: ``drop`` = it is lost on the way, and only replay has it; ``burn`` = its number is taken and nothing
+                sent, as when a batch cannot be encoded; ``twice`` = it arrives two times.
         """
         with self._lock:
             number = self.number

@@ -22,7 +22,8 @@ class EngineSettings:
         capacity_tokens: tokens that the KV cache holds.
         chunk_tokens: tokens of one step.
         max_running: requests in the batch at once.
-        cost: prices steps, e.g. :class:`prefixroute.costmodel.CostModel`; ``None`` = by :class:`Behaviour`'s two numbers.
+        cost: prices steps, e.g. :class:`prefixroute.costmodel.CostModel`; ``None`` = by :class:`Behaviour`'s two
+            numbers.
         speed: seconds of the engine that pass in one second.
         model: name of the base model.
         adapters: names of models that are adapters: blocks are not shared with those of other names.

@@ -63,7 +63,8 @@ class KeptParts(NamedTuple):
 class KeptRequests:
     """Requests held as arrays, as the ``source`` of a workload. Reading is thread-safe.
 
-    Those of a folder pickle as its path. It is removed when the object that wrote it is no longer used, and when the process ends.
+    Those of a folder pickle as its path. It is removed when the object that wrote it is no longer used, and when the
+    process ends.
     """
 
     def __init__(self, parts: Callable[[], KeptParts], folder: Path | None = None) -> None:

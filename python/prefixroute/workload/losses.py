@@ -113,7 +113,8 @@ class LossMeter:
             hit: tokens that were found in the cache of the replica that served it. More than were seen is possible in
                 a log that begins while caches are full.
             replica: which one that was; None is not known.
-            unmasked: leading tokens that some request before had, but for what is volatile, where that is known already.
+            unmasked: leading tokens that some request before had, but for what is volatile, where that is known
+                already.
         """
         self._number += 1
         hit = min(hit, request.prompt_tokens)

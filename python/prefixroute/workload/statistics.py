@@ -237,7 +237,8 @@ class TraceStatistics:
     def losses(self) -> HitLosses:
         """Where the hits went, of the requests whose cached tokens the log reports.
 
-        Where it reports none, of all of them in one cache of unlimited size: what is recomputed is then first sight, or volatile.
+        Where it reports none, of all of them in one cache of unlimited size: what is recomputed is then first sight, or
+        volatile.
         """
         if self.reports_no_hits:
             return self._reported.without_reasons()

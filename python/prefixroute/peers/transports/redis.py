@@ -26,12 +26,12 @@ _FIELD = b"f"
 class RedisPeers(Threads):
     """Carries frames by a stream that all routers write to and read from. No decision waits for the server.
 
-    While the server is gone the router goes on alone. When it returns, what waits is sent, and what was missed is read as
-    far as the stream still has it. A stream that was deleted or flushed begins anew.
+    While the server is gone the router goes on alone. When it returns, what waits is sent, and what was missed is read
+    as far as the stream still has it. A stream that was deleted or flushed begins anew.
 
     Args:
-        url: of the server, e.g. ``"redis://10.0.0.5:6379/0"``, ``"rediss://..."`` or ``"unix:///run/redis.sock"``. Whoever
-            can write there can mislead every router: use a password and a network that others do not reach.
+        url: of the server, e.g. ``"redis://10.0.0.5:6379/0"``, ``"rediss://..."`` or ``"unix:///run/redis.sock"``.
+            Whoever can write there can mislead every router: use a password and a network that others do not reach.
         stream: key of the stream; one for each fleet.
         max_entries: entries that the stream keeps, about.
         timeout_s: seconds after which a server that does not answer counts as gone.

@@ -50,8 +50,8 @@ _ELSEWHERE = "share over Redis or ZeroMQ instead (docs/peers.md), or run one pro
 class RingPeers:
     """Shared memory between the routers of one host that were given one name.
 
-    Not to be shared between routers: each has its own. ``Router(peers="name")`` makes one; a process that is forked goes on
-    with a ring of its own.
+    Not to be shared between routers: each has its own. ``Router(peers="name")`` makes one; a process that is forked
+    goes on with a ring of its own.
 
     Args:
         name: what the routers of a fleet have in common: letters, digits, ``.``, ``_`` and ``-``, up to 64.

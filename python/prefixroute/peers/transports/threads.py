@@ -37,8 +37,8 @@ CLOSE_S = 2.0
 class Threads(ABC):
     """Base of transports over a server or sockets. A subclass says how a batch is sent and how frames are read.
 
-    While sending or reading fails, the router goes on alone. That is logged once, shown by ``status()["connected"]``, and
-    tried again with growing pauses; what waits is sent then.
+    While sending or reading fails, the router goes on alone. That is logged once, shown by ``status()["connected"]``,
+    and tried again with growing pauses; what waits is sent then.
 
     Args:
         kind: name of the transport in logs and metrics.

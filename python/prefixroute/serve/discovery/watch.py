@@ -17,9 +17,9 @@ _LOG = logging.getLogger("prefixroute.serve")
 class Discovery:
     """Keeps the fleet equal to what the sources list together.
 
-    A source that cannot tell, or that lists nothing after it has listed something, changes nothing: a resolver that fails,
-    a file that is being written, or an API server that restarts would otherwise empty a fleet that works. Checks and
-    breakers see which engines are really gone.
+    A source that cannot tell, or that lists nothing after it has listed something, changes nothing: a resolver that
+    fails, a file that is being written, or an API server that restarts would otherwise empty a fleet that works. Checks
+    and breakers see which engines are really gone.
 
     Args:
         sources: together they are the fleet.

@@ -133,7 +133,8 @@ def log_files(named: str | Path | LogFile | Iterable[str | Path | LogFile]) -> l
     once only is copied to a temporary file, which is removed when this process ends.
 
     Raises:
-        TraceError: a pattern fits no file, a pipe cannot be read, or a file is named twice: its requests would count double.
+        TraceError: a pattern fits no file, a pipe cannot be read, or a file is named twice: its requests would count
+            double.
         ConfigError: one is neither a path nor a pattern.
     """
     if isinstance(named, bytes) or not isinstance(named, str | Path | LogFile | Iterable):
