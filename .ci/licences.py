@@ -1,7 +1,8 @@
 """Check the licences of everything that is linked or installed; with `--write`, collect the texts for the wheel.
 
 The allowed licences stand in deny.toml. Crates are those linked into the extension; distributions are those that the
-extras install. Texts come from the crates' own packages and go to LICENSE-THIRD-PARTY.txt, which is not kept in the tree.
+extras install. Texts come from the crates' own packages and go to LICENSE-THIRD-PARTY.txt, which is not kept in the
+tree.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benches/bench_peers.py
 
-Conversations of 4,000 to 7,600 tokens over 8 replicas, turns of 400 tokens. The sender's cost is the difference of a whole request
-(route, first token, finish) with and without peers, in processor time, the least of alternating rounds.
+Conversations of 4,000 to 7,600 tokens over 8 replicas, turns of 400 tokens. The sender's cost is the difference of a
+whole request (route, first token, finish) with and without peers, in processor time, the least of alternating rounds.
 Goals: 1 us a request to tell, 5 us a message to apply, 1 us to look at loads, about 250 bytes a turn.
 """
 

@@ -2,9 +2,9 @@
 
     pytest benches/bench_replay.py --benchmark-enable -s
 
-Requests of 1,800 prompt tokens are due 500 times a second; the sender is pinned to one core. The limit is on its processor time, which
-other work on the machine disturbs less than time by the clock: 2 ms a request are 500 a second. Everything counts that a replay does in
-that time: making prompts, routing, HTTP, reading the stream, rows.
+Requests of 1,800 prompt tokens are due 500 times a second; the sender is pinned to one core. The limit is on its
+processor time, which other work on the machine disturbs less than time by the clock: 2 ms a request are 500 a second.
+Everything counts that a replay does in that time: making prompts, routing, HTTP, reading the stream, rows.
 """
 
 from __future__ import annotations

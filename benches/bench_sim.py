@@ -5,8 +5,8 @@
 
 Goals on one core, in processor seconds: the trace in under 2 s per policy, a million requests in under 60 s. The lines
 of chat are per request: level as requests grow means linear. ``peak_mb`` in ``--benchmark-json`` is the most memory the
-process has held so far: some 90 bytes a request untimed and 120 timed (a record each, a name a session, and the sorting at
-the end) beside what the caches hold.
+process has held so far: some 90 bytes a request untimed and 120 timed (a record each, a name a session, and the sorting
+at the end) beside what the caches hold.
 """
 
 from __future__ import annotations

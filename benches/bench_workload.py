@@ -2,8 +2,8 @@
 
     pytest benches/bench_workload.py --benchmark-enable
 
-Each bench handles ``extra_info["requests"]`` requests; the log of messages is ``extra_info["megabytes"]`` long, with bodies
-as strings inside its rows. A log is read once, so megabytes a second is what a large one takes.
+Each bench handles ``extra_info["requests"]`` requests; the log of messages is ``extra_info["megabytes"]`` long, with
+bodies as strings inside its rows. A log is read once, so megabytes a second is what a large one takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gateway's log as large as those that people have: ``python benches/gateway_log.py FILE [MEGABYTES] [REQUESTS]``.
 
-Chats behind a system prompt of 8 kB: rows hold the request's body and the answer, as JSON text in JSON, with time, usage and replica.
-Then, for example::
+Chats behind a system prompt of 8 kB: rows hold the request's body and the answer, as JSON text in JSON, with time,
+usage and replica. Then, for example::
 
     time prefixroute advise FILE --replicas 8 --quiet
     time prefixroute backtest FILE --quiet

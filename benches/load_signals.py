@@ -2,10 +2,11 @@
 
 ``python benches/load_signals.py TRACES_FOLDER [WORKLOAD ...] [--replicas 4,8,16] [--seeds 2]``
 
-Each workload comes as fast as ``cache-aware`` can serve with every replica keeping up, and busy for 60 % at most. On it run ``cache-aware`` by requests, by the
-prompt tokens that wait with several gaps, and ``lmetric``. A line has the mean TTFT of each in milliseconds, what the advisor takes, and
-what it would take if it tried every signal whatever the lengths of prompts. The thresholds of :mod:`prefixroute.advise.choice` were chosen on the first 3,000 requests of the Mooncake traces
-over 8 replicas; nothing of these is here.
+Each workload comes as fast as ``cache-aware`` can serve with every replica keeping up, and busy for 60 % at most. On it
+run ``cache-aware`` by requests, by the prompt tokens that wait with several gaps, and ``lmetric``. A line has the mean
+TTFT of each in milliseconds, what the advisor takes, and what it would take if it tried every signal whatever the
+lengths of prompts. The thresholds of :mod:`prefixroute.advise.choice` were chosen on the first 3,000 requests of the
+Mooncake traces over 8 replicas; nothing of these is here.
 """
 
 from __future__ import annotations

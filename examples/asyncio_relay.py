@@ -1,7 +1,7 @@
 """Embed the Router in an asyncio service: stream from the chosen replica, retry, report, give the load back whatever happens.
 
-Run it: python examples/asyncio_relay.py. It needs no network: three fake engines answer, and break now and then, before the first
-chunk or behind it.
+Run it: python examples/asyncio_relay.py. It needs no network: three fake engines answer, and break now and then, before
+the first chunk or behind it.
 """
 
 from __future__ import annotations

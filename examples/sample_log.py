@@ -1,8 +1,8 @@
 """Write a gateway log to try the commands on: ``python examples/sample_log.py > day.jsonl``.
 
-A support assistant: 240 conversations behind one system prompt, in the form that OpenAI-style gateways log, as four replicas
-behind a round-robin load balancer would have served them: ``usage`` names the prompt tokens that the replica had cached.
-Texts are numbered words, so nothing private is in them. The file is the same every time.
+A support assistant: 240 conversations behind one system prompt, in the form that OpenAI-style gateways log, as four
+replicas behind a round-robin load balancer would have served them: ``usage`` names the prompt tokens that the replica
+had cached. Texts are numbered words, so nothing private is in them. The file is the same every time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Fit the shares of ``gpus.toml`` and the constants of ``speeds.py`` to recorded step times, and print them.
 
-Least squares of the logarithm of ours over theirs, with a soft limit on what one step can weigh and a weak pull to where the search
-starts. Needs SciPy, which aiconfigurator-core brings. Run in ``benches``: ``python -m accuracy.calibrate`` fits all,
+Least squares of the logarithm of ours over theirs, with a soft limit on what one step can weigh and a weak pull to
+where the search starts. Needs SciPy, which aiconfigurator-core brings. Run in ``benches``:
+``python -m accuracy.calibrate`` fits all,
 ``python -m accuracy.calibrate experts`` what layers of experts cost, with the rest as it is.
 """
 

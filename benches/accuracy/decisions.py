@@ -1,9 +1,9 @@
 """Decisions of presets beside the routers that they reproduce, as released: SGLang's and SMG's as processes, Ray's in its own actors.
 
-Requests come and end one after another, so that both sides see the same loads. After each decision ours is told which worker the
-original chose, so that beliefs stay alike, and the next decision is a comparison of its own. Where several workers are equally good
-the original draws, and so does ours: a decision agrees if the original's worker is among those that ours draws from. Where the
-original tells all workers that it draws from, ours must draw from the same.
+Requests come and end one after another, so that both sides see the same loads. After each decision ours is told which
+worker the original chose, so that beliefs stay alike, and the next decision is a comparison of its own. Where several
+workers are equally good the original draws, and so does ours: a decision agrees if the original's worker is among those
+that ours draws from. Where the original tells all workers that it draws from, ours must draw from the same.
 """
 
 from __future__ import annotations

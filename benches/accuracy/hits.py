@@ -1,6 +1,7 @@
 """Cached tokens of each request: our untimed simulation beside vLLM's own KV-cache manager.
 
-Both serve the same requests in the same order on the replicas that our router chose, one request at a time, with the same memory.
+Both serve the same requests in the same order on the replicas that our router chose, one request at a time, with the
+same memory.
 """
 
 from __future__ import annotations

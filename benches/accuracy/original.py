@@ -1,7 +1,7 @@
 """A router of others as it is released, a process of its own, before workers that are nothing but a socket.
 
-A worker says that it is healthy and keeps each request until it is told to answer: what the router has in flight is known, and so
-is the worker that it chose. Nothing of the router is replaced.
+A worker says that it is healthy and keeps each request until it is told to answer: what the router has in flight is
+known, and so is the worker that it chose. Nothing of the router is replaced.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """A public run: llm-d-kv-cache-manager's benchmark ``37-capacity``, 4 pods with a model of 70B.
 
-Published are the pods' KV capacity, the prompts (83 groups that share 8,000 tokens, 3 questions of 1,000 each, answers of 1,000), the
-requests per second of each stage and, per stage and router, output tokens per second, mean TTFT and mean inter-token latency. Not
-published, and assumed here: 4 x H100 a pod, arrivals at random within a stage, and stages that drain before the next.
+Published are the pods' KV capacity, the prompts (83 groups that share 8,000 tokens, 3 questions of 1,000 each, answers
+of 1,000), the requests per second of each stage and, per stage and router, output tokens per second, mean TTFT and mean
+inter-token latency. Not published, and assumed here: 4 x H100 a pod, arrivals at random within a stage, and stages that
+drain before the next.
 
 Two more figures are not published and can be worked out of what is. Neither is fitted to the rows that are compared:
 
-- The tokens of a prompt. By its name a pod holds 37 % of what is asked for, which is 1.247 M tokens; prompts and answers of the
-  nominal lengths are 1.162 M. Prompts of random token ids that are sent as text are tokenized again, and then are longer: 9.4 % is
-  what the name says.
-- The time outside of the engine: client, gateway, tokenizer. It is measured TTFT less ours where nothing waits: precise routing at 3
-  requests a second, a row that is not compared.
+- The tokens of a prompt. By its name a pod holds 37 % of what is asked for, which is 1.247 M tokens; prompts and
+  answers of the nominal lengths are 1.162 M. Prompts of random token ids that are sent as text are tokenized again, and
+  then are longer: 9.4 % is what the name says.
+- The time outside of the engine: client, gateway, tokenizer. It is measured TTFT less ours where nothing waits: precise
+  routing at 3 requests a second, a row that is not compared.
 """
 
 from __future__ import annotations

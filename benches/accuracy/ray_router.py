@@ -1,7 +1,8 @@
 """Ray Serve's ``PrefixCacheAffinityRouter`` as released, in this process, before replicas that are nothing but a queue length.
 
-The router, its base classes and the actor with its prefix tree are Ray's own. A replica tells the length of its queue when it is
-asked and never serves anything: what is in flight is known, and so are the replicas that the router would take.
+The router, its base classes and the actor with its prefix tree are Ray's own. A replica tells the length of its queue
+when it is asked and never serves anything: what is in flight is known, and so are the replicas that the router would
+take.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 LONGEST = 6_000
 """Characters of a conversation, after which a new one begins in its place."""
 SHORTEST = 8
-"""Characters of a prompt. Ours never counts the last token as held, since engines compute it again: in shorter ones it decides."""
+"""Characters of a prompt. Ours never counts the last token as held, since engines compute it again: in shorter ones it
+decides."""
 FRESH_SEEDS = (101, 202, 303)
 """Of scripts that no preset was made or fitted on: they were added afterwards."""
 

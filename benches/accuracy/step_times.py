@@ -1,7 +1,7 @@
 """Step times of the cost model beside those of aiconfigurator-core, which rests on measured kernels (extra ``aic``).
 
-``step_times.json`` keeps its times, so that tests compare without the package; ``make accuracy STUDY=step_times`` takes them again.
-Of the configurations some were fitted (see ``calibrate.py``); they were chosen before the fit.
+``step_times.json`` keeps its times, so that tests compare without the package; ``make accuracy STUDY=step_times`` takes
+them again. Of the configurations some were fitted (see ``calibrate.py``); they were chosen before the fit.
 """
 
 from __future__ import annotations

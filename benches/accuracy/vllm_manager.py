@@ -1,7 +1,7 @@
 """vLLM's own KV-cache manager on a CPU, out of its wheel, without PyTorch and without weights.
 
-Only the scheduler's modules are imported; all else that they name (kernels, platforms, models) is replaced by an object that
-stands for anything, since the manager computes with ids of blocks and never touches a tensor.
+Only the scheduler's modules are imported; all else that they name (kernels, platforms, models) is replaced by an object
+that stands for anything, since the manager computes with ids of blocks and never touches a tensor.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A prompt is cut into blocks of ``block_size`` tokens; only full blocks count. The hash of a block covers the block and
 every block before it, under a namespace, so that equal hashes at position *i* mean equal prefixes up to the end of
 block *i*. Under the fixed key, which is the default, the values are the same in every process and on
-every machine (``tests/golden/hash_v1.json`` pins them). An index has a key of its own: see :attr:`PrefixIndex.hash_key`.
+every machine (``tests/golden/hash_v1.json`` pins them). An index has a key of its own: see
+:attr:`PrefixIndex.hash_key`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Attributes:
     BYTES_PER_TOKEN: bytes of text that count as one token until calibrated.
-    FIXED_HASH_KEY: the key of content hashes that is the same everywhere: that of `hash_blocks`, traces and golden vectors.
+    FIXED_HASH_KEY: the key of content hashes that is the same everywhere: that of `hash_blocks`, traces and golden
+        vectors.
     MAX_BLOCKS: blocks of a prompt or of a store event.
     MAX_BLOCK_SIZE: tokens of a block; the least is 1.
     MAX_NAME_BYTES: bytes of a replica's name in UTF-8.

@@ -19,7 +19,8 @@ ROLES = (MIXED, PREFILL, DECODE)
 """What a replica does of a request: all of it, the prompt, or the answer."""
 
 new_tuple: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__
-"""Make a named tuple of a class and the values of all its fields, in a quarter of the time of the class's own constructor."""
+"""Make a named tuple of a class and the values of all its fields, in a quarter of the time of the class's own
+constructor."""
 
 
 @dataclass(frozen=True, slots=True)

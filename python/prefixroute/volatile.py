@@ -4,9 +4,9 @@ Nothing is looked for by what it looks like. Each of the first prompts is compar
 with which it shares most pieces of text: where the two part and go on alike a little later, what stands between is
 volatile. Media are content, and stand in prompts as digests: they end a comparison. So does a message of its own.
 
-This is the one finder of such text: the readers of logs feed it what they read, ``lint`` and ``plan`` request bodies, a Router a
-sample of its prompts. Prompts are in the frames of :mod:`prefixroute.messages`; token ids are compared as a text of one
-character each, see :func:`text_of_ids`.
+This is the one finder of such text: the readers of logs feed it what they read, ``lint`` and ``plan`` request bodies, a
+Router a sample of its prompts. Prompts are in the frames of :mod:`prefixroute.messages`; token ids are compared as a
+text of one character each, see :func:`text_of_ids`.
 """
 
 from __future__ import annotations

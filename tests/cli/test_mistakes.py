@@ -106,7 +106,8 @@ MISTAKES = {
     "plan compare chat,requests=100 --requests-per-day nan": "requests_per_day",
     "plan nobody": "commands: anthropic, openai, gemini, compare",
 }
-"""What is typed, and words of the complaint. TRACE is a trace, LOG a log with reported hits, FILE a file that is neither."""
+"""What is typed, and words of the complaint. TRACE is a trace, LOG a log with reported hits, FILE a file that is
+neither."""
 
 
 @pytest.mark.parametrize("typed", MISTAKES)

@@ -125,7 +125,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
         {**DEEPSEEK_V3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048}, 672, 38.3, 61 * (576 + 132 // 2)
     ),
 }  # fmt: skip
-"""Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a token."""
+"""Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a
+token."""
 
 
 def write(folder: Path, config: dict[str, Any]) -> Path:

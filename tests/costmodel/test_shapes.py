@@ -85,7 +85,8 @@ SHAPES: dict[str, tuple[dict[str, Any], float, float, float]] = {
     "Nemotron-H": (NEMOTRON_H, 3 * 2 * 8 * 128 * 2, 14 * NEMOTRON_STATE, 3 * 2 * 8 * 128 * 2),
     "gpt-oss-120b": (GPT_OSS, 36_864, 36_864 * 128, 73_728),
 }  # fmt: skip
-"""A config, the bytes that a token adds, those of a request whatever its length, and those of a token if windows were full."""
+"""A config, the bytes that a token adds, those of a request whatever its length, and those of a token if windows were
+full."""
 
 
 def shape(folder: Path, config: dict[str, Any]) -> ModelShape:

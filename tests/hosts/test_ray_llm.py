@@ -1,6 +1,7 @@
 """``ray.serve.llm``: its server, its request objects and its calls, over an engine without a GPU.
 
-It imports vLLM for the shapes of requests and the names of options. A package of that name with just those is in its place.
+It imports vLLM for the shapes of requests and the names of options. A package of that name with just those is in its
+place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A signal may raise, or call the router again, between any two lines of a call: nothing wrong is left behind.
 
-A tracer stands for the signal. It also acts where no signal can, between the body of a ``with`` and the release of the lock;
-the test gives that lock back itself.
+A tracer stands for the signal. It also acts where no signal can, between the body of a ``with`` and the release of the
+lock; the test gives that lock back itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Advice with evidence, as numbers: compare policies, test the simulator against the log, size a fleet, walk the decision tree.
 
 :func:`advise` is the whole; :func:`compare`, :func:`backtest`, :func:`size` and :func:`profile` are its parts, each of
-use alone. Results are frozen, have ``to_dict`` and ``to_json``, and depend on nothing but their inputs. Sentences, tables and
-pages are made of them in :mod:`prefixroute.report`.
+use alone. Results are frozen, have ``to_dict`` and ``to_json``, and depend on nothing but their inputs. Sentences,
+tables and pages are made of them in :mod:`prefixroute.report`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ METRIC = "usd_per_million_requests_busiest"
 """Cost: prefill dollars with capacity bought for the busiest replica. It weighs recompute and skew as bills do."""
 TTFT = "ttft_mean_s"
 FELT = ("recompute_ratio", TTFT)
-"""What callers and engines feel. A policy that is better beyond the noise in both is better, if no cost speaks against it."""
+"""What callers and engines feel. A policy that is better beyond the noise in both is better, if no cost speaks against
+it."""
 JUDGED = (*FELT, METRIC)
 """What a policy must not be worse in, beyond the noise, to be plainly better than another."""
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {"cost": (METRIC,), "ttft": (TTFT,), "balanced": (METRIC, TTFT)}
@@ -36,13 +37,13 @@ TOKENS = "uncached_tokens"
 BY_TOKENS = f"{AWARE} by {TOKENS}"
 """What tables call ``cache-aware`` that balances it."""
 TOKEN_GAP = 16_384.0
-"""Its ``spill_gap``, in tokens that wait. On the Mooncake traces, 8 replicas: mean TTFT of 491 against 693 ms by requests with
-300,000 tokens a replica, 371 against 511 ms with 3 M; 8,192 and 32,768 are within 3 % of that."""
+"""Its ``spill_gap``, in tokens that wait. On the Mooncake traces, 8 replicas: mean TTFT of 491 against 693 ms by
+requests with 300,000 tokens a replica, 371 against 511 ms with 3 M; 8,192 and 32,768 are within 3 % of that."""
 UNEQUAL = 0.75
-"""Standard deviation over mean of the new tokens of prompts from which requests are too unequal to be counted. New are those that no
-request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain nothing, or
-balance far worse; where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of TTFT.
-docs/design/advice.md has the table."""
+"""Standard deviation over mean of the new tokens of prompts from which requests are too unequal to be counted. New are
+those that no request before had: what waits is what is computed. Where it is less (chat 0.2, agents 0.6) tokens gain
+nothing, or balance far worse; where it is more (documents, long tails, public traces: 1.2 to 5) they gain 5 to 50 % of
+TTFT. docs/design/advice.md has the table."""
 NOTABLE = 0.05
 """Share of prompt tokens (or of requests) from which something is worth a line."""
 COINCIDENCE = 0.05

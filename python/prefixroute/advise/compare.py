@@ -64,8 +64,8 @@ class ComparisonRow:
 _AS_IT_IS, _UNLIMITED, _SEEING = "as it is", "with unlimited caches", "with a router that sees every cache"
 """Runs of a policy."""
 REASONS = ("first_sight", "volatile", "elsewhere", "unknown", "evicted")
-"""Why prompt tokens are computed, as :class:`~prefixroute.workload.HitLosses` has it; each once. Routing saves the third, an index
-that knows more the fourth, capacity the last."""
+"""Why prompt tokens are computed, as :class:`~prefixroute.workload.HitLosses` has it; each once. Routing saves the
+third, an index that knows more the fourth, capacity the last."""
 
 
 @dataclass(frozen=True, slots=True)

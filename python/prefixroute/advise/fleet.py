@@ -18,9 +18,11 @@ from prefixroute.sim.progress import Progress, Work
 PERCENTILE = 95.0
 """The percentile of each time that a fleet has to keep."""
 SLOWER = {"ttft": 1.1, "tpot": 1.5, "e2e": 1.5}
-"""How many times as long as on the whole fleet each time may be: a fleet with time to spare loses a millisecond with each replica less."""
+"""How many times as long as on the whole fleet each time may be: a fleet with time to spare loses a millisecond with
+each replica less."""
 SIZED_REQUESTS = 5_000
-"""Requests of the busiest part of a workload that fleets are tried on: a search takes a dozen timed runs for each seed."""
+"""Requests of the busiest part of a workload that fleets are tried on: a search takes a dozen timed runs for each
+seed."""
 MOST_TIMES = 4
 """Times the fleet beyond which no larger one is tried."""
 

@@ -1,8 +1,8 @@
 """What a workload shares, and with whom: the facts that decide whether routing can matter, before any policy is run.
 
 Two passes. The first finds the *heads*: what groups of sessions begin with (system prompts, tools), see
-:mod:`prefixroute.advise.heads`. The second serves every request from one unlimited cache and splits its hit tokens by who computed them:
-the common head, the request's own session, or another session.
+:mod:`prefixroute.advise.heads`. The second serves every request from one unlimited cache and splits its hit tokens by
+who computed them: the common head, the request's own session, or another session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ RECENT_CONTEXTS = 16
 EARLY_SHARE = 0.5
 """A prompt that leaves its session's history before this share of what the two could have in common left it early."""
 UNLIKE = 0.2
-"""Share of the prompts without anything in common that are no longer than the one before, from which they are no turns."""
+"""Share of the prompts without anything in common that are no longer than the one before, from which they are no
+turns."""
 HOT = 0.1
 """Share of the prompt tokens from which one tenant, session or head is named."""
 MIN_MATCH_TOKENS = CacheAware().min_match_tokens

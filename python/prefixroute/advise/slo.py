@@ -14,8 +14,8 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim import Promise, ResultRow, Run
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
-"""What can be promised: time to first token; per further token of an answer, as the mean of each answer (TPOT) or between any two
-tokens (ITL); to the last token."""
+"""What can be promised: time to first token; per further token of an answer, as the mean of each answer (TPOT) or
+between any two tokens (ITL); to the last token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from prefixroute.sim.progress import Progress
 UNBOUND = 10_000
 """Columns for output that is not a terminal, without COLUMNS: a table in a file or a pipe keeps all its columns."""
 WIDE = 200
-"""Columns that a table of sentences takes at most: its cells wrap, and would be a line each where nothing bounds them."""
+"""Columns that a table of sentences takes at most: its cells wrap, and would be a line each where nothing bounds
+them."""
 FIRST_ESTIMATE = 0.02
 """Share of the work after which the time left is estimated."""
 EVERY_S = 10.0

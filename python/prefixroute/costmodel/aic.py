@@ -39,7 +39,8 @@ _PRODUCTS = {
 _ONLY_EXPERTS, _NO_EXPERTS = {"mxfp4"}, {"int8"}
 
 TOKENS: Axis = (1, 2, 4, 8, 16, 32, 64, 96, 128, *(round(128 * 1.25**step) for step in range(1, 36)))
-"""Prompt tokens of a step; attention grows with their square, a quarter more a point keeps straight lines within 1.3 %."""
+"""Prompt tokens of a step; attention grows with their square, a quarter more a point keeps straight lines within 1.3
+%."""
 CACHED: Axis = (0, 1_024, *(2_048 * 2**step for step in range(8)))
 """Tokens before them; seconds are a straight line in these."""
 DECODES: Axis = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024)

@@ -11,7 +11,8 @@ LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
 """Source of a ``capacity_tokens`` that was worked out and not given."""
 
 RUN = frozenset({"clock"})
-"""Names of the assumptions that every figure of a run rests on: in order none but that, in time all of :data:`TIMED`."""
+"""Names of the assumptions that every figure of a run rests on: in order none but that, in time all of
+:data:`TIMED`."""
 SHARES = RUN | {"capacity_tokens", "sessions_per_hour", "bytes_per_token", "media_tokens", "output_tokens"}
 READS = frozenset({"bandwidth_utilization", "weight_bytes"})
 """What seconds rest on where reading the weights takes time: everywhere but in prefill by the article's formula."""

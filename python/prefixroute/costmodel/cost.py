@@ -1,11 +1,11 @@
 """What prefill and decoding cost, in seconds and dollars, from the GPU's data sheet and the model's shape.
 
 One function prices a step of an engine, for first-token times, timed simulations and dollars alike:
-:class:`prefixroute._core.StepPrices`. By default its figures are a calibrated roofline, see :mod:`prefixroute.costmodel.speeds`. The
-preset ``article`` has the formula of the article that the project grew from instead: prefill of n new tokens behind c cached ones
-takes ``2 P n + 2 L d ((c + n)^2 - c^2)`` operations, two for each active weight P and token, and four for each layer L, attention
-width d and pair of a new token with one at or before it, at half of the GPU's peak. Step times of other sources are a
-:class:`~prefixroute.costmodel.steptimes.StepTimes`.
+:class:`prefixroute._core.StepPrices`. By default its figures are a calibrated roofline, see
+:mod:`prefixroute.costmodel.speeds`. The preset ``article`` has the formula of the article that the project grew from
+instead: prefill of n new tokens behind c cached ones takes ``2 P n + 2 L d ((c + n)^2 - c^2)`` operations, two for each
+active weight P and token, and four for each layer L, attention width d and pair of a new token with one at or before
+it, at half of the GPU's peak. Step times of other sources are a :class:`~prefixroute.costmodel.steptimes.StepTimes`.
 """
 
 from __future__ import annotations

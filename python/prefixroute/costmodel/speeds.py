@@ -1,8 +1,8 @@
 """The figures that price the steps of a model on its GPUs: peaks, the shares of them that are reached, and constants.
 
 The constants hold for every GPU. They and the shares of ``gpus.toml`` are fitted together to step times of
-aiconfigurator-core 0.12.0 (measured kernels of vLLM 0.24), 2026-11; ``docs/accuracy.md`` has the rows, and what of them was
-fitted and what predicted. ``benches/accuracy/calibrate.py`` fits them again.
+aiconfigurator-core 0.12.0 (measured kernels of vLLM 0.24), 2026-11; ``docs/accuracy.md`` has the rows, and what of them
+was fitted and what predicted. ``benches/accuracy/calibrate.py`` fits them again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from prefixroute.costmodel.fields import Fields
 
 BF16_BYTES = 2.0
 FORMATS = ("bf16", "fp8", "fp4", "mxfp4", "int8", "int4")
-"""Formats of weights. The first three are computed in where a GPU has units for them; the others are unpacked to bf16."""
+"""Formats of weights. The first three are computed in where a GPU has units for them; the others are unpacked to
+bf16."""
 _BYTES = {
     "float32": 2.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0, "float8_e5m2": 1.0, "int8": 1.0,
 }  # fmt: skip

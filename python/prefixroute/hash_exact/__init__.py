@@ -1,7 +1,8 @@
 """Hash-exact mode: the same block hashes as an engine or another router computes. Optional, extra ``hashes``.
 
-Routing does not need it: KV events carry token ids, and the index hashes those itself, so that seeds, salts and releases
-cannot break matching. It serves to ask an external store, to use events that carry hashes alone, and to verify an engine.
+Routing does not need it: KV events carry token ids, and the index hashes those itself, so that seeds, salts and
+releases cannot break matching. It serves to ask an external store, to use events that carry hashes alone, and to verify
+an engine.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 An existing client routes by one argument, such as the SDKs of OpenAI and Anthropic::
 
-    client = AsyncOpenAI(base_url="http://fleet/v1", http_client=httpx.AsyncClient(transport=AsyncRoutingTransport(router)))
+    client = AsyncOpenAI(base_url="http://fleet/v1",
+    http_client=httpx.AsyncClient(transport=AsyncRoutingTransport(router)))
 
-Replicas are named by their base URLs, or have them as ``Replica(address=)``; host and scheme of a request are replaced by theirs.
+Replicas are named by their base URLs, or have them as ``Replica(address=)``; host and scheme of a request are replaced
+by theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ require("httpx")
 import httpx  # noqa: E402  # behind the check of its version
 
 ELSEWHERE = frozenset({429, 502, 503, 504})
-"""Statuses by which an engine says that it will not serve a request that another may. Not 500: that may be the request's."""
+"""Statuses by which an engine says that it will not serve a request that another may. Not 500: that may be the
+request's."""
 
 
 class _Exchange:

@@ -1,6 +1,7 @@
 """vLLM's production-stack: its router with policies of prefixroute, in the place of its prefix-aware one.
 
-Its list of policies is closed, so that :func:`install` takes the place of ``prefixaware`` before its application starts::
+Its list of policies is closed, so that :func:`install` takes the place of ``prefixaware`` before its application
+starts::
 
     python -c "from prefixroute.hosts import production_stack as p; p.install(policy='cache-aware'); \
         from vllm_router.app import main; main()" --routing-logic prefixaware ...

@@ -9,8 +9,9 @@ Name it in a deployment's configuration, as an import path, so that its state li
         )
     )
 
-Serve asks for a choice as often as it likes, and says in ``on_request_routed`` which replica has accepted the call: that, and
-nothing before, is booked. The ticket is held by the call's result alone, so that it ends with it, however it ends.
+Serve asks for a choice as often as it likes, and says in ``on_request_routed`` which replica has accepted the call:
+that, and nothing before, is booked. The ticket is held by the call's result alone, so that it ends with it, however it
+ends.
 """
 
 from __future__ import annotations

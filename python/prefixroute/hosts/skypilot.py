@@ -1,7 +1,7 @@
 """SkyPilot: a policy of its load balancer. Import this module in the load balancer's process, and name ``prefixroute``.
 
-SkyPilot 0.14 asks for a replica before it has read the request's body: sessions in headers are routed by, prompts are not. A
-line in ``SkyServeLoadBalancer._proxy_with_retries``, before it selects a replica, makes the body known::
+SkyPilot 0.14 asks for a replica before it has read the request's body: sessions in headers are routed by, prompts are
+not. A line in ``SkyServeLoadBalancer._proxy_with_retries``, before it selects a replica, makes the body known::
 
     request.state.body = await request.body()
 """

@@ -21,7 +21,8 @@ from prefixroute.types import Timing
 require("verl")
 
 TICKET_S = 6 * 3600.0
-"""Seconds after which a request that was never released is given up: verl tells of no progress, and an agent's turn is long."""
+"""Seconds after which a request that was never released is given up: verl tells of no progress, and an agent's turn is
+long."""
 _EMPTY = "No available servers in load balancer"
 """What verl looks for in the error of an empty pool, which it waits for instead of failing."""
 

@@ -14,7 +14,8 @@ WINDOWS: dict[str, tuple[str, str]] = {
     "verl": ("0.9.1", "0.10"),
     "skypilot": ("0.14", "0.15"),
 }
-"""By the host's distribution, which is the extra of prefixroute too: the first version known, and the first that is not."""
+"""By the host's distribution, which is the extra of prefixroute too: the first version known, and the first that is
+not."""
 
 
 def require(package: str) -> None:

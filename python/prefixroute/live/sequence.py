@@ -1,17 +1,18 @@
 """Put an engine's numbered event batches in order: gaps, restarts, replays, late joining. Pure: no sockets, no clock.
 
-An engine numbers its batches from 0, keeps the last few for replay, and publishes over a transport that may lose, and by
-a reconnect repeat, any of them. :class:`Sequence` is told what arrives and answers with what to do. Its rules:
+An engine numbers its batches from 0, keeps the last few for replay, and publishes over a transport that may lose, and
+by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and answers with what to do. Its rules:
 
 - Batches are applied in the order of their numbers, each once. A later one waits while earlier ones are missing.
 - A gap asks for replay from the last *applied* number. The first answer must repeat that batch. So a replay by another
   process is recognized, and a buffer that no longer reaches back too.
-- If numbers are still missing when the replay ends, it is asked for once more. The first answers of a replay are never lost
-  in transport, so a number that they skip a second time was never published: engines burn a number when a batch cannot be
-  encoded. The wait is over and nothing was lost.
-- What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is cleared
-  and rebuilt from whatever the buffer still has.
-- A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is empty.
+- If numbers are still missing when the replay ends, it is asked for once more. The first answers of a replay are never
+  lost in transport, so a number that they skip a second time was never published: engines burn a number when a batch
+  cannot be encoded. The wait is over and nothing was lost.
+- What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
+  cleared and rebuilt from whatever the buffer still has.
+- A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
+  empty.
 
 An end marker proves nothing: a replay can lose batches and still send it. Only numbers are compared.
 """

@@ -36,7 +36,8 @@ MAX_PEERS = 1_024
 CHAIN_BLOCKS = 1 << 20
 """Blocks of prompts that the feed remembers to have carried: about 11 MB."""
 SNAPSHOT_CHAINS, SNAPSHOT_BLOCKS, SNAPSHOT_SESSIONS = 1_024, 1 << 20, 8_192
-"""Latest chains, blocks of them, and latest bindings, that a late peer is told of. The rest comes with the requests that use it."""
+"""Latest chains, blocks of them, and latest bindings, that a late peer is told of. The rest comes with the requests
+that use it."""
 SNAPSHOT_PART_BLOCKS, SNAPSHOT_PART_CHAINS = 1 << 15, 64
 """Blocks and chains of a snapshot that are told at once, with the router's lock held: a few milliseconds."""
 SNAPSHOT_AGAIN_S = 5.0

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from prefixroute.routing.fleet import Member
 
 MAX_WAITING, MAX_WAITING_BYTES = 1_024, 1 << 24
-"""Chains waited for and bytes of hashes that wait; of more, those that have waited longest are forgotten: a miss each."""
+"""Chains waited for and bytes of hashes that wait; of more, those that have waited longest are forgotten: a miss
+each."""
 ASK_AGAIN_S = 1.0
 """Seconds after which a missing chain is asked for, or sent, again."""
 

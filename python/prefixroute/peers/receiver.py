@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 Held = tuple[int, int, "BlockHashes | None", int, int, bytes]
-"""What a message says that a process holds: slot, generation, the chain (``None`` = that which it goes on behind is not known
-here), blocks of that one, hash of the last of those, and the other hashes as little-endian bytes, if there is no
+"""What a message says that a process holds: slot, generation, the chain (``None`` = that which it goes on behind is not
+known here), blocks of that one, hash of the last of those, and the other hashes as little-endian bytes, if there is no
 chain."""
 
 

@@ -1,8 +1,8 @@
 """Registers: the state and the incarnation of each replica, shared by all routers. The last change counts.
 
-A register has a version that every change raises above all that are known; of two equal versions that of the higher router
-number counts. So routers agree in the end, whatever is lost on the way, as long as registers are told again now and then: by
-the router that made the change, and when that is gone by the elder of those that live.
+A register has a version that every change raises above all that are known; of two equal versions that of the higher
+router number counts. So routers agree in the end, whatever is lost on the way, as long as registers are told again now
+and then: by the router that made the change, and when that is gone by the elder of those that live.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ENDLESS = -1.0
 
 
 Heard = tuple[int, int, int, int, float, str]
-"""A register as a peer tells it: mark of the replica's name, version, author, place of the state in :data:`STATES`, seconds that a
-suspension has left (below zero: no end), and the incarnation."""
+"""A register as a peer tells it: mark of the replica's name, version, author, place of the state in :data:`STATES`,
+seconds that a suspension has left (below zero: no end), and the incarnation."""
 
 
 class Told(NamedTuple):

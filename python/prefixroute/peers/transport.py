@@ -10,7 +10,8 @@ Receive = Callable[[bytes], object]
 Tick = Callable[[], object]
 """Called about once a second, so that a router without requests beats, and gives up peers that are silent."""
 Flush = Callable[[], object]
-"""Called every few milliseconds: gives the messages that have gathered since to :meth:`Transport.publish`, as frames."""
+"""Called every few milliseconds: gives the messages that have gathered since to :meth:`Transport.publish`, as
+frames."""
 
 
 def nothing() -> None:

@@ -50,7 +50,8 @@ class Policy:
     signals: ClassVar[frozenset[str]] = SIGNALS
     """Optional signals that the view must carry. What is not needed is not gathered."""
     matches: ClassVar[bool] = True
-    """Whether it looks at what replicas hold. One that does not gains nothing from a router that knows caches better."""
+    """Whether it looks at what replicas hold. One that does not gains nothing from a router that knows caches
+    better."""
     head_tokens: int = 256
     """Length of the prompt's head that ``view.head`` stands for, rounded down to full blocks (at least one)."""
 

@@ -1,7 +1,8 @@
 """Send a workload to real endpoints through the Router, under one policy after another, and time every request.
 
-The loop is open: a request is sent when it is due, whether or not earlier ones have been answered, and its times count from
-when it was due. So an endpoint that stalls cannot hide its stall by slowing the sender down (coordinated omission).
+The loop is open: a request is sent when it is due, whether or not earlier ones have been answered, and its times count
+from when it was due. So an endpoint that stalls cannot hide its stall by slowing the sender down (coordinated
+omission).
 """
 
 from __future__ import annotations

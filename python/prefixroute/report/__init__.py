@@ -1,7 +1,7 @@
 """What a study found, in sentences, tables, pages (HTML, works offline), pictures (PNG) and JSON.
 
-Numbers come from :mod:`prefixroute.sim` and :mod:`prefixroute.advise`; every word and column is made here, once. Drawing needs the
-extra ``report``.
+Numbers come from :mod:`prefixroute.sim` and :mod:`prefixroute.advise`; every word and column is made here, once.
+Drawing needs the extra ``report``.
 """
 
 from __future__ import annotations

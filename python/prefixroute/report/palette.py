@@ -6,12 +6,13 @@ COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#9600ff", "#e1004b", "#9678ff",
     "#c378a5", "#d200b4", "#5a7878", "#965a1e", "#87962d", "#69693c",
 )  # fmt: skip
-"""Three of Okabe and Ito (2008), then those that stay furthest from all before them. Each has a contrast of 3 or more on both pages.
-Any two lie 12 or more apart in CIELAB for normal sight, protanopia, deuteranopia and tritanopia, and any two of the
-first six 15."""
+"""Three of Okabe and Ito (2008), then those that stay furthest from all before them. Each has a contrast of 3 or more
+on both pages. Any two lie 12 or more apart in CIELAB for normal sight, protanopia, deuteranopia and tritanopia, and any
+two of the first six 15."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-"""A second sign beside the colour, for print and for colour blindness. Seven, so that colour and mark repeat together after 84."""
+"""A second sign beside the colour, for print and for colour blindness. Seven, so that colour and mark repeat together
+after 84."""
 
 GLYPHS = ("●", "■", "▲", "◆", "✚", "▼", "▶")
 """The marks as characters, in the order of :data:`SHAPES`."""

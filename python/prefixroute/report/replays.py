@@ -44,7 +44,8 @@ MEASURED: tuple[Column[Figures], ...] = (
     Column("good %", lambda one: f"{100 * one.good_share:.1f}"),
     Column("late ms", lambda one: milliseconds(one.late_max_s)),
 )
-"""Columns of what was measured. ``late`` is how late the sender was at worst: above some milliseconds it is the limit."""
+"""Columns of what was measured. ``late`` is how late the sender was at worst: above some milliseconds it is the
+limit."""
 
 
 def measured_table(replayed: Replayed, title: str) -> Table:

@@ -37,8 +37,8 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str] | None, frozenset[str]], ...
     ("preempted", "preemptions", "{:,.0f}".format, SECONDS),
     ("duplicated GB", "kv_duplicated_gb", "{:,.1f}".format, SHARES),
 )
-"""Columns of ``simulate``: title, field of the row, how it reads (None = dollars), what it rests on. Shown where every row has the
-field."""
+"""Columns of ``simulate``: title, field of the row, how it reads (None = dollars), what it rests on. Shown where every
+row has the field."""
 APART: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
     ("handover ms", "handover_mean_s", milliseconds, SECONDS),
     ("prefill busy %", "prefill_busy", tenths, SECONDS),

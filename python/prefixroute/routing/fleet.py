@@ -82,7 +82,8 @@ class Snapshot(NamedTuple):
     slots: tuple[int, ...] = ()
     """Slots of the active replicas, ascending."""
     pools: tuple[tuple[int, ...], ...] = ((),) * len(PARTS)
-    """Those of them that may take each part of a request; the same object as ``slots`` where all may take everything."""
+    """Those of them that may take each part of a request; the same object as ``slots`` where all may take
+    everything."""
     names: tuple[str | None, ...] = ()
     hashes: tuple[int, ...] = ()
     weights: tuple[float, ...] | None = None

@@ -1,7 +1,7 @@
 """The ledger: load, requests in flight, sessions, shared heads and counters of one router.
 
-:class:`Ledger` is the compiled class itself. Each of its calls is one step: a signal handler or a finalizer runs before it or
-behind it, never within. What a step asks of the belief and of shadows is returned, see
+:class:`Ledger` is the compiled class itself. Each of its calls is one step: a signal handler or a finalizer runs before
+it or behind it, never within. What a step asks of the belief and of shadows is returned, see
 :func:`prefixroute.routing.steps.carry_out`.
 """
 
@@ -40,7 +40,8 @@ class Listener(Protocol):
     """What hears of each step of requests, with the router's lock held, such as a commit feed."""
 
     booked: Callable[[Attempt, str | None, float, Attempt | None, bool], None]
-    """An attempt is booked: it, its session, the time, an earlier attempt of its request, and whether that one goes on."""
+    """An attempt is booked: it, its session, the time, an earlier attempt of its request, and whether that one goes
+    on."""
     started: Callable[[Attempt, float], None]
     """An attempt has had its first token, at a time."""
     finished: Callable[[Attempt, Any, float], None]

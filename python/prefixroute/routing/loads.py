@@ -114,8 +114,8 @@ REPORTED: dict[str, Callable[[RouterState, float, Sequence[int]], Sequence[float
     "kv_use": _kv_use,
     "seconds": _seconds,
 }
-"""Load signals that rest on reports, by name. A replica without a fresh report counts as what this router has there plus the
-median of what others have at the replicas that report."""
+"""Load signals that rest on reports, by name. A replica without a fresh report counts as what this router has there
+plus the median of what others have at the replicas that report."""
 LOADS = (*BOOKED, *REPORTED)
 """Names of all load signals."""
 DEFAULT_LOAD = "requests"

@@ -1,9 +1,9 @@
 """Pairs: a request of which one replica computes the prompt and another decodes the answer.
 
-A pair is two attempts, its *halves*, each booked at its own replica. The prefill half has the uncached prompt tokens on the
-load book and is over at the first token. The decode half has the prompt's context on the book from the beginning, stands for the
-request in every other respect (key, ticket, end), and takes the prefill half along when it ends. Both are booked by one call of
-the ledger.
+A pair is two attempts, its *halves*, each booked at its own replica. The prefill half has the uncached prompt tokens on
+the load book and is over at the first token. The decode half has the prompt's context on the book from the beginning,
+stands for the request in every other respect (key, ticket, end), and takes the prefill half along when it ends. Both
+are booked by one call of the ledger.
 
 The decode replica keeps what is moved to it, as vLLM does: the prompt's blocks are believed to be there too.
 """

@@ -11,7 +11,8 @@ from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float, check_instance, check_int
 
 Check = Callable[[str, Any], Any]
-"""Takes an option's name and a value, and returns the value as it is kept; raises ConfigError for what is not allowed."""
+"""Takes an option's name and a value, and returns the value as it is kept; raises ConfigError for what is not
+allowed."""
 _KEY = "prefixroute"
 
 

@@ -1,7 +1,7 @@
 """Large bodies, read in a process of their own: a parser of JSON holds its interpreter until it is done.
 
-A body of 31 MB that is nothing but brackets takes 1.5 s to parse, in any thread and with any parser; the event loop stands
-still for as long if it is in the same process.
+A body of 31 MB that is nothing but brackets takes 1.5 s to parse, in any thread and with any parser; the event loop
+stands still for as long if it is in the same process.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LOG = logging.getLogger("prefixroute.serve")
 LARGE_BYTES = 256 * 1024
 """A body above this is read elsewhere. One of this size takes 12 ms at most."""
 READ_S = 60.0
-"""Longest time for one body, in seconds, some 25 times that of the slowest one of 32 MB: then a tokenizer hangs, and the process
-is ended."""
+"""Longest time for one body, in seconds, some 25 times that of the slowest one of 32 MB: then a tokenizer hangs, and
+the process is ended."""
 MALFORMED = (ValueError, RecursionError)
 """What a body raises that is no request: bad JSON or Unicode, ``TokensError``, arrays in arrays in arrays."""
 

@@ -5,12 +5,12 @@ requests in prefill, first come first served, and one token for each decoding re
 all alike, so a run of them up to the next change is one event. A request therefore costs its chunks plus about two
 events, not one per token.
 
-Answers take memory as they grow, block by block. When blocks run out the request that was admitted last is preempted, as
-vLLM does: it waits at the front of the queue, and what was evicted of it meanwhile is computed again.
+Answers take memory as they grow, block by block. When blocks run out the request that was admitted last is preempted,
+as vLLM does: it waits at the front of the queue, and what was evicted of it meanwhile is computed again.
 
-A request may be prefilled by one replica and decoded by another. Its keys and values move over a link once the decode replica
-has room for them; the prefill replica keeps them until then. The first token is sampled by the prefill replica and is out when
-the request joins the batch of the decode replica.
+A request may be prefilled by one replica and decoded by another. Its keys and values move over a link once the decode
+replica has room for them; the prefill replica keeps them until then. The first token is sampled by the prefill replica
+and is out when the request joins the batch of the decode replica.
 
 Left out, on purpose: speculative decoding, and the time of the scheduler itself.
 """

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from threading import Lock
 
 RARELY = (50_000, 1_000, 1_000)
-"""Objects made and kept between two looks at the new ones, and such looks between two at older ones; Python's own figures are
-700, 10 and 10. What has survived a look is in flight, or kept, and a backlog that grows is gone through once."""
+"""Objects made and kept between two looks at the new ones, and such looks between two at older ones; Python's own
+figures are 700, 10 and 10. What has survived a look is in flight, or kept, and a backlog that grows is gone through
+once."""
 
 _lock = Lock()
 _before: list[tuple[int, int, int]] = []

@@ -1,7 +1,7 @@
 """The one experiment runner: scenarios x seeds on one source, here or in several processes, with results by key.
 
-A source is read once, whatever the number of scenarios: what would be parsed again for each run is kept as arrays first. Results
-do not depend on ``jobs``. Where the time is up, whole seeds are left out, and the caller can say which.
+A source is read once, whatever the number of scenarios: what would be parsed again for each run is kept as arrays
+first. Results do not depend on ``jobs``. Where the time is up, whole seeds are left out, and the caller can say which.
 """
 
 from __future__ import annotations

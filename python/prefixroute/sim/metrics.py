@@ -1,7 +1,7 @@
 """What a run measured: one line per request in columns, one outcome per run, one row over the seeds.
 
-A line is a record of fixed size (100 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every mean is
-over requests unless a name says otherwise; ratios are token-weighted.
+A line is a record of fixed size (100 bytes timed, 40 untimed); columns are read as numpy arrays without a copy. Every
+mean is over requests unless a name says otherwise; ratios are token-weighted.
 """
 
 from __future__ import annotations

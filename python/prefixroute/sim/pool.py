@@ -92,7 +92,8 @@ def _run(task: Any) -> Any:
 
 
 _STORED: WeakKeyDictionary[KeptRequests, tuple[str, Any]] = WeakKeyDictionary()
-"""Traces in the cluster's object store, which has each once a node: by requests, the connection and the reference to their parts."""
+"""Traces in the cluster's object store, which has each once a node: by requests, the connection and the reference to
+their parts."""
 
 
 @contextmanager

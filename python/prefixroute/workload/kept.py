@@ -1,7 +1,8 @@
 """A workload that was read once and is held as arrays in a temporary folder, for any number of runs and processes.
 
-Reading a log means parsing JSON and hashing prompts. Runs need neither: they need lengths, times, keys and block hashes. Those are
-written here as they are read, 8 bytes a block and some 50 bytes a request, and mapped into memory by each process that runs.
+Reading a log means parsing JSON and hashing prompts. Runs need neither: they need lengths, times, keys and block
+hashes. Those are written here as they are read, 8 bytes a block and some 50 bytes a request, and mapped into memory by
+each process that runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Hashes up to this size are held as request objects after the first pass: that saves making them again for each run."""
+"""Hashes up to this size are held as request objects after the first pass: that saves making them again for each
+run."""
 _KEYS = ("session", "document", "tenant", "model")
 _ROW = np.dtype(
     [

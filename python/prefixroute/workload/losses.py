@@ -5,13 +5,13 @@ Each recomputed token has one reason, the first that applies:
 - *first sight*: no earlier request had this prefix, so no cache could have it;
 - *volatile*: it would have been seen before, but for a text in the prompt's head that changes with every request;
 - *elsewhere*: only other replicas were ever sent this prefix: routing;
-- *unknown*: the same, but a router that saw every cache would have hit them: its index or its events, and not its policy.
-  Only a simulation can tell it, by a second run; in a log these tokens are *elsewhere*;
+- *unknown*: the same, but a router that saw every cache would have hit them: its index or its events, and not its
+  policy. Only a simulation can tell it, by a second run; in a log these tokens are *elsewhere*;
 - *evicted*: the replica that served the request was sent this prefix before, and has lost it: capacity;
 - *undecided*: one of the last two, where nobody says which replica served the request, or a log reports no hit at all.
 
-``trace`` splits what a log reports this way, ``compare`` and ``advise`` what they simulate, and a Router's metrics what it learns
-of its own requests.
+``trace`` splits what a log reports this way, ``compare`` and ``advise`` what they simulate, and a Router's metrics what
+it learns of its own requests.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ REPLICA: Final = "replica"
 """The attribute of a request that names the replica that served it, where a log says so. For statistics: no policy
 reads it."""
 USER: Final = "user"
-"""The attribute of a request that names its user, where a log says so and it is not the tenant. For statistics: no policy
-reads it."""
+"""The attribute of a request that names its user, where a log says so and it is not the tenant. For statistics: no
+policy reads it."""
 
 
 class Masked(NamedTuple):

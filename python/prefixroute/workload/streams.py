@@ -2,7 +2,8 @@
 
 A stream belongs to one part of one workload, so a part that is added draws from a stream of its own and moves no other
 part's numbers. Chains stand for text that nobody needs to see: a block hash covers its block and every block before
-it, so a conversation *is* a sequence of 64-bit numbers (:func:`prefixroute.draws.chain`), and each of its prompts is a prefix of it.
+it, so a conversation *is* a sequence of 64-bit numbers (:func:`prefixroute.draws.chain`), and each of its prompts is a
+prefix of it.
 """
 
 from __future__ import annotations

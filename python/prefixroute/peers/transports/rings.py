@@ -1,7 +1,8 @@
 """Routers of one host: each process writes a ring in shared memory, and reads those of the others.
 
-A folder in ``/dev/shm`` has a ring for each router. Its owner holds an ``flock`` on it, which the kernel lets go of when the
-process dies, in whatever way: a ring whose lock can be had is removed by whoever notices. No process waits for another.
+A folder in ``/dev/shm`` has a ring for each router. Its owner holds an ``flock`` on it, which the kernel lets go of
+when the process dies, in whatever way: a ring whose lock can be had is removed by whoever notices. No process waits for
+another.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("prefixroute")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # it is the shared memory itself
 CAPACITY_BYTES, MIN_CAPACITY_BYTES = 4 << 20, 1 << 20
-"""Bytes of messages that a ring holds, some ten thousand requests; and at least, so that most frames fit a half of it."""
+"""Bytes of messages that a ring holds, some ten thousand requests; and at least, so that most frames fit a half of
+it."""
 PERIOD_S = 0.01
 """Seconds between two looks for messages: far less than what a delay begins to cost."""
 SCAN_S = 0.1
