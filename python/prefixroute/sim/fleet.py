@@ -10,6 +10,8 @@ from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore, EntryStore, Store
 from prefixroute.validation import shown
 
+Act = Callable[[str], None]
+
 
 class SimulatedFleet:
     """Stores by name of the replicas that live, and a number for every replica that ever lived.
@@ -42,12 +44,20 @@ class SimulatedFleet:
             self.numbers[name] = len(self.names)
             self.names.append(name)
 
-    def check(self, change: FleetChange) -> None:
-        """Raise ConfigError if a change makes no sense at this moment."""
-        here = change.replica in self.stores
+    def change(self, change: FleetChange, *, drain: Act, die: Act, begin: Act) -> None:
+        """Let a planned change happen; one of the functions is told the replica's name, ``begin`` once it is there, empty.
+
+        Raises:
+            ConfigError: the change makes no sense at this moment.
+        """
+        name = change.replica
+        here = name in self.stores
         if here != (change.action in ("die", "drain")):
             state = "is there already" if here else "is not there"
-            raise ConfigError(f"replica {shown(change.replica)} {state}: cannot {change.action} at {change.at:g}")
+            raise ConfigError(f"replica {shown(name)} {state}: cannot {change.action} at {change.at:g}")
+        if not here:
+            self.add(name)
+        {"drain": drain, "die": die}.get(change.action, begin)(name)
 
 
 Progress = Callable[[int], None]

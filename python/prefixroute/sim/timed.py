@@ -247,16 +247,11 @@ class TimedRun:
         self._by_number.append(replica)
 
     def _change(self, change: FleetChange) -> None:
-        self.fleet.check(change)
-        name = change.replica
-        if change.action == "drain":
-            self.front.drain(name)
-        elif change.action == "die":
-            self._die(name)
-        else:
-            self.fleet.add(name)
-            self._start(name)
-            self.front.add(name)
+        self.fleet.change(change, drain=self.front.drain, die=self._die, begin=self._join)
+
+    def _join(self, name: str) -> None:
+        self._start(name)
+        self.front.add(name)
 
     def _die(self, name: str) -> None:
         """Lose a replica; the host sends what it had elsewhere, and those requests start again."""

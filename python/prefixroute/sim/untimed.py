@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import RequestLog
-from prefixroute.sim.scenario import FleetChange, Scenario
+from prefixroute.sim.scenario import Scenario
 from prefixroute.workload import Request
 
 PROGRESS_EVERY = 1_000
@@ -31,7 +31,7 @@ class UntimedRun:
         warmup, watches = self._warmup, front.watches
         for count, request in enumerate(requests):
             while self._changes and self._changes[-1].at <= count:
-                self._change(self._changes.pop())
+                self.fleet.change(self._changes.pop(), drain=front.drain, die=self._die, begin=front.add)
             self._now = now = request.arrival_s
             ticket = front.route(request, now)
             name = ticket.attempt.name
@@ -45,17 +45,9 @@ class UntimedRun:
             if progress is not None and count % PROGRESS_EVERY == 0:
                 progress(count)
 
-    def _change(self, change: FleetChange) -> None:
-        self.fleet.check(change)
-        name = change.replica
-        if change.action == "drain":
-            self._front.drain(name)
-        elif change.action == "die":
-            self._front.remove(name)
-            self.fleet.remove(name)
-        else:
-            self.fleet.add(name)
-            self._front.add(name)
+    def _die(self, name: str) -> None:
+        self._front.remove(name)
+        self.fleet.remove(name)
 
 
 def _later(*_: object) -> None:
