@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from prefixroute.costmodel.gpus import find_gpu
 from prefixroute.costmodel.models import hub_names
@@ -51,25 +51,19 @@ _BESIDE = 2_048
 """Prompt tokens of a step at which the cost of further tokens is taken that decode beside them."""
 
 
+class ReplicaOptions(TypedDict, total=False):
+    """How a replica runs a model, as :meth:`StepTimes.from_aiconfigurator` takes it; the defaults are those there."""
+
+    backend: str
+    tensor_parallel: int
+    expert_parallel: bool
+    weight_format: str | None
+
+
 @lru_cache(maxsize=16)
-def step_times(
-    gpu: str,
-    model: str | Path,
-    *,
-    backend: str = "vllm",
-    tensor_parallel: int = 1,
-    expert_parallel: bool = False,
-    weight_format: str | None = None,
-) -> StepTimes:
+def step_times(gpu: str, model: str | Path, **options: Unpack[ReplicaOptions]) -> StepTimes:
     """Return the step times of a model on a replica; see :meth:`StepTimes.from_aiconfigurator`."""
-    asked = _asked(
-        gpu,
-        model,
-        backend=backend,
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        weight_format=weight_format,
-    )
+    asked = _asked(gpu, model, **options)
     with _quiet(asked):
         engine = asked.compiled()
         prefill = _table(
@@ -81,9 +75,8 @@ def step_times(
         rest = [engine.predict_prefill_latency(1, int(_BESIDE + requests), 0) for requests in (0, *DECODES)]
     beside = _beside(decode, [1e-3 * (seconds - rest[0]) for seconds in rest[1:]])
     version = metadata.version("aiconfigurator-core")
-    parallel = " with expert parallelism" if expert_parallel else ""
-    source = f"aiconfigurator-core {version}, {backend} tables, {model} on {tensor_parallel} {gpu}{parallel}"
-    return StepTimes(f"aic:{backend}", source, prefill, decode, beside, step_s=prefill[2][0])
+    source = f"aiconfigurator-core {version}, {asked.backend} tables, {asked.where}"
+    return StepTimes(f"aic:{asked.backend}", source, prefill, decode, beside, step_s=prefill[2][0])
 
 
 def _table(rows: Axis, columns: Axis, milliseconds: Callable[[float, float], float]) -> Points:
@@ -100,24 +93,9 @@ def _beside(decode: Points, tokens: list[float]) -> Points:
     return rows, columns, values
 
 
-def compile_engine(
-    gpu: str,
-    model: str | Path,
-    *,
-    backend: str = "vllm",
-    tensor_parallel: int = 1,
-    expert_parallel: bool = False,
-    weight_format: str | None = None,
-) -> EngineHandle:
+def compile_engine(gpu: str, model: str | Path, **options: Unpack[ReplicaOptions]) -> EngineHandle:
     """Return the package's own engine, which predicts milliseconds of any step; see :meth:`StepTimes.from_aiconfigurator`."""
-    asked = _asked(
-        gpu,
-        model,
-        backend=backend,
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        weight_format=weight_format,
-    )
+    asked = _asked(gpu, model, **options)
     with _quiet(asked):
         return asked.compiled()
 
@@ -127,7 +105,7 @@ class _Asked:
     """A replica in the package's own words.
 
     Attributes:
-        what: it in ours, for errors.
+        where: the model and its GPUs, in ours.
         model: its name, or the folder of its ``config.json``.
         system: the kind of GPU.
         backend: the engine.
@@ -135,7 +113,7 @@ class _Asked:
         formats: of weights.
     """
 
-    what: str
+    where: str
     model: str
     system: str
     backend: str
@@ -171,10 +149,10 @@ def _asked(
     gpu: str,
     model: str | Path,
     *,
-    backend: str,
-    tensor_parallel: int,
-    expert_parallel: bool,
-    weight_format: str | None,
+    backend: str = "vllm",
+    tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    weight_format: str | None = None,
 ) -> _Asked:
     from aiconfigurator_core.sdk import common  # noqa: PLC0415 - heavy, and an extra
 
@@ -185,9 +163,9 @@ def _asked(
         raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {shown(gpu)}")
     split = (1, tensor_parallel) if expert_parallel else (tensor_parallel, 1)
     replica = {"tp_size": tensor_parallel, **dict(zip(("moe_tp_size", "moe_ep_size"), split, strict=True))}
-    what = f"{model} on {tensor_parallel} {gpu} with {backend}"
+    where = f"{model} on {tensor_parallel} {gpu}{' with expert parallelism' * expert_parallel}"
     found = _model(model, common.DefaultHFModels)
-    return _Asked(what, found, SYSTEMS[name], backend, replica, _formats(weight_format))
+    return _Asked(where, found, SYSTEMS[name], backend, replica, _formats(weight_format))
 
 
 def _formats(weight_format: str | None) -> dict[str, str]:
@@ -227,6 +205,8 @@ def _quiet(asked: _Asked) -> Iterator[None]:
         raise
     except Exception as error:
         reason = _PLACE.sub("", " ".join(str(error).split()))[:200]
-        raise ConfigError(f"aiconfigurator has no step times of {asked.what} ({reason}); {asked.instead()}") from error
+        raise ConfigError(
+            f"aiconfigurator has no step times of {asked.where} with {asked.backend} ({reason}); {asked.instead()}"
+        ) from error
     finally:
         logging.disable(before)
