@@ -124,8 +124,7 @@ class Rejected:
         policy: its name.
         why: ``overloaded`` (requests come faster than it serves them, and not with others), ``preempts`` (more often
             than is borne, and others do not), ``coincidence`` (good by the order of the requests alone) or ``beaten``
-            (another is better in
-            ``metrics`` and worse in nothing, beyond the noise).
+            (another is better in ``metrics`` and worse in nothing, beyond the noise).
         by: the policy that beats it.
         metrics: what that one is better in.
     """

@@ -18,12 +18,10 @@ def why(comparison: Comparison, choice: Choice, instead_of: str) -> Why:
 
     Returns:
         ``overloaded``: nothing that could be taken keeps up. ``in-use``: it is what it is compared with. ``keeps-up``,
-        ``remembers``,
-        ``coincidence``: the other does not keep up, preempts too often, or is good by the order of requests alone.
-        ``saves``,
-        ``cheaper``, ``earlier``: it computes less again, costs less at its busiest replica, answers earlier, beyond the
-        noise. ``simpler``: within the noise of the other in all three. ``weighed``: it is worse in something, and what
-        the objective weighs is better.
+        ``remembers``, ``coincidence``: the other does not keep up, preempts too often, or is good by the order of
+        requests alone. ``saves``, ``cheaper``, ``earlier``: it computes less again, costs less at its busiest replica,
+        answers earlier, beyond the noise. ``simpler``: within the noise of the other in all three. ``weighed``: it is
+        worse in something, and what the objective weighs is better.
     """
     chosen = choice.policy
     if comparison.is_overloaded(chosen):

@@ -36,8 +36,7 @@ class Headroom:
 
     Args:
         utilization: the traffic may take this share of what the fleet can carry: each replica must still keep up with
-            arrivals 1 /
-            ``utilization`` times as fast. 1 = no reserve.
+            arrivals 1 / ``utilization`` times as fast. 1 = no reserve.
         spare: so many replicas may fail: the others must keep the promises at the traffic's own rate.
         preemptions: so many a request are borne at most, at the peak and with replicas lost: a fleet with more has too
             little memory for what it answers. None = not looked at.

@@ -60,8 +60,8 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
 
     What is routed by: the first argument of the call that has a prompt in it. That is a request's body, as a mapping or
     an object with its fields (``ray.serve.llm`` passes those); a list of messages; a text; or token ids. The session is
-    that of
-    ``handle.options(session_id=...)``, else the one named in the body. A call without a prompt goes by load alone.
+    that of ``handle.options(session_id=...)``, else the one named in the body. A call without a prompt goes by load
+    alone.
 
     Attributes:
         router: the Router. Its replicas are named by their ``unique_id``, which is new at each start.
@@ -75,8 +75,7 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
         Args:
             ranks: replicas offered to Serve at once.
             ray_peers: a name that the routers of all nodes have in common, to share what they book by a Ray actor;
-                needs
-                ``hash_key``. On one node ``peers`` does without an actor.
+                needs ``hash_key``. On one node ``peers`` does without an actor.
             options: those of :class:`~prefixroute.router.Router`; ``prompt_kind`` is ``messages`` by default.
         """
         if ray_peers is not None:

@@ -27,9 +27,8 @@ class CacheAware(Policy):
     Without a match the session stays at its replica under the same rule, and the fallback places what has no session. A
     match is none if it is a head that many new requests share (a system prompt) and that fewer replicas hold than
     should: with a share of 60 % over 8 replicas, 5 should. Heads are learned from the traffic, see :class:`View`. A
-    match below
-    ``min_match_tokens`` is one only as the prompt's own history: most replicas do not hold it, nobody else shares it,
-    and it is not the first request of its session.
+    match below ``min_match_tokens`` is one only as the prompt's own history: most replicas do not hold it, nobody else
+    shares it, and it is not the first request of its session.
 
     Attributes:
         min_match_tokens: a shorter match may be a common head (SGLang's router: 1,024).

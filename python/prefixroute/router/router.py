@@ -124,8 +124,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             now: time on the router's clock, in seconds.
             options: what else is known of the request, see :class:`~prefixroute.router.options.RequestOptions`:
                 ``session``, ``key``, ``namespace``, ``candidates``, ``exclude``, ``unknown_candidates``,
-                ``prompt_kind``,
-                ``affinity``, ``priority``, ``slo_ttft_s``, ``max_tokens``, ``attrs``.
+                ``prompt_kind``, ``affinity``, ``priority``, ``slo_ttft_s``, ``max_tokens``, ``attrs``.
 
         Returns:
             The replica with its reason, the candidates from best to worst, and the hit tokens.

@@ -176,15 +176,13 @@ class Outcome:
     is bought to carry what the busiest one carries: its prefill seconds x replicas.
 
     The rest is None where it was not measured; an untimed run has no clock. ``queue_mean_s``: seconds before prefill
-    starts;
-    ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work;
+    starts; ``requests_per_s`` finished over the span of the run; ``busy``: the share of replica time with work;
     ``arrivals_per_s`` over the span of the arrivals. ``tpot``: seconds per output token after the first, of each
-    request that has two or more;
-    ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``: seconds from arrival to the last
-    token.
-    ``preemptions``: how often a request was preempted for want of memory; ``goodput_per_s``: requests a second that
-    kept the scenario's promise, ``missed_ratio`` the share of those that did not; ``kv_duplicated_gb``: what caches
-    held at the end that another one held as well. ``load``, for pictures, is there where it was asked for.
+    request that has two or more; ``itl``: seconds between two tokens, over all tokens (:class:`TokenGaps`); ``e2e``:
+    seconds from arrival to the last token. ``preemptions``: how often a request was preempted for want of memory;
+    ``goodput_per_s``: requests a second that kept the scenario's promise, ``missed_ratio`` the share of those that did
+    not; ``kv_duplicated_gb``: what caches held at the end that another one held as well. ``load``, for pictures, is
+    there where it was asked for.
 
     Where prefill and decode are apart, ``served`` counts prompts per prefill replica and ``decoded`` answers per decode
     replica.

@@ -85,8 +85,7 @@ class Scenario:
         policy: name of a policy or preset, a policy object, or a function of a view.
         replicas: replicas at the start, 1 or more.
         split: how many of them only prefill, how many only decode, and over what link; timed, and all of them together
-            are
-            ``replicas``. ``None`` = each does both.
+            are ``replicas``. ``None`` = each does both.
         seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.

@@ -1,8 +1,7 @@
 """How much of what no replica holds is new only because of a text that changes, from a sample of a router's requests.
 
 Prompts are compared when their request has ended, with the router's lock released: no decision waits for it. The finder
-is that of
-``trace`` and ``advise`` (:mod:`prefixroute.volatile`), and the same tokens count as volatile as there.
+is that of ``trace`` and ``advise`` (:mod:`prefixroute.volatile`), and the same tokens count as volatile as there.
 """
 
 from __future__ import annotations
