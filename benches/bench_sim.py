@@ -1,4 +1,6 @@
-"""What a simulation costs, for every policy: a production trace over 8 replicas, up to a million requests over 64, and growth.
+"""What a simulation costs, for every policy.
+
+A production trace over 8 replicas, up to a million requests over 64, and growth.
 
     pytest benches/bench_sim.py --benchmark-enable
     PREFIXROUTE_BENCH_REQUESTS=1000000 pytest benches/bench_sim.py --benchmark-enable -k "every_policy and not untimed"

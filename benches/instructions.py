@@ -1,4 +1,6 @@
-"""Holds the instruction counts of the core's hot paths to their budgets. A count repeats to the digit on a busy machine; a time does not.
+"""Holds the instruction counts of the core's hot paths to their budgets.
+
+A count repeats to the digit on a busy machine; a time does not.
 
 `python benches/instructions.py` builds `rust/core/examples/hot_paths.rs`, runs each path under callgrind and compares
 with `benches/instructions.json`: more than 3 % over its budget fails, more than 3 % under asks for a lower budget.

@@ -1,4 +1,6 @@
-"""Embed the Router in an asyncio service: stream from the chosen replica, retry, report, give the load back whatever happens.
+"""Embed the Router in an asyncio service.
+
+Stream from the chosen replica, retry, report, give the load back whatever happens.
 
 Run it: python examples/asyncio_relay.py. It needs no network: three fake engines answer, and break now and then, before
 the first chunk or behind it.

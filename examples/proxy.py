@@ -1,4 +1,6 @@
-"""The server inside of a program of one's own: two engines without a GPU, the app, and one client. Needs ``serve,testing``.
+"""The server inside of a program of one's own: two engines without a GPU, the app, and one client.
+
+Needs ``serve,testing``.
 
 For a server alone there is the command: ``prefixroute serve URL URL``. This shows what is behind it: a Service is a
 Router and two ASGI apps, so that it can be mounted beside other routes, given a policy of one's own, or looked at.

@@ -1,1 +1,4 @@
-"""How near the simulator and its costs are to implementations that nobody here wrote: ``make accuracy`` runs all of it again."""
+"""How near the simulator and its costs are to implementations that nobody here wrote.
+
+``make accuracy`` runs all of it again.
+"""

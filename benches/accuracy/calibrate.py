@@ -106,7 +106,10 @@ def model_of(row: Configuration, values: dict[tuple[str, str], float]) -> CostMo
 
 
 def used(row: Configuration) -> Iterator[int]:
-    """Yield the steps that are fitted: all, but decode in fp8 on a B200, where the tables have batch 1 slower than batch 16."""
+    """Yield the steps that are fitted.
+
+    All, but decode in fp8 on a B200, where the tables have batch 1 slower than batch 16.
+    """
     for at, (kind, *_) in enumerate(STEPS):
         if not (row.gpu == "B200" and row.weight_format == "fp8" and kind == DECODE):
             yield at

@@ -1,4 +1,6 @@
-"""Decisions of presets beside the routers that they reproduce, as released: SGLang's and SMG's as processes, Ray's in its own actors.
+"""Decisions of presets beside the routers that they reproduce, as released.
+
+SGLang's and SMG's as processes, Ray's in its own actors.
 
 Requests come and end one after another, so that both sides see the same loads. After each decision ours is told which
 worker the original chose, so that beliefs stay alike, and the next decision is a comparison of its own. Where several
@@ -84,7 +86,10 @@ CHECKS = (
 
 
 def compare() -> Iterator[Comparison]:
-    """Yield how many decisions differ: of each preset in all scripts, of the controls in those that were there first."""
+    """Yield how many decisions differ.
+
+    Of each preset in all scripts, of the controls in those that were there first.
+    """
     for check in CHECKS:
         for script in (*scripts(), *(() if check.control else fresh())):
             differing = asyncio.run(_differing(check, script))
@@ -113,7 +118,10 @@ async def _differing(check: Check, script: Script) -> int:
 
 
 def _agreeing(ours: pr.Router, tokens: np.ndarray, held: Held) -> pr.Decision | None:
-    """Return a decision of ours for the worker that the original chose; None = there is none, or ours draws from others."""
+    """Return a decision of ours for the worker that the original chose.
+
+    None = there is none, or ours draws from others.
+    """
     if held.candidates is None:
         drawn = (ours.choose(tokens) for _ in range(DRAWS))
         return next((one for one in drawn if int(one.replica) == held.worker), None)

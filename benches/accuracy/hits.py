@@ -101,7 +101,10 @@ def compare() -> Iterator[Comparison]:
 
 
 def served(case: Case, workload: Workload) -> Iterator[tuple[int, list[bytes], int]]:
-    """Yield tokens of the prompt, ids of full blocks and tokens of the output; of Mooncake's files by a reading of our own here."""
+    """Yield tokens of the prompt, ids of full blocks and tokens of the output.
+
+    Of Mooncake's files by a reading of our own here.
+    """
     if case.workload.startswith("mooncake"):
         with gzip.open(TRACES / case.workload, "rt") as lines:
             for row in map(json.loads, lines):

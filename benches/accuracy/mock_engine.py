@@ -1,4 +1,7 @@
-"""Dynamo's mock engine and its replay of traces, offline: paged keys and values, chunked prefill, preemption of the last come."""
+"""Dynamo's mock engine and its replay of traces, offline.
+
+Paged keys and values, chunked prefill, preemption of the last come.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,10 @@ class RayFleet:
         self._replicas[held.worker].queued -= 1
 
     async def _candidates(self, text: str) -> frozenset[int]:
-        """Return the workers that Serve may take by the router's answer: those with the shortest queue of the first group."""
+        """Return the workers that Serve may take by the router's answer.
+
+        Those with the shortest queue of the first group.
+        """
         first, *_ = await self._router.choose_replicas(self._replicas, self._request(text))
         least = min(replica.queued for replica in first)
         return frozenset(self._number[replica.replica_id] for replica in first if replica.queued == least)

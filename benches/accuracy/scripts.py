@@ -1,4 +1,7 @@
-"""Prompts that routers are asked about one after another, and when their requests end: seeded, so that all see the same."""
+"""Prompts that routers are asked about one after another, and when their requests end.
+
+Seeded, so that all see the same.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,10 @@ class _Replaced(ModuleType):
 
 
 class _Replacing(MetaPathFinder, Loader):
-    """Finds modules that are to be replaced: before all others those that are named, after them those that are missing."""
+    """Finds modules that are to be replaced.
+
+    Before all others those that are named, after them those that are missing.
+    """
 
     def __init__(self, *, named: bool) -> None:
         self._named = named

@@ -1,4 +1,7 @@
-"""Wheels of others that are run without being installed: downloaded once into the user's cache folder, and unpacked there."""
+"""Wheels of others that are run without being installed.
+
+Downloaded once into the user's cache folder, and unpacked there.
+"""
 
 from __future__ import annotations
 

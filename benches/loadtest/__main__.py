@@ -78,7 +78,10 @@ def prepared(command: list[str], urls: list[str], folder: str) -> tuple[list[str
 
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:
-    """Return the processor seconds of a process and its children: nginx works in one, and large bodies are read in one."""
+    """Return the processor seconds of a process and its children.
+
+    Nginx works in one, and large bodies are read in one.
+    """
     ticks = 0
     threads = Path(f"/proc/{process.pid}/task").glob("*/children")
     pids = [process.pid, *(int(child) for thread in threads for child in thread.read_text().split())]

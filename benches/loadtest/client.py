@@ -110,7 +110,10 @@ def keep_sending(port: int, content: bytes, ended: threading.Event) -> tuple[int
 
 
 def beside_large_bodies(port: int, requests: int, clients: int, words: int, size: int) -> tuple[Measured, int, int]:
-    """Send small requests while a thread sends large bodies; return what the small ones saw, and the large ones' answers."""
+    """Send small requests while a thread sends large bodies.
+
+    Return what the small ones saw, and the large ones' answers.
+    """
     ended = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         large = pool.submit(keep_sending, port, brackets(size), ended)

@@ -35,7 +35,10 @@ class EventError(PrefixRouteError, ValueError):
 
 
 class PeerError(PrefixRouteError, ValueError):
-    """A peer's message that cannot be applied: broken, of another version, or of a router with other blocks or another key."""
+    """A peer's message that cannot be applied.
+
+    Broken, of another version, or of a router with other blocks or another key.
+    """
 
 
 class TraceError(PrefixRouteError, ValueError):

@@ -317,7 +317,10 @@ def _arguments(given: Any) -> str:
 
 
 def _media(kind: str, part: Mapping[str, Any]) -> str:
-    """Return kind and digest: of the data or the address, whichever of the three APIs names it, and what is beside it."""
+    """Return kind and digest.
+
+    Of the data or the address, whichever of the three APIs names it, and what is beside it.
+    """
     rest: dict[str, Any] = {}
     data = ""
     for key, value in part.items():

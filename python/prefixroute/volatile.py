@@ -171,7 +171,10 @@ class Changes:
         self._heads.append(head)
 
     def _nearest(self, head: str, anchors: list[int]) -> int | None:
-        """Return the earlier prompt that shares most pieces; of some that share about as many, the one that begins most alike."""
+        """Return the earlier prompt that shares most pieces.
+
+        Of some that share about as many, the one that begins most alike.
+        """
         votes = Counter(prompt for anchor in anchors for prompt in self._anchors.get(anchor, ()))
         if not votes:
             return None
@@ -200,7 +203,10 @@ class Changes:
         return prompts / max(1, len(self._heads) - 1)
 
     def _groups(self) -> list[list[tuple[int, _Change]]]:
-        """Return the changes, as pairs with their prompts, by what stands behind them and about where; the most common first."""
+        """Return the changes, as pairs with their prompts, by what stands behind them and about where.
+
+        The most common first.
+        """
         alike: dict[str, list[tuple[int, _Change]]] = {}
         longest = self._units.longest
         for prompt, changes in enumerate(self._changes):
@@ -314,7 +320,9 @@ def _changes(text: str, earlier: str, units: Units) -> Iterator[_Change]:
 
 
 def _agreeing(text: str, at: int, earlier: str, other: int) -> int:
-    """Return how many characters agree from a place in each text: of the same message, unless that is the system prompt or tools.
+    """Return how many characters agree from a place in each text.
+
+    Of the same message, unless that is the system prompt or tools.
 
     What a user writes at the end of a message may be followed by the same answer twice; that makes it no fault.
     """

@@ -84,7 +84,10 @@ def _reason_holds(advice: Advice, policy: str) -> None:
 
 
 def _every_row_says_why(advice: Advice) -> None:
-    """The table says of each row whether it is advised, or why not; never that it is within the noise where it is better."""
+    """The table says of each row whether it is advised, or why not.
+
+    Never that it is within the noise where it is better.
+    """
     said = advised(advice)
     assert [name for name, words in said.items() if words == "advised"] == [advice.policy]
     for name, words in said.items():

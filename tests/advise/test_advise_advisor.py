@@ -148,7 +148,10 @@ def unequal(heavy: int, light: int) -> Workload:
 
 
 def test_unequal_conversations_are_not_called_documents() -> None:
-    """Nothing is shared across sessions here; a few heavy ones make hashing them too uneven, wherever it places them."""
+    """Nothing is shared across sessions here.
+
+    A few heavy ones make hashing them too uneven, wherever it places them.
+    """
     advice = advise(unequal(10, 24), ask(scenario=Scenario(replicas=8), timed=False, objective="cost"))
     assert advice.profile.shared_others < 0.05
     assert advice.policy in {"session", "cache-aware"}
@@ -171,7 +174,10 @@ def test_where_hashing_happens_to_place_sessions_is_noise() -> None:
 
 
 def test_one_that_is_good_by_coincidence_does_not_make_a_dear_one_good() -> None:
-    """Three sessions in turns over three replicas: hashing them is a third dearer than matching, whatever round robin costs."""
+    """Three sessions in turns over three replicas.
+
+    Hashing them is a third dearer than matching, whatever round robin costs.
+    """
     tokens = [(f"s{at % 3}", [at % 3 * 7 + step for step in range(20)]) for at in range(30)]
     advice = advise(made(iter(tokens)), ask(scenario=Scenario(replicas=3)))
     costs = {row.policy: row.usd_per_million_requests_busiest for row in advice.comparison.rows}

@@ -37,7 +37,10 @@ PLAIN = {"recompute_ratio": 0.1, "ttft_mean_s": 0.1}
 
 
 def compared(figures: Mapping[str, Mapping[str, float]], noise: float = 0.0, *, timed: bool = False) -> Comparison:
-    """A comparison of policies by what is judged; differences of up to ``noise`` of the smaller value are within the noise."""
+    """A comparison of policies by what is judged.
+
+    Differences of up to ``noise`` of the smaller value are within the noise.
+    """
     names = list(figures)
     rows = tuple(
         ResultRow(

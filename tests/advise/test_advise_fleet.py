@@ -1,4 +1,7 @@
-"""How many replicas are needed: what the advice says of it is what ``size`` finds for the times that the fleet has today."""
+"""How many replicas are needed.
+
+What the advice says of it is what ``size`` finds for the times that the fleet has today.
+"""
 
 from __future__ import annotations
 

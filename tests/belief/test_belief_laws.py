@@ -1,4 +1,7 @@
-"""The laws of every belief: the index, the dull twin of the router's tests, and the simulator's look into its caches."""
+"""The laws of every belief.
+
+The index, the dull twin of the router's tests, and the simulator's look into its caches.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ def test_no_row_of_the_table_is_far_off(row: Configuration) -> None:
 
 
 def test_dense_models_on_other_replicas_are_predicted() -> None:
-    """Rows that nothing was fitted to; fp8 on B200 is left out, where the tables have one request slower than sixteen."""
+    """Rows that nothing was fitted to.
+
+    Fp8 on B200 is left out, where the tables have one request slower than sixteen.
+    """
     rows = [
         row
         for row in recorded()

@@ -1,4 +1,7 @@
-"""The production-stack's router, beside modules of its names and shapes: the stack itself is on no registry and is not run."""
+"""The production-stack's router, beside modules of its names and shapes.
+
+The stack itself is on no registry and is not run.
+"""
 
 from __future__ import annotations
 

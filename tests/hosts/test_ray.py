@@ -1,4 +1,7 @@
-"""Ray Serve really running: what it routes, and that nothing is left of calls that fail, are cancelled or are dropped."""
+"""Ray Serve really running.
+
+What it routes, and that nothing is left of calls that fail, are cancelled or are dropped.
+"""
 
 from __future__ import annotations
 

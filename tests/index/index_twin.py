@@ -1,4 +1,7 @@
-"""The index as its definition: sets of blocks, every question answered by looking. A block is named by its whole path."""
+"""The index as its definition: sets of blocks, every question answered by looking.
+
+A block is named by its whole path.
+"""
 
 from __future__ import annotations
 

@@ -607,7 +607,10 @@ def unmixed(value: int, multiplier: int, shift: int = 32) -> int:
 
 
 def crafted_block(block: list[int], key: int, ours: Namespace, theirs: Namespace) -> list[int]:
-    """Return 16 token ids that go on in ``theirs`` as ``block`` does in ``ours``, for a known key: by inverting the hash."""
+    """Return 16 token ids that go on in ``theirs`` as ``block`` does in ``ours``, for a known key.
+
+    By inverting the hash.
+    """
     sums = content_sum([low | high << 32 for low, high in zip(block[::2], block[1::2], strict=True)], key)
     mixed = (sums ^ sums >> 37) * AVALANCHE & WORD
     content = mixed ^ mixed >> 32
@@ -621,7 +624,10 @@ def crafted_block(block: list[int], key: int, ours: Namespace, theirs: Namespace
 
 
 def test_tokens_crafted_for_one_key_match_nothing_under_another() -> None:
-    """Whoever knows the key can compute tokens whose blocks match those of another namespace; without it they match nothing."""
+    """Whoever knows the key can compute tokens whose blocks match those of another namespace.
+
+    Without it they match nothing.
+    """
     ours, theirs = Namespace(salt="a"), Namespace(salt="b")
     tokens = [*crafted_block(PROMPT[:16], limits.FIXED_HASH_KEY, ours, theirs), *PROMPT[16:]]
     known = PrefixIndex(hash_key=limits.FIXED_HASH_KEY)

@@ -1,4 +1,6 @@
-"""Batches that vLLM and SGLang recorded themselves, from a folder beside the checkout; without it these tests are skipped.
+"""Batches that vLLM and SGLang recorded themselves, from a folder beside the checkout.
+
+Without it these tests are skipped.
 
 Set PREFIXROUTE_EVENTS to the folder. Each kind of event has a small batch of our own in test_payloads.py.
 """

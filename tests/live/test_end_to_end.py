@@ -1,4 +1,7 @@
-"""Router, subscriber and four fake engines through the chat workload: what the router believes is what the engines hold."""
+"""Router, subscriber and four fake engines through the chat workload.
+
+What the router believes is what the engines hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An index that is fed by a random stream holds what the engine holds: batches lost, repeated, reordered, and engines restarted.
+"""An index that is fed by a random stream holds what the engine holds.
+
+Batches lost, repeated, reordered, and engines restarted.
 
 The twin is the fake engine's own cache. What :mod:`tests.live.test_sequence` shows of the order of batches is shown
 here of the blocks.

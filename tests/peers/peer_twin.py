@@ -1,4 +1,7 @@
-"""The dull twin of a router's account of its peers: it keeps every message that came, and works the answer out from all."""
+"""The dull twin of a router's account of its peers.
+
+It keeps every message that came, and works the answer out from all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What should never happen, and does: clocks that jump, fleets that join at once, rings that are full, folders that are not ours."""
+"""What should never happen, and does.
+
+Clocks that jump, fleets that join at once, rings that are full, folders that are not ours.
+"""
 
 from __future__ import annotations
 

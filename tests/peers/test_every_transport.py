@@ -1,4 +1,7 @@
-"""What every transport between processes must keep: late routers learn, the killed give back once, a fork shares no socket."""
+"""What every transport between processes must keep.
+
+Late routers learn, the killed give back once, a fork shares no socket.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The layout of frames: pinned by a file for each version, and read by a twin that was written after its description."""
+"""The layout of frames.
+
+Pinned by a file for each version, and read by a twin that was written after its description.
+"""
 
 from __future__ import annotations
 

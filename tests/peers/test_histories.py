@@ -1,4 +1,7 @@
-"""Random histories of routers whose messages are lost, doubled and reordered, against the dull twin; and hostile bytes."""
+"""Random histories of routers whose messages are lost, doubled and reordered, against the dull twin.
+
+And hostile bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A signal may raise between any two lines of a call of a router that has peers: the next beat makes all agree again."""
+"""A signal may raise between any two lines of a call of a router that has peers.
+
+The next beat makes all agree again.
+"""
 
 from __future__ import annotations
 

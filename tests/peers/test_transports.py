@@ -1,4 +1,7 @@
-"""Transports between hosts: frames arrive once each way, a server that is gone stops nobody, and its return is caught up."""
+"""Transports between hosts.
+
+Frames arrive once each way, a server that is gone stops nobody, and its return is caught up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Orders of calls that share a prefix: the published figures, break-even, misses, workspaces, minimum sizes, batches."""
+"""Orders of calls that share a prefix.
+
+The published figures, break-even, misses, workspaces, minimum sizes, batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Traces under a provider's rules: lifetimes that reads renew, minimum sizes, classes, bindings, exact entries, units."""
+"""Traces under a provider's rules.
+
+Lifetimes that reads renew, minimum sizes, classes, bindings, exact entries, units.
+"""
 
 from __future__ import annotations
 

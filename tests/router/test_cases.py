@@ -1,4 +1,7 @@
-"""Faults seen in other routers, each a small scenario with the right outcome. The numbers are those of the case list."""
+"""Faults seen in other routers, each a small scenario with the right outcome.
+
+The numbers are those of the case list.
+"""
 
 from __future__ import annotations
 

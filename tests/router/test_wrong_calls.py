@@ -91,7 +91,10 @@ def test_messages_that_have_no_text_are_refused(odd: dict[Any, Any]) -> None:
 
 @pytest.mark.parametrize("field", ["content", "tools", "arguments"])
 def test_messages_of_any_depth_are_hashed_or_refused(field: str) -> None:
-    """Where the interpreter's recursion ends depends on the depth of the call: no level around it may raise its error."""
+    """Where the interpreter's recursion ends depends on the depth of the call.
+
+    No level around it may raise its error.
+    """
     router = Router(["a"], prompt_kind="messages", index=PrefixIndex())
     refused = 0
     for levels in (*range(100, 900, 100), *range(900, 1_000, 2), 970, 1_500, 3_000):

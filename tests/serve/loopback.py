@@ -81,7 +81,10 @@ class Engine:
 
 
 class Scripted:
-    """An engine of bytes: answers every completion with the given pieces, one write each, and keeps what it was sent."""
+    """An engine of bytes.
+
+    Answers every completion with the given pieces, one write each, and keeps what it was sent.
+    """
 
     def __init__(self, pieces: list[bytes], health: bytes = HEALTHY, models: bytes = NO_SUCH_PAGE) -> None:
         self.pieces, self.health, self.models = pieces, health, models
@@ -202,7 +205,10 @@ class Proxy:
 
     @contextmanager
     def opened(self, body: dict[str, Any]) -> Iterator[socket.socket]:
-        """Send a chat request by hand and hold the connection; leaving closes it at once, as a client that goes away."""
+        """Send a chat request by hand and hold the connection.
+
+        Leaving closes it at once, as a client that goes away.
+        """
         content = json.dumps(body).encode()
         length = f"content-length: {len(content)}"
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\n{length}\r\n\r\n"

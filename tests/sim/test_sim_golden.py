@@ -33,7 +33,10 @@ PUBLISHED_SEEDS = 20
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a published table: percent recomputed with the deviation of a run, dollars, and the range of the skew."""
+    """A cell of a published table.
+
+    Percent recomputed with the deviation of a run, dollars, and the range of the skew.
+    """
 
     source: Callable[[int], Workload]
     policy: str

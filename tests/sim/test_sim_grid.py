@@ -1,4 +1,7 @@
-"""The one runner of experiments: results by key, the same for any number of processes, and honest where the time is up."""
+"""The one runner of experiments.
+
+Results by key, the same for any number of processes, and honest where the time is up.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ from prefixroute.workload import Request, Workload, chat
 
 @dataclass(frozen=True)
 class Flat:
-    """A second a prompt token, ten a decode step whatever the context; ``token_s`` a token that moves, whatever the link."""
+    """A second a prompt token, ten a decode step whatever the context.
+
+    ``token_s`` a token that moves, whatever the link.
+    """
 
     token_s: float = 0.0
     latency_s: float = 0.0

@@ -309,7 +309,10 @@ def test_a_death_in_an_overload_moves_requests_that_the_router_has_given_up() ->
 
 @pytest.mark.parametrize("policy", [*POLICIES, "linear-cost", "dynamo", "preble-e2"])
 def test_the_cluster_tells_the_router_what_its_tickets_would(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-    """First tokens and ends go to the compiled ledger without Python in between: nothing differs, with deaths and drains."""
+    """First tokens and ends go to the compiled ledger without Python in between.
+
+    Nothing differs, with deaths and drains.
+    """
     changes = (FleetChange(4.0, "die", "replica-1"), FleetChange(6.0, "add", "replica-1"))
     scenario = timed(policy, capacity_tokens=60_000, changes=(*changes, FleetChange(9.0, "drain", "replica-2")))
     told = inspected(busy_chat(requests=800), scenario)

@@ -115,7 +115,10 @@ def test_another_seed_is_another_fleet_of_names_and_blocks() -> None:
 
 
 def test_floor_of_chat_is_3_857_percent_in_blocks_of_16() -> None:
-    """Every other answer ends at the end of a block, which is recomputed: its last token was sampled and never computed."""
+    """Every other answer ends at the end of a block, which is recomputed.
+
+    Its last token was sampled and never computed.
+    """
     few_slots = ChatShape(slots=5)
     assert floor(chat(1, requests=4_000, shape=few_slots)) == pytest.approx(0.03857, abs=0.0005)
     assert floor(chat(1, requests=1_000, shape=few_slots, block_size=1)) == pytest.approx(0.03636, abs=0.001)

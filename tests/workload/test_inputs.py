@@ -1,4 +1,7 @@
-"""What is read: standard input, pipes, packed files, patterns; of it what was asked for; and what is too long, deep or odd."""
+"""What is read: standard input, pipes, packed files, patterns; of it what was asked for.
+
+And what is too long, deep or odd.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Logs as gateways, engines and exporters write them: each is read without a field map, and says the same as a plain log."""
+"""Logs as gateways, engines and exporters write them.
+
+Each is read without a field map, and says the same as a plain log.
+"""
 
 from __future__ import annotations
 
@@ -293,7 +296,10 @@ def test_every_layout_says_what_the_plain_log_says(tmp_path: Path, layout: str, 
 
 
 def test_observations_of_an_export_without_ids_are_told_apart(tmp_path: Path) -> None:
-    """A table of Langfuse need not have the column of trace ids: the kinds of its rows still say what is no generation."""
+    """A table of Langfuse need not have the column of trace ids.
+
+    The kinds of its rows still say what is no generation.
+    """
     said = [{"role": "user", "content": "hello " * 30}]
     kinds = ("GENERATION", "SPAN", "GENERATION", "TOOL")
     rows = [{"type": kind, "start_time": f"2026-08-06 14:30:0{at}", "input": said} for at, kind in enumerate(kinds)]
@@ -371,7 +377,10 @@ def test_prompts_under_different_salts_share_nothing(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_a_text_or_a_list_and_one_that_is_empty_first(tmp_path: Path) -> None:
-    """What a field map can say: JSON at the end of a path, an empty object at the first, a text in place of messages."""
+    """What a field map can say.
+
+    JSON at the end of a path, an empty object at the first, a text in place of messages.
+    """
     asked = "where is the train? " * 20
     forms: list[Any] = [asked, [{"role": "user", "content": asked}], json.dumps([{"role": "user", "content": asked}]),
                         json.dumps({"messages": [{"role": "user", "content": asked}]})]  # fmt: skip

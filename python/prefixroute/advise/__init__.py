@@ -1,4 +1,6 @@
-"""Advice with evidence, as numbers: compare policies, test the simulator against the log, size a fleet, walk the decision tree.
+"""Advice with evidence, as numbers.
+
+Compare policies, test the simulator against the log, size a fleet, walk the decision tree.
 
 :func:`advise` is the whole; :func:`compare`, :func:`backtest`, :func:`size` and :func:`profile` are its parts, each of
 use alone. Results are frozen, have ``to_dict`` and ``to_json``, and depend on nothing but their inputs. Sentences,

@@ -110,7 +110,10 @@ class Advice:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether the fleet, or one of its replicas, cannot keep up under the advised policy: over all, or in the busiest part."""
+        """Whether the fleet, or one of its replicas, cannot keep up under the advised policy.
+
+        Over all, or in the busiest part.
+        """
         then = self.need is not None and self.need.then.is_overloaded
         return then or self.comparison.is_overloaded(self.row.policy)
 

@@ -54,7 +54,10 @@ def compare_splits(facts: Facts, study: Study, how: How) -> Comparison | None:
 
 
 def judged(slos: Sequence[Slo]) -> tuple[str, ...]:
-    """Return what a split must not be worse in to win: requests that break a promise; the mean times where nothing is promised."""
+    """Return what a split must not be worse in to win: requests that break a promise.
+
+    The mean times where nothing is promised.
+    """
     return (MISSED,) if slos else TIMES
 
 

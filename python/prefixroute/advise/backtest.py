@@ -50,7 +50,10 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way the log may have come about: its hit ratio, how far that is from the reported one, and how far requests are."""
+    """A way the log may have come about.
+
+    Its hit ratio, how far that is from the reported one, and how far requests are.
+    """
 
     policy: str
     capacity_tokens: int | None
@@ -138,7 +141,10 @@ class Backtest:
 
     @property
     def reports_no_hits(self) -> bool:
-        """Whether the log reports 0 cached tokens throughout, where the simulation hits: there is nothing to agree with."""
+        """Whether the log reports 0 cached tokens throughout, where the simulation hits.
+
+        There is nothing to agree with.
+        """
         return self.verdict == NO_HITS
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Whether a fleet is large enough: each replica serves its requests as fast as they come, and memory holds what they answer."""
+"""Whether a fleet is large enough.
+
+Each replica serves its requests as fast as they come, and memory holds what they answer.
+"""
 
 from __future__ import annotations
 

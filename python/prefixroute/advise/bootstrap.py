@@ -137,7 +137,10 @@ def _divided(top: Floats, below: Floats) -> Floats:
 
 
 def resampled(rng: np.random.Generator, clusters: int, resamples: int, cells: int = 0) -> Iterator[Floats]:
-    """Yield batches, shape ``[batch, clusters]``, of how often each cluster is drawn; small where each costs ``cells``."""
+    """Yield batches, shape ``[batch, clusters]``, of how often each cluster is drawn.
+
+    Small where each costs ``cells``.
+    """
     batch = max(1, _CELLS // max(clusters, cells))
     for first in range(0, resamples, batch):
         size = min(batch, resamples - first)

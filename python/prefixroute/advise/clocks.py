@@ -56,7 +56,10 @@ def other_clock(facts: Facts, study: Study, fleet: Scenario, how: How) -> list[F
 
 
 def _costlier(study: Study, policy: str, other: str, clock: str) -> dict[str, float | None]:
-    """Return how much more a policy costs at its busiest replica, with the interval; None where one of them was not run."""
+    """Return how much more a policy costs at its busiest replica, with the interval.
+
+    None where one of them was not run.
+    """
     known = {policy, other} <= {row.policy for row in study.comparison.rows}
     gap = study.comparison.gap(policy, other, METRIC) if known else None
     ends = (None,) * 3 if gap is None else (gap.value, gap.low, gap.high)

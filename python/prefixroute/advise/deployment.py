@@ -1,4 +1,7 @@
-"""What was simulated, as what has to be deployed: policy, parameters, load signal and cache, and the line that makes it."""
+"""What was simulated, as what has to be deployed.
+
+Policy, parameters, load signal and cache, and the line that makes it.
+"""
 
 from __future__ import annotations
 

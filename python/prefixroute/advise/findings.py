@@ -1,4 +1,7 @@
-"""What the advisor looks for beside the choice of a policy: faults that routing cannot fix, and settings that are wrong."""
+"""What the advisor looks for beside the choice of a policy.
+
+Faults that routing cannot fix, and settings that are wrong.
+"""
 
 from __future__ import annotations
 

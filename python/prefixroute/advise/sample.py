@@ -120,7 +120,10 @@ class Measure:
         )
 
     def _losses(self, run: Run) -> HitLosses | None:
-        """Return where the hits of a run went; None of whole entries in place of blocks, and of runs that warm their caches first."""
+        """Return where the hits of a run went.
+
+        None of whole entries in place of blocks, and of runs that warm their caches first.
+        """
         if self.source is None or run.scenario.cache == "entries" or run.scenario.warmup:
             return None
         workload, log = open_source(self.source, run.scenario.seed), run.log

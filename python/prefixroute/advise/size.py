@@ -176,7 +176,9 @@ def size(
     progress: Progress | None = None,
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> Sizing:
-    """Find the smallest fleet that keeps the promises with headroom, under each policy: doubling, then bisection, timed.
+    """Find the smallest fleet that keeps the promises with headroom, under each policy.
+
+    Doubling, then bisection, timed.
 
     A fleet of which a replica cannot keep up keeps no promise. A seed that breaks a promise breaks it: the worst
     counts.

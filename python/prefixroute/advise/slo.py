@@ -63,7 +63,10 @@ class Slo:
         return slos
 
     def measured(self, run: Run) -> float:
-        """Return this percentile of a timed run; 0 where there is nothing to measure. TPOT counts outputs of two tokens or more."""
+        """Return this percentile of a timed run; 0 where there is nothing to measure.
+
+        TPOT counts outputs of two tokens or more.
+        """
         if self.time == "itl":
             return run.gaps.percentile(self.percentile)
         seconds = _seconds(run, self.time)
@@ -112,7 +115,10 @@ class Told(NamedTuple):
     goodput_per_s: float | None = None
 
     def keeps(self, slos: Sequence[Slo], most_preempted: float | None) -> bool:
-        """Whether no promise is broken, and memory suffices. One that grows with the length of the log is no promise kept."""
+        """Whether no promise is broken, and memory suffices.
+
+        One that grows with the length of the log is no promise kept.
+        """
         kept_all = all(value <= slo.seconds for value, slo in zip(self.seconds, slos, strict=True))
         remembers = most_preempted is None or self.preempted <= most_preempted
         return kept_all and not self.is_overloaded and remembers

@@ -1,4 +1,7 @@
-"""The decision tree, walked with the numbers of a comparison: each question with its evidence, down to where the walk ends."""
+"""The decision tree, walked with the numbers of a comparison.
+
+Each question with its evidence, down to where the walk ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a router needs to know of an HTTP exchange with an engine: the prompt, its conversation, and what the answer says."""
+"""What a router needs to know of an HTTP exchange with an engine.
+
+The prompt, its conversation, and what the answer says.
+"""
 
 from prefixroute.bodies.answers import MAX_READ_BYTES, AnswerReader, Api, EventCutter, answer_reader
 from prefixroute.bodies.prompts import prompt_of

@@ -43,7 +43,10 @@ class EventCutter:
         self._size = 0
 
     def cut(self, data: bytes) -> list[bytes]:
-        """Return the events that end in the next bytes of the stream; one above :data:`MAX_READ_BYTES` comes in pieces."""
+        """Return the events that end in the next bytes of the stream.
+
+        One above :data:`MAX_READ_BYTES` comes in pieces.
+        """
         before = b"".join(self._parts[-_LONGEST_END:])[1 - _LONGEST_END :] if self._parts else b""
         self._parts.append(data)
         self._size += len(data)
@@ -85,7 +88,10 @@ class AnswerReader:
         return self.read(b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:")))
 
     def read(self, data: bytes) -> bool:
-        """Learn from JSON, a whole body or a chunk; return whether it is a bare usage chunk. Anything else says nothing."""
+        """Learn from JSON, a whole body or a chunk; return whether it is a bare usage chunk.
+
+        Anything else says nothing.
+        """
         try:
             return self._learn(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -156,7 +162,10 @@ class Items(AnswerReader):
 
 
 class Blocks(AnswerReader):
-    """An answer of the Anthropic messages API. A stream tells of the prompt at its begin, and of the answer at its end."""
+    """An answer of the Anthropic messages API.
+
+    A stream tells of the prompt at its begin, and of the answer at its end.
+    """
 
     def _learn(self, body: Any) -> bool:
         kind = body.get("type")

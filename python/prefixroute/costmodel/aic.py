@@ -84,7 +84,10 @@ def _table(rows: Axis, columns: Axis, milliseconds: Callable[[float, float], flo
 
 
 def _beside(decode: Points, tokens: list[float]) -> Points:
-    """Return what requests that decode add to a step with prompt tokens: their attention, and their tokens in the products."""
+    """Return what requests that decode add to a step with prompt tokens.
+
+    Their attention, and their tokens in the products.
+    """
     rows, columns, seconds = decode
     width = len(columns)
     values = tuple(
@@ -94,7 +97,10 @@ def _beside(decode: Points, tokens: list[float]) -> Points:
 
 
 def compile_engine(gpu: str, model: str | Path, **options: Unpack[ReplicaOptions]) -> EngineHandle:
-    """Return the package's own engine, which predicts milliseconds of any step; see :meth:`StepTimes.from_aiconfigurator`."""
+    """Return the package's own engine, which predicts milliseconds of any step.
+
+    See :meth:`StepTimes.from_aiconfigurator`.
+    """
     asked = _asked(gpu, model, **options)
     with _quiet(asked):
         return asked.compiled()

@@ -72,7 +72,10 @@ def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[A
 
 
 def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
-    """Return the defaults that a table lists: all but settings, and figures that only other runs than this one rest on."""
+    """Return the defaults that a table lists.
+
+    All but settings, and figures that only other runs than this one rest on.
+    """
     needed = {item.name for item in defaults(MONEY, assumptions)}
     sometimes = READS | (TIMED - MONEY) | (CAPACITY - MONEY)
     hidden = SETTINGS | (sometimes - needed)
@@ -80,7 +83,10 @@ def shown(assumptions: Sequence[Assumption]) -> list[Assumption]:
 
 
 def _open(assumptions: Sequence[Assumption]) -> list[Assumption]:
-    """Return the defaults, less a capacity that was worked out of figures that were all given: it rests on nothing assumed."""
+    """Return the defaults, less a capacity that was worked out of figures that were all given.
+
+    It rests on nothing assumed.
+    """
     settled = {item.name for item in assumptions if not item.assumed}
     worked_out = CAPACITY - {"model_note"} <= settled and not any(item.name == "model_note" for item in assumptions)
     return [

@@ -352,7 +352,10 @@ class CostModel:
     @overload
     def usd(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def usd(self, seconds: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
-        """Return the dollars of one replica for that many seconds; of a difference of seconds, which may be negative, too."""
+        """Return the dollars of one replica for that many seconds.
+
+        Of a difference of seconds, which may be negative, too.
+        """
         usd: float | NDArray[np.float64] = seconds * (self.usd_per_gpu_hour * self.tensor_parallel / _SECONDS_PER_HOUR)
         return usd
 
@@ -427,7 +430,10 @@ class CostModel:
         return replace(row, assumed=row.assumed and not said)
 
     def _fixed_bytes(self) -> list[Assumption]:
-        """Return what a request takes whatever its length, and the bounds of the capacity; nothing if all layers grow alike."""
+        """Return what a request takes whatever its length, and the bounds of the capacity.
+
+        Nothing if all layers grow alike.
+        """
         model = self.model
         if not model.kv_bytes_per_request:
             return []

@@ -17,7 +17,10 @@ _PARTS = ("ffn_config", "attn_config")
 
 
 class Fields:
-    """Fields under their many names; those of the decoder come before those around it. ``null`` is as good as left out."""
+    """Fields under their many names; those of the decoder come before those around it.
+
+    ``null`` is as good as left out.
+    """
 
     def __init__(self, raw: dict[str, Any], path: str) -> None:
         """Take the parsed file; ``path`` names it in errors."""
@@ -43,7 +46,9 @@ class Fields:
         return bool(self._values.get(name))
 
     def size(self, *names: str, default: int | None = None, layer: int | None = None) -> int:
-        """Return the first field of these names, a size; of a list with one for each layer the one of ``layer``, if that is given.
+        """Return the first field of these names, a size.
+
+        Of a list with one for each layer the one of ``layer``, if that is given.
 
         Raises:
             ConfigError: none is there and there is no default; or it is no whole number, or 0 where 0 means nothing.

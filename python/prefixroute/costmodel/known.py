@@ -1,4 +1,6 @@
-"""Fields of a ``config.json`` that may change the cache or the weights: those that are read, and those that are harmless.
+"""Fields of a ``config.json`` that may change the cache or the weights.
+
+Those that are read, and those that are harmless.
 
 A model of tomorrow says what is new about it in a new field. One whose name speaks of attention, caches, layers or
 experts, and that nobody here has read about, is refused by name: a size that is silently wrong is worse than none.

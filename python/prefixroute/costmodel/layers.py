@@ -1,4 +1,7 @@
-"""The layers of a ``config.json``: which attend to everything, which have a window, which keep a state of fixed size."""
+"""The layers of a ``config.json``.
+
+Which attend to everything, which have a window, which keep a state of fixed size.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ class Heads:
 
 
 def pattern_of(fields: Fields) -> str:
-    """Return a letter for each layer of models whose layers are attention, Mamba or feed-forward; empty where each is both."""
+    """Return a letter for each layer of models whose layers are attention, Mamba or feed-forward.
+
+    Empty where each is both.
+    """
     blocks = fields.words("layers_block_type")
     if {"mlp", "moe"} & set(blocks) and set(blocks) <= set(_WORDS):
         return "".join(_WORDS[block] for block in blocks)

@@ -1,4 +1,7 @@
-"""The links over which keys and values move between replicas: speed and latency, each with its source, from ``links.toml``."""
+"""The links over which keys and values move between replicas.
+
+Speed and latency, each with its source, from ``links.toml``.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ def links() -> dict[str, Link]:
 
 
 def find_link(link: str | Link) -> Link:
-    """Return a link from its name, from GB/s of a replica, or itself: ``rdma``, ``25``, ``ethernet:2ms``, ``12.5:500us``.
+    """Return a link from its name, from GB/s of a replica, or itself.
+
+    ``rdma``, ``25``, ``ethernet:2ms``, ``12.5:500us``.
 
     Raises:
         ConfigError: the text is neither; the message lists the known names.

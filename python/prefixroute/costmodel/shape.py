@@ -185,12 +185,18 @@ class ModelShape:
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Bytes that the cache grows by with each token, over all layers and GPUs; layers with a window do not count."""
+        """Bytes that the cache grows by with each token, over all layers and GPUs.
+
+        Layers with a window do not count.
+        """
         return sum(layers.bytes_per_token(self.kv_bytes) for layers in self.attention)
 
     @property
     def kv_bytes_per_request(self) -> float:
-        """Bytes that a request takes whatever its length: layers with a window, and the state of layers without attention."""
+        """Bytes that a request takes whatever its length.
+
+        Layers with a window, and the state of layers without attention.
+        """
         return self.state_bytes + sum(layers.bytes_per_request(self.kv_bytes) for layers in self.attention)
 
     @property

@@ -126,7 +126,10 @@ def _message_seconds(replica: Replica) -> float:
 
 
 def _activation_seconds(replica: Replica) -> float:
-    """Seconds to read and write one token's vectors; each GPU does it for the whole width, and for its part of the inner."""
+    """Seconds to read and write one token's vectors.
+
+    Each GPU does it for the whole width, and for its part of the inner.
+    """
     model = replica.model
     whole = replica.kernels.activation_passes * model.layers * model.hidden
     if model.experts:

@@ -1,4 +1,7 @@
-"""How many bytes weights and cached numbers take, as a ``config.json`` says: by its quantisation, else by the stored type."""
+"""How many bytes weights and cached numbers take, as a ``config.json`` says.
+
+By its quantisation, else by the stored type.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,9 @@ def storage(fields: Fields) -> Storage:
 
 
 def expert_storage(fields: Fields, stored: Storage) -> tuple[str, float]:
-    """Return format and bytes of the weights of experts: as ``expert_dtype`` says, else as other weights that are quantised.
+    """Return format and bytes of the weights of experts.
+
+    As ``expert_dtype`` says, else as other weights that are quantised.
 
     Raises:
         ConfigError: an ``expert_dtype`` that is not known.
@@ -167,7 +172,10 @@ def _told(quantised: dict[str, Any]) -> str:
 
 
 def _scales(quantised: dict[str, Any], width: float) -> float:
-    """Return the bits a weight that its scale takes, and its zero: known of block formats and of groups of a stated size."""
+    """Return the bits a weight that its scale takes, and its zero.
+
+    Known of block formats and of groups of a stated size.
+    """
     for name, bits in _SCALES.items():
         if name in _told(quantised):
             return bits

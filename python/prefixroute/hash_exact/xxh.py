@@ -1,4 +1,7 @@
-"""Hashes of other routers over XXH3 and XXH64: Dynamo, Mooncake and SMG, llm-d, and the Gateway API's approximate scorer."""
+"""Hashes of other routers over XXH3 and XXH64.
+
+Dynamo, Mooncake and SMG, llm-d, and the Gateway API's approximate scorer.
+"""
 
 from __future__ import annotations
 

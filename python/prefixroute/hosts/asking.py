@@ -1,4 +1,7 @@
-"""What adapters share before an answer begins: the prompt and the session in a request, and a router that takes them."""
+"""What adapters share before an answer begins.
+
+The prompt and the session in a request, and a router that takes them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ def json_of(content: bytes) -> Any:
 
 
 def by_body(ask: Callable[..., T], body: Any, path: str | None = None, **options: Any) -> T:
-    """Ask a router by the prompt in a body; one without a prompt, or with one that cannot be hashed, by session and load.
+    """Ask a router by the prompt in a body.
+
+    One without a prompt, or with one that cannot be hashed, by session and load.
 
     Whoever answers the request says what is wrong with it.
 

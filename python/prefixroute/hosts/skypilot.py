@@ -65,7 +65,10 @@ class PrefixRoutePolicy(LoadBalancingPolicy, name="prefixroute"):  # type: ignor
         return by_body(self.router.choose, body, request.url.path, session=session, exclude=tried)
 
     def begin_request(self, replica_url: str, request: Any) -> Callable[[], None]:
-        """Book a request that is sent to a replica; return what ends it. SkyPilot does not tell success from failure."""
+        """Book a request that is sent to a replica; return what ends it.
+
+        SkyPilot does not tell success from failure.
+        """
         decision = getattr(request.state, "prefixroute_decision", None)
         request.state.prefixroute_tried = (*getattr(request.state, "prefixroute_tried", ()), replica_url)
         try:

@@ -131,7 +131,10 @@ class PrefixLoadBalancer:
         }
 
     def clear_sticky_cache(self) -> dict[str, Any]:
-        """Forget trajectories and predicted blocks: verl calls it as rollout and training take turns, so weights change."""
+        """Forget trajectories and predicted blocks.
+
+        verl calls it as rollout and training take turns, so weights change.
+        """
         cleared = self.router.forget_sessions()
         self.router.new_epoch()
         return {"cleared_entries": cleared, "server_loads": self._loads()}

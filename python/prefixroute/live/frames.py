@@ -1,4 +1,7 @@
-"""The frames of KV events, replays and load reports, as vLLM and SGLang send them. Untrusted: checked, never assumed."""
+"""The frames of KV events, replays and load reports, as vLLM and SGLang send them.
+
+Untrusted: checked, never assumed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def read_live(frames: Frames[bytes]) -> Batch | None:
 
 
 def read_replay(frames: Frames[bytes]) -> Batch | None:
-    """Read an answer ``["", topic, number, payload]``, or as older engines send it without topic; ``None`` if it is none."""
+    """Read an answer ``["", topic, number, payload]``, or as older engines send it without topic.
+
+    ``None`` if it is none.
+    """
     frames = frames[1:] if len(frames) > _OLD_REPLAY and not frames[0] else frames
     if len(frames) == _OLD_REPLAY:
         frames = [b"", *frames]

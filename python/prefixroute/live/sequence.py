@@ -147,7 +147,10 @@ class Sequence:
     # -- what arrives ------------------------------------------------------------------------------------------------
 
     def connected(self) -> list[Action]:
-        """Note that the transport is up, for the first time or again: batches may be lost, the process may be another."""
+        """Note that the transport is up, for the first time or again.
+
+        Batches may be lost, the process may be another.
+        """
         self._asks = 0
         self._pending.clear()  # they may be of another process; the buffer has them too
         self._seen = -1

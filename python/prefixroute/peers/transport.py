@@ -38,7 +38,10 @@ class Transport(Protocol):
         """
 
     def publish(self, frame: bytes) -> None:
-        """Send a frame, later and elsewhere: called by ``flush``, and by :meth:`Router.peer_feed` with the router's lock held."""
+        """Send a frame, later and elsewhere.
+
+        Called by ``flush``, and by :meth:`Router.peer_feed` with the router's lock held.
+        """
 
     def status(self) -> dict[str, Any]:
         """Return ``kind`` (text), ``connected`` (bool), ``lost`` and ``refused`` (frames), and what else is worth knowing."""

@@ -1,4 +1,7 @@
-"""The compiled half of the commit feed: frames (``rust/core/src/peers/wire.rs`` lays them out), what tells and what hears them."""
+"""The compiled half of the commit feed.
+
+Frames (``rust/core/src/peers/wire.rs`` lays them out), what tells and what hears them.
+"""
 
 from __future__ import annotations
 

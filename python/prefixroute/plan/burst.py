@@ -53,7 +53,10 @@ class Speed:
         return overhead + uncached_tokens / (self.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
 
     def last_s(self, calls: int, ttft_s: float) -> float:
-        """Return seconds until the last of equal calls begins to answer: the full waves before its own, then its own."""
+        """Return seconds until the last of equal calls begins to answer.
+
+        The full waves before its own, then its own.
+        """
         if calls <= 0:
             return 0.0
         waves = 0 if self.concurrency is None else (calls - 1) // self.concurrency

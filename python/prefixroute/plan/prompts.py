@@ -84,7 +84,10 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """All blocks as one text, framed as canonical messages are: what the finder of volatile text compares. Made anew each time."""
+        """All blocks as one text, framed as canonical messages are: what the finder of volatile text compares.
+
+        Made anew each time.
+        """
         return "".join(map(_framed, self.blocks))
 
     def place(self, character: int) -> tuple[int, int]:

@@ -44,7 +44,10 @@ def name_hash(name: str, seed: int) -> int:
 
 
 def rendezvous(view: View, key: int, slots: tuple[int, ...] | None = None) -> int:
-    """Return which of ``slots`` (all candidates) ranks first for ``key``; a replica of weight 2 does so twice as often."""
+    """Return which of ``slots`` (all candidates) ranks first for ``key``.
+
+    A replica of weight 2 does so twice as often.
+    """
     return first_choice(key, view.slots if slots is None else slots, view.hashes, view.weights)
 
 

@@ -137,7 +137,10 @@ LEAST_LOADED = LeastLoaded()
 
 
 def start_seconds(report: LoadReport, queued: int) -> float | None:
-    """Return the seconds until a new request would start: SMG's least_load estimate; ``None`` = not enough is reported."""
+    """Return the seconds until a new request would start: SMG's least_load estimate.
+
+    ``None`` = not enough is reported.
+    """
     waiting = report.waiting_tokens
     if waiting is None and report.waiting is not None:
         waiting = report.waiting * MEAN_PREFILL_TOKENS

@@ -71,7 +71,10 @@ class Signal:
     __slots__ = ("kept", "read")
 
     def __init__(self, read: Callable[[Any], Any], *, kept: bool = False) -> None:
-        """Read the field by a function of the :class:`SignalSource`; ``kept``: of the sight, which the decision keeps."""
+        """Read the field by a function of the :class:`SignalSource`.
+
+        ``kept``: of the sight, which the decision keeps.
+        """
         self.read, self.kept = read, kept
 
 
@@ -205,7 +208,10 @@ def gathered(readers: Readers, source: object, signals: tuple[Any, ...] = NOT_GA
 
 
 def is_candidate(slot: int, slots: tuple[int, ...]) -> bool:
-    """Return whether a slot is one of ``slots``. They ascend: if all replicas are candidates, slot i is at position i."""
+    """Return whether a slot is one of ``slots``.
+
+    They ascend: if all replicas are candidates, slot i is at position i.
+    """
     return (0 <= slot < len(slots) and slots[slot] == slot) or slot in slots
 
 

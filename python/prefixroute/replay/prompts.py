@@ -1,4 +1,7 @@
-"""Token ids for requests that are known by block hashes alone: two prompts share tokens exactly where they share blocks."""
+"""Token ids for requests that are known by block hashes alone.
+
+Two prompts share tokens exactly where they share blocks.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,10 @@ class Difference:
 
 
 def differences(rows: Iterable[ReplayRow], policies: Sequence[str], seed: int = 0) -> list[Difference]:
-    """Compare each policy with the first, request by request. Sessions are resampled whole: their turns are not independent."""
+    """Compare each policy with the first, request by request.
+
+    Sessions are resampled whole: their turns are not independent.
+    """
     by_policy: dict[str, dict[tuple[int, int], ReplayRow]] = {policy: {} for policy in policies}
     for row in rows:
         if not row.warm and not row.error:

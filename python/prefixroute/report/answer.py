@@ -170,7 +170,10 @@ def _leads(advice: Advice) -> bool:
 
 
 def _needed(advice: Advice, need: FleetNeed) -> str:
-    """Return how many replicas are needed. The busiest part says nothing of a fleet that falls behind over the whole."""
+    """Return how many replicas are needed.
+
+    The busiest part says nothing of a fleet that falls behind over the whole.
+    """
     if advice.is_overloaded and not need.then.is_overloaded:
         return f"{_behind(need)} Give more replicas, or more capacity, and ask again."
     return _need(need, told=need.is_smaller and advice.remedy is None and not advice.is_overloaded)

@@ -29,7 +29,10 @@ LEGEND = alt.Legend(title=None, orient="top", columns=4)
 
 
 def charts(study: Study) -> dict[str, Chart]:
-    """Return the charts by title, the one that decides first. Dollars are those of prefill bought for the busiest replica."""
+    """Return the charts by title, the one that decides first.
+
+    Dollars are those of prefill bought for the busiest replica.
+    """
     most = max(study.replicas)
     drawn = {
         "Prefill cost, bought for the busiest replica": _measure(
@@ -152,7 +155,10 @@ def ratios(policies: list[str], values: Sequence[Mapping[str, Any]], title: str)
 
 
 def _load(study: Study, replicas: int) -> Chart:
-    """Draw the load of the fleet over a run: a strip for each policy, on common scales, so that any fleet is legible."""
+    """Draw the load of the fleet over a run.
+
+    A strip for each policy, on common scales, so that any fleet is legible.
+    """
     curves = {policy: curve for (policy, count), curve in study.load.items() if count == replicas}
     timed = any(curve.timed for curve in curves.values())
     values = [

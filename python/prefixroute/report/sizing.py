@@ -34,7 +34,10 @@ def sizes(found: Sizing, most: int) -> Table:
 
 
 def equal_fleets(found: Sizing) -> Table:
-    """Return the table of splits of as many GPUs as each mixed fleet: what becomes of the promises at the traffic's own rate."""
+    """Return the table of splits of as many GPUs as each mixed fleet.
+
+    What becomes of the promises at the traffic's own rate.
+    """
     columns: list[Column[EqualFleet]] = [
         Column("policy", lambda fleet: fleet.policy, text=True),
         Column("replicas", lambda fleet: str(fleet.replicas), SECONDS),

@@ -160,7 +160,10 @@ def _replicas(row: Row) -> str:
 
 
 def _named(row: Row) -> str:
-    """Return the policy of a row, and the kinds of its replicas where they are two: ``session on 2 prefill and 6 decode replicas``."""
+    """Return the policy of a row, and the kinds of its replicas where they are two.
+
+    ``session on 2 prefill and 6 decode replicas``.
+    """
     policy = str(row["policy"])
     if "prefill_replicas" not in row:
         return policy

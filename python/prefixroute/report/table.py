@@ -70,7 +70,10 @@ class Table:
         sections: Iterable[int] = (),
         footer: str = "",
     ) -> Table:
-        """Fill the columns with rows. Columns are marked ASSUMED only where some of those that rest on figures are not."""
+        """Fill the columns with rows.
+
+        Columns are marked ASSUMED only where some of those that rest on figures are not.
+        """
         marks = [bool(column.rests_on) and on_defaults(column.rests_on, assumptions) for column in columns]
         resting = [mark for column, mark in zip(columns, marks, strict=True) if column.rests_on]
         alike = bool(resting) and all(resting)

@@ -14,7 +14,10 @@ DOLLARS = f"all dollars by the {BUSIEST}: prefill bought for every replica as fo
 
 
 def basis(found: Comparison) -> str:
-    """Return what the figures of an advice are: with a clock or without, as ``compare`` is or is not, and the dollars."""
+    """Return what the figures of an advice are.
+
+    With a clock or without, as ``compare`` is or is not, and the dollars.
+    """
     clock = (
         "timed, with arrivals, queues and batches; `prefixroute compare` is timed only with `--timed`"
         if found.timed

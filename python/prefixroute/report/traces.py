@@ -24,7 +24,10 @@ AXIS = alt.Axis(grid=False, format="~s", tickCount=6)
 
 
 def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str, Chart]:
-    """Return the charts by title. ``floor`` is the one that the page names elsewhere, if the trace is one of several."""
+    """Return the charts by title.
+
+    ``floor`` is the one that the page names elsewhere, if the trace is one of several.
+    """
     floor = trace.floor if floor is None else floor
     sizes, misses = trace.miss_ratio_curve()
     ages = AGES_S[max(60.0, 1.5 * trace.span_s) >= AGES_S]

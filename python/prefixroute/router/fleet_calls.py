@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 
 class FleetCalls(Calls):
-    """The calls of :class:`~prefixroute.router.Router` about its fleet: members, loads and KV events, given or followed.
+    """The calls of :class:`~prefixroute.router.Router` about its fleet.
+
+    Members, loads and KV events, given or followed.
 
     Deciding and booking are the router's own.
     """

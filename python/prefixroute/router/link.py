@@ -34,7 +34,10 @@ _KEPT_BYTES = 16
 
 
 def _weakly(link: PeerLink, method: str) -> Callable[..., object]:
-    """Return a function that calls a method of a link for as long as that lives: a thread must not keep a router alive."""
+    """Return a function that calls a method of a link for as long as that lives.
+
+    A thread must not keep a router alive.
+    """
     known = ref(link)
 
     def call(*arguments: object) -> object:

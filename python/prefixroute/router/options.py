@@ -73,7 +73,10 @@ def asked(  # one for each keyword of RequestOptions
     max_tokens: int | None = None,
     attrs: Mapping[str, object] = EMPTY_ATTRS,
 ) -> Query:
-    """Return what is to be decided on a part of a request; raise :class:`ConfigError` for a keyword that is not allowed."""
+    """Return what is to be decided on a part of a request.
+
+    Raise :class:`ConfigError` for a keyword that is not allowed.
+    """
     if slo_ttft_s is not None or attrs is not EMPTY_ATTRS:
         _check(slo_ttft_s, attrs)
     if max_tokens is not None:

@@ -190,7 +190,9 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
             return self._guarded.commit(self._decide(steps.choose, query), None, query.now)
 
     def choose_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairDecision:
-        """Decide which replica should compute a prompt, and which should decode behind it. Changes nothing, as :meth:`choose`.
+        """Decide which replica should compute a prompt, and which should decode behind it.
+
+        Changes nothing, as :meth:`choose`.
 
         The router's ``policy`` picks among the replicas that compute prompts, its ``decode_policy`` among those that
         decode. A replica of role ``mixed`` is among both, and may be both.

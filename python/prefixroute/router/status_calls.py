@@ -1,4 +1,7 @@
-"""What a router tells of itself: its options, loads, statistics, explanations, and what other policies would have done."""
+"""What a router tells of itself.
+
+Its options, loads, statistics, explanations, and what other policies would have done.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class StatusCalls(Calls):
 
     @property
     def hash_key(self) -> int:
-        """Key of the hashes of prompts: ``hash_blocks(tokens, hash_key=router.hash_key)`` hashes as this router does."""
+        """Key of the hashes of prompts.
+
+        ``hash_blocks(tokens, hash_key=router.hash_key)`` hashes as this router does.
+        """
         return self._state.belief.hash_key
 
     @property

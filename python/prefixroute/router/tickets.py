@@ -1,4 +1,7 @@
-"""The ticket: the handle of one booked request, and the guarded state that it acts on. Dropping it gives everything back."""
+"""The ticket: the handle of one booked request, and the guarded state that it acts on.
+
+Dropping it gives everything back.
+"""
 
 from __future__ import annotations
 

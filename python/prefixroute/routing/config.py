@@ -134,7 +134,10 @@ class RouterConfig:
 
     @property
     def usd_per_token(self) -> float | None:
-        """US dollars of a recomputed prompt token by the ``cost`` that was given; ``None`` where none was: a default is no price."""
+        """US dollars of a recomputed prompt token by the ``cost`` that was given.
+
+        ``None`` where none was: a default is no price.
+        """
         return None if self.cost is COST else self.cost.usd_per_token()
 
     @property

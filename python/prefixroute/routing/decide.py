@@ -81,7 +81,10 @@ class Source(NamedTuple):
 
     @property
     def counts(self) -> LoadCounts:
-        """Under the load signal ``recent`` the recent window, so that all policies balance the same; else what is in flight."""
+        """Under the load signal ``recent`` the recent window, so that all policies balance the same.
+
+        Else what is in flight.
+        """
         return self.state.counts
 
     @property

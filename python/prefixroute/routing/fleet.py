@@ -32,7 +32,10 @@ WHOLE, PROMPT, ANSWER = range(len(PARTS))
 
 
 class Member:
-    """One replica of the fleet. Its slot is reused after removal, its ``generation`` never; that is -1 once it has left."""
+    """One replica of the fleet.
+
+    Its slot is reused after removal, its ``generation`` never; that is -1 once it has left.
+    """
 
     __slots__ = (
         "capacity", "generation", "hash", "name", "period", "replica", "report", "resume_at", "slot", "started", "state",

@@ -253,7 +253,10 @@ def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
 
 
 def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:
-    """Return a function from text to token ids: the given one, or a ``tokenizers.Tokenizer``'s without special tokens."""
+    """Return a function from text to token ids.
+
+    The given one, or a ``tokenizers.Tokenizer``'s without special tokens.
+    """
     if tokenizer is None:
         return None
     encode = getattr(tokenizer, "encode", None)

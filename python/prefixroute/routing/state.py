@@ -38,7 +38,10 @@ SWEEP_S = 1.0
 
 
 class Rule(NamedTuple):
-    """A policy, its kernel, and how the signals that it reads are read: when it decides, and later from what is kept."""
+    """A policy, its kernel, and how the signals that it reads are read.
+
+    When it decides, and later from what is kept.
+    """
 
     policy: Policy
     kernel: Kernel | None

@@ -184,7 +184,10 @@ class Service:
 
 
 class _Clients(Starlette):
-    """The app for clients, which goes straight to a relay: layers that do nothing for it cost a fiftieth of a request."""
+    """The app for clients, which goes straight to a relay.
+
+    Layers that do nothing for it cost a fiftieth of a request.
+    """
 
     def __init__(self, relays: Mapping[str, Relay], **options: Any) -> None:
         super().__init__(**options)
@@ -213,7 +216,9 @@ async def _no_such_page(request: Request, error: Exception) -> Response:
 
 
 def create_app(settings: Settings, **options: Any) -> Starlette:
-    """Return the app for clients, e.g. to mount it in a server of your own. ``app.state.service`` is its :class:`Service`.
+    """Return the app for clients, e.g. to mount it in a server of your own.
+
+    ``app.state.service`` is its :class:`Service`.
 
     Args:
         settings: of the server.

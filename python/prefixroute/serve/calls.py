@@ -125,7 +125,10 @@ def _asking_for_usage(body: Mapping[str, Any]) -> tuple[bool, bytes | None]:
 
 
 def _prompt(api: Api, body: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return what the router hashes, and its kind. An empty conversation has no blocks, and is the engine's to refuse."""
+    """Return what the router hashes, and its kind.
+
+    An empty conversation has no blocks, and is the engine's to refuse.
+    """
     field = "input" if api is Api.RESPONSES else "messages"
     if api is not Api.COMPLETIONS and not body.get(field) and (field in body or api is Api.RESPONSES):
         return {"messages": []}, "messages"

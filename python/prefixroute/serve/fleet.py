@@ -116,7 +116,10 @@ class ServedFleet:
             self._router.suspend(name, for_s=seconds)
 
     def serving(self, model: str) -> tuple[str, ...] | None:
-        """Return the engines that list a model, and those whose list is not known; ``None`` = it makes no difference."""
+        """Return the engines that list a model, and those whose list is not known.
+
+        ``None`` = it makes no difference.
+        """
         return self._by_model.get(model)
 
     def _follow(self, name: str, engine: Engine, before: State, after: State) -> None:
@@ -166,7 +169,10 @@ class ServedFleet:
         self._index_models()
 
     def hold(self, name: str, *, held: bool) -> None:
-        """Take an engine out (it gets nothing new), or let it in again; raise UnknownReplicaError if it is not known."""
+        """Take an engine out (it gets nothing new), or let it in again.
+
+        Raise UnknownReplicaError if it is not known.
+        """
         engine = self.engines.get(name)
         if engine is None:
             raise UnknownReplicaError(f"no replica {name!r}; replicas: {', '.join(self.engines) or 'none'}")

@@ -38,7 +38,10 @@ def end_to_end(headers: RawHeaders, *dropped: bytes) -> RawHeaders:
 
 
 def header_text(value: bytes) -> str:
-    """Return a header's bytes as text that is written as the same bytes again; what is no UTF-8 is taken for Latin-1."""
+    """Return a header's bytes as text that is written as the same bytes again.
+
+    What is no UTF-8 is taken for Latin-1.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,7 @@
-"""What an option of the server is: a default, what it means, and what it may be. Files, flags and docs read it from here."""
+"""What an option of the server is: a default, what it means, and what it may be.
+
+Files, flags and docs read it from here.
+"""
 
 from __future__ import annotations
 

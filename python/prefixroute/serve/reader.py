@@ -60,7 +60,10 @@ class Hashing:
     tokenizer: Any = None
 
     def read(self, api: Api, content: bytes) -> Reading:
-        """Return what a body says, with the hashes of its prompt; raise one of :data:`MALFORMED` if it is no request."""
+        """Return what a body says, with the hashes of its prompt.
+
+        Raise one of :data:`MALFORMED` if it is no request.
+        """
         reading = Reading.of(api, content, self.session_keys)
         prompts = Prompts("messages", self.block_size, self.render, self.tokenizer).of(reading.prompt_kind)
         hashes = hash_blocks(prompts.prepare(reading.prompt), self.block_size, reading.namespace, self.hash_key)
@@ -168,7 +171,10 @@ def _ended_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[N
 
 
 def main() -> None:
-    """Read bodies from stdin until it ends: its parent tells no other way, so that signals to the group do not matter."""
+    """Read bodies from stdin until it ends.
+
+    Its parent tells no other way, so that signals to the group do not matter.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # what is parsed has no cycles, and millions of parts

@@ -73,7 +73,10 @@ class EngineModel:
 
     @property
     def prices(self) -> StepPrices | Callable[[list[tuple[int, int]], int, int], float]:
-        """The prices of steps as numbers; a function that is called for each step if the cost model has a formula of its own."""
+        """The prices of steps as numbers.
+
+        A function that is called for each step if the cost model has a formula of its own.
+        """
         cost = self.cost
         if isinstance(cost, CostModel) and type(cost).step_seconds is CostModel.step_seconds:
             return cost.prices

@@ -45,7 +45,9 @@ class SimulatedFleet:
             self.names.append(name)
 
     def change(self, change: FleetChange, *, drain: Act, die: Act, begin: Act) -> None:
-        """Let a planned change happen; one of the functions is told the replica's name, ``begin`` once it is there, empty.
+        """Let a planned change happen.
+
+        One of the functions is told the replica's name, ``begin`` once it is there, empty.
 
         Raises:
             ConfigError: the change makes no sense at this moment.

@@ -62,7 +62,9 @@ class Mail:
 
 
 class Front:
-    """Production routers on a virtual clock: one, or several that share nothing, or what they book by their commit feed.
+    """Production routers on a virtual clock.
+
+    One, or several that share nothing, or what they book by their commit feed.
 
     Args:
         scenario: the run's.

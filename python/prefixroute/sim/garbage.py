@@ -1,4 +1,7 @@
-"""The cyclic garbage collector during a run: it would look through every request in flight again and again, for nothing."""
+"""The cyclic garbage collector during a run.
+
+It would look through every request in flight again and again, for nothing.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,9 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class TokenGaps:
-    """Gaps between two tokens of an answer (inter-token latency), over all tokens of a timed run: seconds, and how many.
+    """Gaps between two tokens of an answer (inter-token latency), over all tokens of a timed run.
+
+    Seconds, and how many.
 
     ``seconds`` ascend, and are known to within 0.4 %; one that spans a preemption is as long as the reader waited.
     """

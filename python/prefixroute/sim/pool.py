@@ -1,4 +1,7 @@
-"""Where the tasks of a grid run: in processes of this machine, or on a Ray cluster. Results are the same, byte for byte."""
+"""Where the tasks of a grid run: in processes of this machine, or on a Ray cluster.
+
+Results are the same, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ class _Processes:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment: processes started meanwhile ignore it for good, and it is the parent's to end them."""
+    """Ignore Ctrl-C for a moment.
+
+    Processes started meanwhile ignore it for good, and it is the parent's to end them.
+    """
     if threading.current_thread() is not threading.main_thread():  # where nobody may, and nobody is interrupted
         yield
         return

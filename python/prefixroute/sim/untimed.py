@@ -1,4 +1,7 @@
-"""Untimed simulation: requests one after another, each served before the next is routed. There is no time but their order."""
+"""Untimed simulation: requests one after another, each served before the next is routed.
+
+There is no time but their order.
+"""
 
 from __future__ import annotations
 

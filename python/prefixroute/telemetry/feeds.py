@@ -18,7 +18,9 @@ NOTHING_MATCHES_BLOCKS = 1_000
 
 
 class Watched(NamedTuple):
-    """What is known besides the state: event feeds and polled metrics by replica, what peers say, and a sample of prompts.
+    """What is known besides the state.
+
+    Event feeds and polled metrics by replica, what peers say, and a sample of prompts.
 
     ``None`` = there are none.
     """
@@ -33,7 +35,9 @@ NOTHING_WATCHED = Watched({}, {})
 
 
 def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]:
-    """Return what is heard of a replica: ``feed`` and ``poll``, where there is one, ``nothing_matches`` and ``crowded_blocks``.
+    """Return what is heard of a replica.
+
+    ``feed`` and ``poll``, where there is one, ``nothing_matches`` and ``crowded_blocks``.
 
     ``crowded_blocks`` are those with more copies than requests can have made: the engine reports reuse in the shape of
     stores, and the replica should be declared with ``reuse_reports``. ``nothing_matches`` is ``None``, or blocks

@@ -20,7 +20,10 @@ Samples: TypeAlias = Iterable[tuple[Mapping[str, str], float]]
 
 
 class Scrape(NamedTuple):
-    """What one answer to Prometheus is made of: the router's state, and :func:`~prefixroute.telemetry.status.stats` of it."""
+    """What one answer to Prometheus is made of.
+
+    The router's state, and :func:`~prefixroute.telemetry.status.stats` of it.
+    """
 
     state: RouterState
     shadows: Shadows
@@ -115,7 +118,10 @@ def _blocks(state: RouterState) -> list[int]:
 
 
 def _losses(scrape: Scrape, text: Text) -> None:
-    """Add where the hits went, of the live policy and of each shadow: in tokens, and in dollars where a cost was given."""
+    """Add where the hits went, of the live policy and of each shadow.
+
+    In tokens, and in dollars where a cost was given.
+    """
     state, shadows, sample = scrape.state, scrape.shadows, scrape.watched.sample
     live = [(state.policy_name, hit_losses(state.ledger, sample))]
     followed = [(name, hit_losses(shadow.state.ledger, sample, name)) for name, shadow in shadows.all.items()]

@@ -112,7 +112,10 @@ class Shadow:
         self._picks: Counter[str] = Counter()
 
     def follow(self, live: Attempt, limits: Sequence[Limits], now: float) -> Followed | None:
-        """Route the request of a live attempt within limits, of a pair those of each half; ``None`` = it was refused."""
+        """Route the request of a live attempt within limits, of a pair those of each half.
+
+        ``None`` = it was refused.
+        """
         state, decision = self.state, live.decision
         self.last = None
         try:

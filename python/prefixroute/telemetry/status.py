@@ -107,7 +107,10 @@ def _replica(state: RouterState, member: Member, now: float) -> dict[str, Any]:
 
 
 def notes(state: RouterState, now: float) -> list[str]:
-    """Return what an operator should know, in sentences: lapsed reports, a head that everybody shares at few replicas."""
+    """Return what an operator should know, in sentences.
+
+    Lapsed reports, a head that everybody shares at few replicas.
+    """
     fresh_s = state.config.timing.report_fresh_s
     lapsed = [name for name, member in state.fleet.members.items() if member.has_lapsed(now, fresh_s)]
     found = []

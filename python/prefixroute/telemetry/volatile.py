@@ -214,7 +214,10 @@ class VolatileSample:
         self._prompts = self._unreadable = self._unread_first_sight = 0
 
     def follow(self, attempt: Attempt) -> tuple[Sampled, ...]:
-        """Return what follows a request that was booked just now; nothing if it is not in the sample. The router's lock is held."""
+        """Return what follows a request that was booked just now; nothing if it is not in the sample.
+
+        The router's lock is held.
+        """
         decision = (attempt.prefill or attempt).decision
         if self.share < 1 and not self._takes(decision):
             return ()

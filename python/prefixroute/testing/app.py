@@ -347,7 +347,10 @@ class Serving:
             yield b"".join(parts)
 
     async def _progress(self) -> AsyncIterator[tuple[int, EngineJob]]:
-        """Yield how many tokens are out: the first and the last when the engine says, those between at its present pace."""
+        """Yield how many tokens are out.
+
+        The first and the last when the engine says, those between at its present pace.
+        """
         app, total = self._app, len(self._words)
         job = app.submit(self._asked)
         told = 0

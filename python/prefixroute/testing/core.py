@@ -1,4 +1,7 @@
-"""One engine without a network: the simulator's own, with real tokens in and KV events out, in whatever time it is told."""
+"""One engine without a network.
+
+The simulator's own, with real tokens in and KV events out, in whatever time it is told.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ START_TIMEOUT_S = 30.0
 
 
 class FakeEngine:
-    """A fake engine in a thread, served over HTTP at a port of this machine. As a context manager it runs until the end.
+    """A fake engine in a thread, served over HTTP at a port of this machine.
+
+    As a context manager it runs until the end.
 
     Args:
         settings: what it is. KV events are published at a free port unless ``settings`` names one.

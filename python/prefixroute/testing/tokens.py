@@ -15,7 +15,9 @@ def tokenize(text: str) -> list[int]:
 
 
 def render(prompt: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> str:
-    """Apply the chat template to messages, or to the body of a chat, Responses or Anthropic request: what the engine reads.
+    """Apply the chat template to messages, or to the body of a chat, Responses or Anthropic request.
+
+    What the engine reads.
 
     An answer that is sent back as the next turn's ``assistant`` message continues the same text, so its blocks are hit.
     """

@@ -72,7 +72,10 @@ class HitLosses(NamedTuple):
 
     @property
     def lacks_hits(self) -> bool:
-        """Whether there is no hit at all, though replicas were sent what they had been sent before: caches are off, or report nothing."""
+        """Whether there is no hit at all, though replicas were sent what they had been sent before.
+
+        Caches are off, or report nothing.
+        """
         return not self.hit and self.evicted + self.undecided > 0
 
     def without_reasons(self) -> HitLosses:
@@ -132,7 +135,10 @@ class LossMeter:
         )
 
     def seen_unmasked(self, request: Request) -> int:
-        """Return leading tokens that some request before had, but for what is volatile; a request without it has its own."""
+        """Return leading tokens that some request before had, but for what is volatile.
+
+        A request without it has its own.
+        """
         if self._masked is None:
             return 0
         blocks = _leading(self._masked, self._number, *(request.masked or (request.prompt, request.context)))

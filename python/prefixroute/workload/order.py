@@ -82,7 +82,10 @@ class SessionFinder:
 
 
 def placed(requests: Iterator[Request], sessions: SessionFinder | None) -> Iterator[Request]:
-    """Yield requests as a workload has them: the first arrives at 0; with ``sessions``, those without one get an inferred one."""
+    """Yield requests as a workload has them: the first arrives at 0.
+
+    With ``sessions``, those without one get an inferred one.
+    """
     start: float | None = None
     for request in requests:
         start = request.arrival_s if start is None else start

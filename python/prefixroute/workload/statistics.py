@@ -246,7 +246,10 @@ class TraceStatistics:
 
     @property
     def reports_no_hits(self) -> bool:
-        """Whether the log reports 0 cached tokens throughout, though prefixes came back: caches are off, or hits are not reported."""
+        """Whether the log reports 0 cached tokens throughout, though prefixes came back.
+
+        Caches are off, or hits are not reported.
+        """
         return self._reported.lacks_hits
 
     def losses_usd_per_million_requests(self, usd_per_token: float) -> dict[str, float]:

@@ -1,4 +1,6 @@
-"""Named random streams, and the keys of synthetic chains of block hashes: the sources of everything a generator makes up.
+"""Named random streams, and the keys of synthetic chains of block hashes.
+
+The sources of everything a generator makes up.
 
 A stream belongs to one part of one workload, so a part that is added draws from a stream of its own and moves no other
 part's numbers. Chains stand for text that nobody needs to see: a block hash covers its block and every block before

@@ -104,7 +104,10 @@ class Workload:
         return replace(self, source=_MaskedSource(self.source), volatile=None)
 
     def told(self) -> Workload:
-        """Return the workload with what the last whole pass over its file left out and noticed: in its notes, and counted."""
+        """Return the workload with what the last whole pass over its file left out and noticed.
+
+        In its notes, and counted.
+        """
         if self.tally is None:
             return self
         skipped, assumptions, notes = self.tally.skipped, self.assumptions, (*self.notes, *self.tally.notes)

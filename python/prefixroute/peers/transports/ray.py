@@ -49,7 +49,10 @@ class Mailbox:
             self._news.notify_all()
 
     async def read(self, life: int, cursor: int, wait_s: float) -> Frames:
-        """Return frames from a number on, waiting for the first. A reader of another life, or a new one (0), gets none and learns where to go on."""
+        """Return frames from a number on, waiting for the first.
+
+        A reader of another life, or a new one (0), gets none and learns where to go on.
+        """
         if life != self._life:
             return Frames(self._life, 0 if life else self._next, [])
         async with self._news:

@@ -61,7 +61,10 @@ class Threads(ABC):
         self._positioned = threading.Event()
 
     def _position(self) -> None:  # noqa: B027  # not every transport has a past
-        """Note from where on to read. Nothing is sent before: what peers answer to this router's first frame must be read."""
+        """Note from where on to read.
+
+        Nothing is sent before: what peers answer to this router's first frame must be read.
+        """
 
     @abstractmethod
     def _send(self, frames: list[bytes]) -> None:

@@ -1,4 +1,6 @@
-"""Bailian traces (Qwen, Alibaba Cloud): Mooncake's idea with 16-token blocks, seconds, and turns that name their parent.
+"""Bailian traces (Qwen, Alibaba Cloud).
+
+Mooncake's idea with 16-token blocks, seconds, and turns that name their parent.
 
 Special tokens of an answer are stripped on the next turn, and an answer replaces the padding of the last block, so the
 last block of a turn often does not match the next one. That is in the data, as it is in the cache.

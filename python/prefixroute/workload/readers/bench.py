@@ -1,4 +1,6 @@
-"""Results of ``vllm bench serve``: one JSON object a run, with the lengths of its requests in lists. Prompts are not in it.
+"""Results of ``vllm bench serve``: one JSON object a run, with the lengths of its requests in lists.
+
+Prompts are not in it.
 
 Every prompt is taken to be unlike any other, as in a table of lengths.
 """

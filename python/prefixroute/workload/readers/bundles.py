@@ -1,4 +1,7 @@
-"""Lines that hold several requests: exports of OpenTelemetry spans, and inputs of aiperf with the turns of a session."""
+"""Lines that hold several requests.
+
+Exports of OpenTelemetry spans, and inputs of aiperf with the turns of a session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers that were logged as they were streamed: lists of chunks, or the text of server-sent events, joined to one body."""
+"""Answers that were logged as they were streamed.
+
+Lists of chunks, or the text of server-sent events, joined to one body.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _EVENTS = frozenset(
 
 
 def joined(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose answer is one body, where it was a list of chunks or the text of events; else the row itself."""
+    """Return a row whose answer is one body, where it was a list of chunks or the text of events.
+
+    Else the row itself.
+    """
     for name in _PLACES:
         value = row.get(name)
         if isinstance(value, Mapping):

@@ -1,4 +1,6 @@
-"""Sets of conversations, one a line: ShareGPT, LMSYS-Chat-1M, WildChat. A conversation is a session, each turn of the user a request.
+"""Sets of conversations, one a line: ShareGPT, LMSYS-Chat-1M, WildChat.
+
+A conversation is a session, each turn of the user a request.
 
 ShareGPT's and LMSYS' have no times: when a conversation began is drawn, and so many seconds lie between its turns.
 WildChat's have the time of each conversation, or of each turn.

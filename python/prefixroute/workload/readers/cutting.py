@@ -186,7 +186,10 @@ class Ruler:
             last = name
 
     def _tokens(self, cuts: list[int], size: int) -> int:
-        """Return the tokens of a prompt that nobody has counted: those of its known blocks, and the rest at the log's rate."""
+        """Return the tokens of a prompt that nobody has counted.
+
+        Those of its known blocks, and the rest at the log's rate.
+        """
         start = (cuts[-1] + 1) * self._width if cuts else 0
         return len(cuts) * self.block_size + math.ceil((size - start) / self.bytes_per_token)
 

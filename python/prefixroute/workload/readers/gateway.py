@@ -1,4 +1,6 @@
-"""Logs of a gateway, an engine or an exporter, one request a line: messages of any API, a prompt's text, or its token ids.
+"""Logs of a gateway, an engine or an exporter, one request a line.
+
+Messages of any API, a prompt's text, or its token ids.
 
 Where each field is says a :class:`FieldMap`; the usual layouts need none. Text is cut into blocks of bytes that stand
 for ``block_size`` tokens: as many as the log's own ``prompt_tokens`` tell, prompt by prompt, or 4 bytes a token.

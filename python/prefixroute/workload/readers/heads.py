@@ -1,4 +1,7 @@
-"""The head that prompts have in common, in characters or tokens: it may be shorter than a block, and then is not shared."""
+"""The head that prompts have in common, in characters or tokens.
+
+It may be shorter than a block, and then is not shared.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ class Heads:
         self._firsts: dict[Hashable, str | tuple[int, ...]] = {}
 
     def add(self, session: Hashable, prompt: str | list[Any]) -> None:
-        """Look at one more prompt; only the first of a session counts. What is no list of ids is some other line's error."""
+        """Look at one more prompt; only the first of a session counts.
+
+        What is no list of ids is some other line's error.
+        """
         if session in self._firsts:
             return
         head = prompt[:MOST_UNITS]

@@ -16,7 +16,10 @@ _NAMED = ("prompt", "query", "question", "text", "message", "input", "content")
 
 
 def field_map_for(fields: Mapping[str, Any]) -> str:
-    """Return what an error says about the field map for rows like this: the paths that look right, or those that are needed."""
+    """Return what an error says about the field map for rows like this.
+
+    The paths that look right, or those that are needed.
+    """
     found: dict[str, str] = {}
     for path, value in _leaves(fields, ""):
         kind = _kind(path, value)

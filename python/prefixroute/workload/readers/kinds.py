@@ -1,4 +1,7 @@
-"""Rows of a log that are no request for a replica: what they are, so that they are left out and counted, not refused."""
+"""Rows of a log that are no request for a replica.
+
+What they are, so that they are left out and counted, not refused.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def other_kind(row: Mapping[str, Any], follow: Callable[[str], Any]) -> str | No
 
 
 def _call(row: Mapping[str, Any]) -> str | None:
-    """Return what was asked for, if it is not an answer in text: of a gateway's call type, a batch's URL, a span's operation."""
+    """Return what was asked for, if it is not an answer in text.
+
+    Of a gateway's call type, a batch's URL, a span's operation.
+    """
     for name in map(row.get, _CALLED):
         if isinstance(name, str):
             found = next((kind for part, kind in _CALLS.items() if part in name), None)

@@ -163,7 +163,10 @@ def _arrival(row: Row, before: _Turn | None) -> float:
 
 
 def _joined(row: Row, before: _Turn | None, tokens: int, block_size: int) -> BlockHashes:
-    """Return the prompt that a row's new tokens make with what came before in its session: prompt, answer, new tokens."""
+    """Return the prompt that a row's new tokens make with what came before in its session.
+
+    Prompt, answer, new tokens.
+    """
     held = 0 if before is None else before.prompt.token_count + before.output_tokens
     kept = np.empty(0, np.uint64) if before is None else before.prompt.array
     total = held + tokens

@@ -1,4 +1,7 @@
-"""The prompt and the answer of a row, whatever API they were made for: as text in the canonical form, or as token ids."""
+"""The prompt and the answer of a row, whatever API they were made for.
+
+As text in the canonical form, or as token ids.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,10 @@ def answer_of(row: Row, finder: Finder, form: CanonicalForm) -> str:
 
 
 def _messages(answer: Any) -> list[Any] | None:
-    """Return the messages of an answer: a text, a message, a body, content parts or items; None if it is none of these."""
+    """Return the messages of an answer: a text, a message, a body, content parts or items.
+
+    None if it is none of these.
+    """
     if isinstance(answer, str):
         return answer_messages(answer)
     if isinstance(answer, list):

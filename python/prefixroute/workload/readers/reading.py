@@ -142,7 +142,10 @@ class Reading:
         )
 
     def parsed(self, rows: Iterable[Row], parse: Callable[[Row], Parsed | None]) -> Iterator[Parsed]:
-        """Yield what ``parse`` makes of each row; nothing where it makes None of one. What it raises for one is refused."""
+        """Yield what ``parse`` makes of each row; nothing where it makes None of one.
+
+        What it raises for one is refused.
+        """
         for row in rows:
             try:
                 made = parse(row)

@@ -143,7 +143,10 @@ def _expand(row: Row, name: str, layout: _Layout, *, share_system: bool) -> Iter
 
 
 def _ids(request: Row, at: int, before: NDArray[np.uint64] | None, scope: int, room: int) -> NDArray[np.uint64]:
-    """Return the request's block hashes: what it keeps of the request before, then its runs of ids; at most ``room``."""
+    """Return the request's block hashes: what it keeps of the request before, then its runs of ids.
+
+    At most ``room``.
+    """
     keep = request.integer("keep")
     held = 0 if before is None else len(before)
     if keep > held:

@@ -1,4 +1,7 @@
-"""One row of a gateway log as a request: what is asked, what is answered, when, for whom, and what the engine billed."""
+"""One row of a gateway log as a request.
+
+What is asked, what is answered, when, for whom, and what the engine billed.
+"""
 
 from __future__ import annotations
 

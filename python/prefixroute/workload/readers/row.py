@@ -103,7 +103,10 @@ def time_of(row: Row, name: str, value: Any, *, least: float = -MOST_TIME) -> fl
 
 
 def date_of(row: Row, name: str, text: str) -> float:
-    """Return seconds since 1970 of a date with a time, which is UTC where it names no zone: the same on every machine."""
+    """Return seconds since 1970 of a date with a time, which is UTC where it names no zone.
+
+    The same on every machine.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -129,5 +132,8 @@ def is_zoneless(text: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a short text of a wrong value for an error: less of it than of an argument, as what a log holds is private."""
+    """Return a short text of a wrong value for an error.
+
+    Less of it than of an argument, as what a log holds is private.
+    """
     return shown_up_to(value, most=_SHOWN)

@@ -1,4 +1,7 @@
-"""Files that are read: plain, gzip or zstd, named by paths, patterns or ``-``; what can be read once only is spooled."""
+"""Files that are read: plain, gzip or zstd, named by paths, patterns or ``-``.
+
+What can be read once only is spooled.
+"""
 
 from __future__ import annotations
 
