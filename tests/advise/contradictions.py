@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from prefixroute.advise import Advice
-from prefixroute.advise.choice import JUDGED, METRIC, TTFT, beats, preempts
+from prefixroute.advise.choice import JUDGED, METRIC, OBJECTIVES, TTFT, beats, outdoes, preempts
 from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.advise.reasons import RECOMPUTE, why, why_not
 from prefixroute.report import answer
@@ -35,6 +37,24 @@ def _choice_is_that_of_the_table(advice: Advice) -> None:
     if beaten != left:  # noise can make a circle
         assert chosen not in beaten
         assert not any(_is_plainly_better(advice, name) for name in left)
+    if chosen != advice.in_use:
+        assert not any(outdoes(found, name, chosen) for name in left)
+        assert advice.in_use not in left or _is_worth_it(advice)
+
+
+def _is_worth_it(advice: Advice) -> bool:
+    """Whether the advice is better than what is in use, though that could be taken.
+
+    By what the objective weighs in the mean: by 3 % if one of it is beyond the noise, else by 10 %. Or by anything that is beyond the
+    noise, if it is worse in nothing.
+    """
+    choice, found = advice.choice, advice.comparison
+    assert choice is not None
+    weighed = OBJECTIVES[choice.objective]
+    before, after = found.row(advice.in_use), found.row(advice.policy)
+    ratio = math.prod(getattr(before, metric) / getattr(after, metric) for metric in weighed) ** (1 / len(weighed))
+    apart = any(found.gap(advice.policy, advice.in_use, metric).excludes_zero for metric in weighed)
+    return ratio > (1.03 if apart else 1.1) or bool(beats(found, advice.policy, advice.in_use))
 
 
 def _is_plainly_better(advice: Advice, policy: str) -> bool:
@@ -101,6 +121,10 @@ def _headline_holds(advice: Advice) -> None:
     said = answer(advice)
     named = said.headline.removeprefix("keep ")
     assert said.headline.startswith("keep ") == (advice.policy == advice.in_use)
+    for name in advice.choice.among if advice.choice is not None else ():
+        row = advice.comparison.row(name)
+        if all(getattr(row, metric) < getattr(advice.row, metric) for metric in JUDGED):
+            assert any(f"{name}, but " in text for text in said.opening if "Lower in recomputed tokens" in text)
     assert named.startswith(advice.policy.partition(":")[0].partition(" ")[0])
     assert ("cannot keep up" in said.headline) == advice.is_overloaded
     if advice.is_overloaded:

@@ -105,6 +105,38 @@ def test_the_simplest_is_taken_that_costs_no_more_than_it_may(
     assert choose(compared(by_cost(costs), noise), objective="cost", in_use=in_use).policy == taken
 
 
+@pytest.mark.parametrize(
+    ("costs", "noise", "in_use", "taken"),
+    [
+        # What is in use stays while nothing is better by 3 % beyond the noise, or by 10 % within it.
+        ({"round-robin": 10.0, "least-loaded": 10.0, "cache-aware": 10.0}, 0.0, "least-loaded", "least-loaded"),
+        ({"round-robin": 10.2, "least-loaded": 10.0, "cache-aware": 9.8}, 0.0, "cache-aware", "cache-aware"),
+        ({"round-robin": 10.0, "least-loaded": 10.2, "session": 10.2}, 0.0, "least-loaded", "least-loaded"),
+        ({"round-robin": 10.0, "cache-aware": 10.9}, 0.2, "cache-aware", "cache-aware"),
+        ({"round-robin": 10.0, "cache-aware": 11.1}, 0.2, "cache-aware", "round-robin"),
+        ({"round-robin": 10.0, "cache-aware": 10.4}, 0.0, "cache-aware", "round-robin"),
+        # The simplest of those that are worth leaving it for, not of all.
+        ({"round-robin": 10.15, "session": 9.98, "cache-aware": 10.3}, 0.0, "cache-aware", "session"),
+    ],
+)
+def test_what_is_in_use_stays_unless_another_is_worth_the_change(
+    costs: dict[str, float], noise: float, in_use: str, taken: str
+) -> None:
+    assert choose(compared(by_cost(costs), noise), objective="cost", in_use=in_use).policy == taken
+
+
+def test_a_policy_is_not_taken_for_its_simplicity_if_another_is_better_in_all_that_is_judged() -> None:
+    def figures(better: float) -> dict[str, dict[str, float]]:
+        known = {"round-robin": 2.0, "document": 1.0, "cache-aware": better}
+        return {name: dict.fromkeys(JUDGED, value) for name, value in known.items()}
+
+    assert choose(compared(figures(0.96), 0.2)).policy == "cache-aware"
+    assert choose(compared(figures(0.98), 0.2)).policy == "document"
+    assert choose(compared(figures(0.96), 0.2), in_use="document").policy == "document"
+    mixed = figures(0.96) | {"cache-aware": dict.fromkeys(JUDGED, 0.96) | {"recompute_ratio": 1.0}}
+    assert choose(compared(mixed, 0.2)).policy == "document"
+
+
 def test_requests_of_very_unequal_lengths_are_balanced_by_tokens_too() -> None:
     def lengths(*tokens: int) -> Profile:
         hashes = np.arange(1, 10_001, dtype=np.uint64)

@@ -16,7 +16,7 @@ from prefixroute.advise.choice import JUDGED, METRIC, OBJECTIVES, choose
 from prefixroute.advise.question import OTHERS
 from prefixroute.advise.sample import METRICS, Gaps
 from prefixroute.sim import Scenario
-from prefixroute.workload import Poisson, chat
+from prefixroute.workload import Poisson, chat, few_shot
 
 POLICIES = ("round-robin", "least-loaded", "session", "cache-aware", "lmetric", *OTHERS)
 
@@ -97,6 +97,13 @@ def _advice(
         deployment=None,
         findings=(),
     )
+
+
+def test_an_advice_has_one_floor_and_no_row_lies_below_it() -> None:
+    advice = advise(partial(few_shot, requests=60), Question(scenario=Scenario(replicas=2), seeds=2, policies=()))
+    (step,) = (one for one in advice.steps if one.kind == "system-prompt")
+    assert step.evidence["floor"] == advice.row.floor != advice.profile.floor
+    assert all(row.recompute_ratio >= step.evidence["floor"] for row in advice.comparison.rows)
 
 
 @pytest.mark.parametrize(("rate", "kind"), [(4.0, "fewer"), (80.0, "all"), (400.0, "more"), (2_000.0, "overloaded")])

@@ -71,6 +71,13 @@ def test_the_floor_of_a_fixed_workload_is_found_once(monkeypatch: pytest.MonkeyP
     assert len(looked) == 4
 
 
+def test_the_floor_is_that_of_the_seeds_that_were_run() -> None:
+    all_of_them = Grid(SMALL, (1, 2)).run(CELLS, floor=("blocks", 0))
+    ended = Grid(SMALL, (1, 2), time_is_up=after(3)).run(CELLS, floor=("blocks", 0))
+    assert (len(all_of_them.seeds), len(ended.seeds)) == (2, 1)
+    assert ended.floor == floor(SMALL(1)) != all_of_them.floor
+
+
 def test_the_share_of_work_never_goes_back() -> None:
     shares: list[float] = []
     work = Work(lambda share, _: shares.append(share), 3.0)

@@ -197,13 +197,14 @@ def choose(
     among: Collection[str] = (),
     most_preempted: float | None = MOST_PREEMPTIONS,
 ) -> Choice:
-    """Return the simplest policy that is as good as the best by the objective, but for noise and for what is not material.
+    """Return what is in use where nothing is worth leaving it for, else the simplest policy that is about as good as the best.
 
-    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is good enough if its score
-    (the geometric mean of what the objective weighs, relative to the best) is at most :data:`MATERIAL` above the best
-    one's, or within the noise of it and at most :data:`NOISY` above; and if it is no worse than what is in use, by the
-    score, nor far slower. Of those, the simplest is taken, see :func:`simplicity`. Anything else (other parameters) is
-    taken only if it scores best.
+    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is worth leaving what is in use for
+    if it beats it, see :func:`beats`, or if its score (the geometric mean of what the objective weighs) is lower by more
+    than :data:`MATERIAL`, or than :data:`NOISY` where it is within the noise; and if it is not far slower. Without such a
+    policy what is in use stays. Of such policies those are good enough whose score is at most that much above the best
+    one's, and that no other policy outdoes, see :func:`outdoes`. Of those, the simplest is taken, see :func:`simplicity`.
+    Anything else (other parameters) is taken only if it scores best.
 
     Args:
         comparison: the policies that were run.
@@ -222,7 +223,9 @@ def choose(
     own = [row.policy for row in comparison.rows if row.policy in (among or order) or row.policy == in_use]
     rejected = _rejected(comparison, own, in_use, most_preempted)
     left = [name for name in own if name not in {one.policy for one in rejected}]
-    taken = {name: _taken(comparison, left, OBJECTIVES[name], order, in_use) for name in OBJECTIVES}
+    today = in_use or IN_USE
+    unfit = any(one.policy == today and one.why != "beaten" for one in rejected)
+    taken = {name: _taken(comparison, left, OBJECTIVES[name], order, today, unfit=unfit) for name in OBJECTIVES}
     policy = taken[objective]
     weighed = (_tradeoff(comparison, name, policy) for name in left if name != policy)
     tradeoffs = tuple(one for one in weighed if one is not None)
@@ -277,21 +280,51 @@ def _rejected(
 
 
 def _taken(
-    comparison: Comparison, left: Sequence[str], metrics: Sequence[str], order: Sequence[str], in_use: str | None
+    comparison: Comparison,
+    left: Sequence[str],
+    metrics: Sequence[str],
+    order: Sequence[str],
+    today: str,
+    *,
+    unfit: bool,
 ) -> str:
-    """Return the simplest of ``left`` that is good enough by the mean of ``metrics``."""
-    scores = _scores(comparison, left, metrics)
-    best = min(left, key=lambda name: (scores[name], left.index(name)))
-    today = in_use or IN_USE
-    limit = scores.get(today, math.inf) if today in left else math.inf
+    """Return what is in use where none of ``left`` is worth leaving it for, else the simplest that is good enough.
+
+    Args:
+        comparison: the policies that were run.
+        left: those that can be taken.
+        metrics: what is weighed.
+        order: policies by how little they need.
+        today: the policy in use.
+        unfit: it is not in ``left``, though nothing beats it.
+    """
+    scores = _scores(comparison, [row.policy for row in comparison.rows], metrics)
+
+    def is_above(name: str, other: str) -> bool:
+        return scores[name] - scores[other] > math.log1p(_slack(comparison, name, other, metrics))
+
+    worth = list(left)
+    if today in scores and not unfit:
+        worth = [name for name in left if is_above(today, name) or beats(comparison, name, today)]
+    worth = [name for name in worth if not _far_slower(comparison, name, today)]
+    if not worth and today in left:
+        return today
+    worth = worth or list(left)
+    best = min(
+        left, key=lambda name: (not any(name == one or outdoes(comparison, name, one) for one in worth), scores[name])
+    )
     good = [
         name
-        for name in left
-        if scores[name] <= min(limit, scores[best] + math.log1p(_slack(comparison, name, best, metrics)))
-        and not _far_slower(comparison, name, today)
+        for name in worth
+        if not is_above(name, best) and not any(outdoes(comparison, other, name) for other in left)
     ]
-    found = next((name for name in order if name in good), None)
-    return found or (best if best in good or today not in left else today)
+    return next((name for name in order if name in good), best)
+
+
+def outdoes(comparison: Comparison, policy: str, other: str, by: float = MATERIAL) -> bool:
+    """Whether ``policy`` is better than ``other`` in all of :data:`JUDGED` by the point estimate, by more than a share ``by``."""
+    row, worse = comparison.row(policy), comparison.row(other)
+    return all(getattr(row, metric) < (1 - by) * getattr(worse, metric) for metric in JUDGED)
 
 
 def _scores(comparison: Comparison, names: Sequence[str], metrics: Sequence[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prefixroute.advise.choice import JUDGED, METRIC, TTFT, Choice
+from prefixroute.advise.choice import JUDGED, METRIC, TTFT, Choice, outdoes
 from prefixroute.advise.compare import Comparison
 
 RECOMPUTE = "recompute_ratio"
@@ -59,3 +59,8 @@ def why_not(comparison: Comparison, choice: Choice, policy: str) -> str:
     gaps = {metric: comparison.gap(policy, choice.policy, metric) for metric in worse}
     found = next((kind for metric, kind in worse.items() if gaps[metric].low > 0), None)
     return found or ("weighed" if any(gap.high < 0 for gap in gaps.values()) else "noise")
+
+
+def better_throughout(comparison: Comparison, choice: Choice) -> list[str]:
+    """Return the policies that could be taken and have a lower point estimate than the chosen one in all that is judged."""
+    return [name for name in choice.among if outdoes(comparison, name, choice.policy, by=0.0)]

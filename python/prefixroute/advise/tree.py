@@ -72,7 +72,7 @@ def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Ste
             "shared_head": profile.shared_head,
             "shared_session": profile.shared_session,
             "shared_others": profile.shared_others,
-            "floor": profile.floor,
+            "floor": comparison.row(chosen).floor,
             "round_robin": comparison.row(ROUND_ROBIN).recompute_ratio,
             "chosen": comparison.row(chosen).recompute_ratio,
         },

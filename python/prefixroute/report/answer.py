@@ -10,7 +10,7 @@ from prefixroute.advise import NO_ROUTER, Advice, FleetNeed, Flip, Remedy, Savin
 from prefixroute.advise.choice import CURRENT, LOAD_ONLY, MATERIAL, METRIC, NOTABLE, ROUND_ROBIN, prefill_skew
 from prefixroute.advise.finding import Finding
 from prefixroute.advise.fleet import MOST_TIMES
-from prefixroute.advise.reasons import why, why_not
+from prefixroute.advise.reasons import better_throughout, why, why_not
 from prefixroute.costmodel.assumption import MONEY, TIMED, defaults
 from prefixroute.report.backtests import backtest_lines
 from prefixroute.report.figures import money_of, percent, replicas, usd
@@ -224,7 +224,7 @@ def because(advice: Advice) -> str:
 
 WHY: Mapping[str, str] = {
     "overloaded": "Nothing that was compared keeps up, and this is the least evil",
-    "in-use": "What is in use is good",
+    "in-use": "Nothing is better than what is in use by enough to change it",
     "keeps-up": "It keeps up, and what is in use does not",
     "remembers": "It preempts fewer requests than what is in use",
     "coincidence": "It does not rest on the order of requests",
@@ -291,7 +291,7 @@ def margin(advice: Advice) -> str:
     own = advice.row.usd_per_million_requests_busiest
     gaps = {row.policy: compared.gap(row.policy, chosen, METRIC) for row in compared.rows if row.policy != chosen}
     alike = [name for name, gap in gaps.items() if not gap.excludes_zero and abs(gap.value) <= 0.1 * own]
-    lines = []
+    lines = [] if advice.choice is None else _better_throughout(advice, better_throughout(compared, advice.choice))
     if alike:
         lines.append(f"By cost, {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} within the noise of {chosen}.")
     cheaper = [name for name, gap in gaps.items() if gap.high < 0 and gap.value < -MATERIAL * own]
@@ -311,6 +311,12 @@ def margin(advice: Advice) -> str:
             f"(95 % interval {money.figure(gap.low)} to {money.figure(gap.high)})."
         )
     return " ".join(lines)
+
+
+def _better_throughout(advice: Advice, policies: Sequence[str]) -> list[str]:
+    """Return why policies with better figures in all that is judged are not taken, in a sentence if there are any."""
+    told = "; ".join(f"{name}, but {_but(advice, name)}" for name in policies)
+    return [f"Lower in recomputed tokens, mean time to first token and dollars: {told}."] if told else []
 
 
 def _remedy(remedy: Remedy, rate: str) -> str:

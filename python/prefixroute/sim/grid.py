@@ -46,7 +46,7 @@ class Results(Generic[K]):
 
     Attributes:
         runs: by key, what was kept of the run with each seed, in the order of the seeds.
-        floor: recompute ratio of one unlimited cache, over all seeds; None where it was not asked for.
+        floor: recompute ratio of one unlimited cache, over :attr:`seeds`; None where it was not asked for.
         seeds: those that every key has.
         left_out: what there was no time for, in words; empty where all was run.
     """
@@ -105,19 +105,21 @@ class Grid:
             if seed == self.seeds[0] or not cell.once
         ]
         done: dict[tuple[Any, int], Any] = {}
-        sums = [0, 0]
+        unlimited: dict[int, tuple[int, int]] = {}
         skip = _Skip(self.seeds[0], self.time_is_up)
         for task, result in _results([*floors, *runs], self.jobs, self.progress, skip):
             if isinstance(task, _Floor):
-                sums = [one + more for one, more in zip(sums, result, strict=True)]
+                unlimited[task.seed] = result
             else:
                 done[task.key, task.scenario.seed] = result
-        return self._joined(cells, done, sums[0] / sums[1] if sums[1] else 0.0 if floor else None)
+        return self._joined(cells, done, unlimited)
 
     def _distinct_seeds(self) -> tuple[int, ...]:
         return self.seeds[:1] if is_fixed(self.source) else self.seeds
 
-    def _joined(self, cells: Mapping[K, Cell], done: Mapping[tuple[Any, int], Any], floor: float | None) -> Results[K]:
+    def _joined(
+        self, cells: Mapping[K, Cell], done: Mapping[tuple[Any, int], Any], unlimited: Mapping[int, tuple[int, int]]
+    ) -> Results[K]:
         present = {key: cell for key, cell in cells.items() if (key, self.seeds[0]) in done}
         each = [key for key, cell in present.items() if not cell.once]
         seeds = tuple(seed for seed in self.seeds if all((key, seed) in done for key in each))
@@ -128,7 +130,16 @@ class Grid:
         runs = {
             key: tuple(done[key, seed] for seed in (seeds[:1] if cell.once else seeds)) for key, cell in present.items()
         }
-        return Results(runs, floor, seeds, tuple(left_out))
+        return Results(runs, _floor(unlimited, seeds), seeds, tuple(left_out))
+
+
+def _floor(unlimited: Mapping[int, tuple[int, int]], seeds: Sequence[int]) -> float | None:
+    """Return the floor over the seeds that were run: of a fixed source the one pass; None where it was not asked for."""
+    if not unlimited:
+        return None
+    passes = [unlimited[seed] for seed in seeds if seed in unlimited]
+    recomputed, prompt = (sum(each) for each in zip(*passes, strict=True))
+    return recomputed / prompt if prompt else 0.0
 
 
 def kept(source: Source, *, jobs: Jobs = 1) -> Source:
