@@ -58,6 +58,8 @@ def test_other_commands_take_it(prefixroute: Prefixroute, trace: Path, tmp_path:
         "compare", trace, "--replicas", 2, "--seeds", 1, "--policies", "round-robin,session", "--speeds", "article"
     )
     assert "Speeds: article" in compared.out
+    advised = prefixroute("advise", trace, "--replicas", 2, "--seeds", 1, "--speeds", "article")
+    assert "Speeds: article" in advised.out
     measured = tmp_path / "rows.csv"
     measured.write_text("prompt_tokens,cached_tokens,seconds\n500,0,0.02\n8000,0,0.3\n32000,0,1.5\n")
     fitted = json.loads(prefixroute("fit", measured, "--speeds", "article", "--json").out)

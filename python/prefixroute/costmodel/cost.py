@@ -413,7 +413,10 @@ class CostModel:
             *self._speeds(default),
             self._row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
             self._row(
-                "tensor_parallel", self.tensor_parallel, "GPUs per replica", "one GPU a replica, seed article, 2026-11"
+                "tensor_parallel",
+                self.tensor_parallel,
+                f"GPU{'s' * (self.tensor_parallel != 1)} per replica",
+                "one GPU a replica, seed article, 2026-11",
             ),
             self._row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
             self._row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", price),

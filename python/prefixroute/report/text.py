@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice, Comparison
 from prefixroute.report.answer import BUSIEST, advised, answer, fleet
+from prefixroute.report.behind import speeds_line
 from prefixroute.report.compared import compared, details, equal_splits
 from prefixroute.report.table import Table
 
@@ -44,7 +45,7 @@ def advice_text(advice: Advice) -> str:
     for table in (*details(found), *(() if advice.apart is None else (equal_splits(advice.apart),))):
         parts += ["", *table_lines(table)]
     parts += _listed("What would change this", iter(said.sensitivity))
-    parts += _listed("Notes", iter(found.notes))
+    parts += _listed("Notes", iter((*found.notes, *filter(None, [speeds_line(found.assumptions)]))))
     assumed = [str(item) for item in found.assumptions if item.assumed]
     parts += _listed("Assumed (not given)", iter(assumed))
     return "\n".join(parts) + "\n"
