@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,8 +13,9 @@ from prefixroute.advise.finding import Finding, Step
 from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.sensitivity import Flip
+from prefixroute.document import SCHEMA, Document
 from prefixroute.sim.metrics import ResultRow
-from prefixroute.sim.sweep import SCHEMA, assumptions_dict
+from prefixroute.sim.sweep import assumptions_dict
 
 NO_ROUTER = "none"
 """Name of the advice to use no router at all."""
@@ -65,7 +65,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Document):
     """The advisor's answer. :mod:`prefixroute.report` turns it into text, a page and the sentences of its JSON.
 
     Attributes:
@@ -147,7 +147,3 @@ class Advice:
             "assumptions": assumptions_dict(self.comparison.assumptions),
             "notes": list(self.comparison.notes),
         }
-
-    def to_json(self) -> str:
-        """Return the numbers as text. Same inputs, same bytes."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
 from prefixroute.advise.choice import IN_USE
 from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Cell, Grid, Run, Scenario
@@ -21,7 +21,7 @@ from prefixroute.sim.grid import kept
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out
+from prefixroute.sim.sweep import assumed, assumptions_dict, left_out
 from prefixroute.workload import Workload
 
 AGREES, ROUGHLY = 0.05, 0.10
@@ -98,7 +98,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Backtest:
+class Backtest(Document):
     """How well a scenario reproduces what a log reports.
 
     Attributes:
@@ -158,10 +158,6 @@ class Backtest:
         fields["assumptions"] = assumptions_dict(self.assumptions)
         fields["notes"] = list(self.notes)
         return {"schema": SCHEMA, **fields}
-
-    def to_json(self) -> str:
-        """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def backtest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -14,6 +13,7 @@ from prefixroute.advise.heads import Heads
 from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.sample import DRAWN, LUCK, METRICS, MISSED, TIMED_ONLY, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
+from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Results, Scenario
@@ -21,7 +21,7 @@ from prefixroute.sim.grid import Source, is_fixed, open_source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import OUTCOME, SCHEMA, assumed, assumptions_dict, beyond, left_out, overload
+from prefixroute.sim.sweep import OUTCOME, assumed, assumptions_dict, beyond, left_out, overload
 from prefixroute.workload import HitLosses, Workload
 
 ONE_RUN = (
@@ -69,7 +69,7 @@ third, an index that knows more the fourth, capacity the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Document):
     """Rows of several policies and their differences from the best.
 
     Attributes:
@@ -192,10 +192,6 @@ class Comparison:
     def _row_dict(self, row: ResultRow) -> dict[str, Any]:
         lost = self.lost(row.policy)
         return {**row.to_dict(), **({"losses": lost} if lost else {})}
-
-    def to_json(self) -> str:
-        """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def compare(

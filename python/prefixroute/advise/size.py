@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,13 +10,14 @@ from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.slo import Slo, promise_of, worst
 from prefixroute.advise.trials import MIXED, Fleet, Runs, Trials
 from prefixroute.costmodel import Assumption, CostModel, Link, find_link
+from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
 from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress, Work
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.sim.sweep import SCHEMA, assumed, assumptions_dict, left_out, link_assumed
+from prefixroute.sim.sweep import assumed, assumptions_dict, left_out, link_assumed
 from prefixroute.validation import check_float, check_int
 from prefixroute.workload import Workload
 
@@ -123,7 +123,7 @@ class EqualFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
+class Sizing(Document):
     """Fleets by policy for the promises.
 
     ``equal`` has splits of as many GPUs as each mixed fleet, where :func:`size` was given a link.
@@ -149,10 +149,6 @@ class Sizing:
             "fleets": [_told(fleet) for fleet in self.fleets],
         }
         return {**told, "equal": [_told(fleet) for fleet in self.equal]} if self.equal else told
-
-    def to_json(self) -> str:
-        """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def _told(fleet: FleetSize | EqualFleet) -> dict[str, Any]:

@@ -16,10 +16,10 @@ import prefixroute
 from prefixroute.cli import console
 from prefixroute.cli.output import print_json
 from prefixroute.cli.table import show
+from prefixroute.document import SCHEMA
 from prefixroute.hashing import hash_blocks
 from prefixroute.report.table import Column, Table
 from prefixroute.router import Router
-from prefixroute.sim.sweep import SCHEMA
 
 EXAMPLE = "Example: prefixroute bench --json"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import Reading
 from prefixroute.cli.sheet import give_sheet
+from prefixroute.document import SCHEMA, json_text
 from prefixroute.errors import ConfigError
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider
@@ -22,7 +22,6 @@ from prefixroute.report.plans import lint_section
 from prefixroute.report.sarif import sarif
 from prefixroute.report.sheet import Sheet
 from prefixroute.sim.grid import open_source
-from prefixroute.sim.sweep import SCHEMA
 from prefixroute.workload import Spec
 
 EXAMPLE = "Example: prefixroute lint gateway.jsonl --config engine.yaml --fail-on error"
@@ -79,7 +78,7 @@ def command(
     if sarif_file is not None:
         from prefixroute import __version__
 
-        text = json.dumps(sarif(found, spec.name, __version__), indent=2, allow_nan=False) + "\n"
+        text = json_text(sarif(found, spec.name, __version__))
         sarif_file.write_text(text, encoding="utf-8")
         console.note(f"SARIF: {sarif_file}")
     sheet = Sheet(

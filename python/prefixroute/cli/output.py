@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.console import Console
 from prefixroute.cli import console
 from prefixroute.cli.groups import OUTPUT, option
 from prefixroute.cli.options import AsJson, Quiet
+from prefixroute.document import json_text
 from prefixroute.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ class Outputs:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print a JSON object. The same object is the same bytes."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(document))

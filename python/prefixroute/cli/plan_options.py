@@ -14,13 +14,14 @@ from prefixroute.cli.groups import option
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.sheet import give_sheet
 from prefixroute.costmodel import Assumption
+from prefixroute.document import SCHEMA
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import Speed
 from prefixroute.plan.traffic import CLASSES, DEFAULT_CLASSES, Binding
 from prefixroute.providers.catalog import MAX_AGE_DAYS, STANDARD, Model, Provider
 from prefixroute.providers.tables import find_model, find_provider, read_provider
 from prefixroute.report.sheet import Section, Sheet
-from prefixroute.sim.sweep import SCHEMA, assumptions_dict
+from prefixroute.sim.sweep import assumptions_dict
 
 CALLS, PRICES, TRAFFIC = "Calls", "Prices and rules", "Traffic"
 REQUESTS, SHARED_TOKENS, PER_MINUTE, USERS, PER_HOUR = 10, 20_000, 60.0, 1_000, 10.0

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from prefixroute.cli import console
 from prefixroute.cli.output import print_json
+from prefixroute.document import SCHEMA
 from prefixroute.policies import POLICIES, Description, describe, presets
-from prefixroute.sim.sweep import SCHEMA
 
 EXAMPLE = "Example: prefixroute policies sglang-balanced"
 

@@ -14,11 +14,12 @@ from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import LogReading
 from prefixroute.cli.table import show, show_assumed, show_notes
 from prefixroute.costmodel import Assumption
+from prefixroute.document import SCHEMA
 from prefixroute.report.behind import remarks
 from prefixroute.report.table import Table, pairs
 from prefixroute.report.workloads import facts, lost, no_hits_notes
 from prefixroute.sim.grid import open_source
-from prefixroute.sim.sweep import SCHEMA, assumptions_dict
+from prefixroute.sim.sweep import assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
 from prefixroute.workload.statistics import KEPT_S
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
@@ -10,6 +9,7 @@ from typing import Any
 
 from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
 from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
+from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Cell, Grid, Source, open_source, seeds_of
@@ -19,16 +19,12 @@ from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS, AnyPolicy, Scenario
 from prefixroute.sim.split import Split
 
-SCHEMA = 1
-"""Version of the JSON object. Fields may be added under it; a changed meaning raises it."""
-
-
 OUTCOME = attrgetter("outcome")
 """What a sweep keeps of a run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Document):
     """Rows over policies and fleets, and what they rest on."""
 
     workload: str
@@ -45,10 +41,6 @@ class Sweep:
             "notes": list(self.notes),
             "rows": [row.to_dict() for row in self.rows],
         }
-
-    def to_json(self) -> str:
-        """Return the object as text. Same inputs, same bytes."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def sweep(
