@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -57,6 +58,27 @@ def _documented(name: str) -> Any:
     return found
 
 
+VERSIONS = """
+
+This is the documentation of one version; <a href="../index.html">all versions</a> that were built lie beside it.
+"""
+
+
+def _add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
+    """Make the site's navigation of the list of all pages in index.md, which GitHub shows as it stands."""
+    del app
+    if page != "index":
+        return
+    _, _, listed = source[0].partition("## All pages")
+    groups = re.findall(r"^- \*\*(.+?)\*\*: (.*?)(?=^- |\Z)", listed, re.MULTILINE | re.DOTALL)
+    trees = (
+        "\n".join(["```{toctree}", ":hidden:", ":maxdepth: 1", f":caption: {caption}", "", *names, "```"])
+        for caption, links in groups
+        if (names := re.findall(r"\]\((\S+)\.md\)", links))
+    )
+    source[0] += VERSIONS + "\n" + "\n\n".join(trees) + "\n"
+
+
 def _check_reference(app: Sphinx, failed: Exception | None) -> None:
     """Warn of each public class and function that the reference leaves out; warnings are errors in `make docs`."""
     if failed is not None:
@@ -69,5 +91,6 @@ def _check_reference(app: Sphinx, failed: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Check the reference at the end of each build."""
+    """Add the navigation, and check the reference at the end of each build."""
+    app.connect("source-read", _add_navigation)
     app.connect("build-finished", _check_reference)

@@ -8,6 +8,15 @@ from typing import Any
 from prefixroute.errors import ConfigError
 
 
+def installing(extra: str) -> str:
+    """Return the command that installs an extra: of a release, and in a checkout, which no index has.
+
+    Args:
+        extra: its name.
+    """
+    return f"pip install 'prefixroute[{extra}]', or in a checkout pip install '.[{extra}]'"
+
+
 def extra_module(name: str, extra: str) -> Any:
     """Import a library of an extra.
 
@@ -21,4 +30,4 @@ def extra_module(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"this needs {name}: pip install 'prefixroute[{extra}]'") from error
+        raise ConfigError(f"this needs {name}: {installing(extra)}") from error

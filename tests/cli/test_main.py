@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import prefixroute as package
+from prefixroute.extras import installing
 
 Prefixroute = Callable[..., Any]
 COMMANDS = ("simulate", "compare", "advise", "backtest", "size", "convert", "trace", "policies", "bench")
@@ -72,7 +73,7 @@ def test_a_missing_extra_is_named(package_name: str, arguments: list[str], extra
     code = f"import sys; sys.modules[{package_name!r}] = None; from prefixroute.cli import main; main({arguments!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr == f"error: this needs the package {package_name}: pip install 'prefixroute[{extra}]'\n"
+    assert ended.stderr == f"error: this needs the package {package_name}: {installing(extra)}\n"
 
 
 def busy_seconds(pid: int) -> float:

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from prefixroute.advise import compare
 from prefixroute.costmodel import CostModel
 from prefixroute.report import palette
 from prefixroute.report.behind import remarks
@@ -19,6 +20,7 @@ pytest.importorskip("altair", reason="the extra `report` is not installed")
 import vl_convert
 
 from prefixroute.report.charts import charts
+from prefixroute.report.comparison import comparison_page
 from prefixroute.report.drawing import VEGA_LITE, Picture, png, svg, vega
 from prefixroute.report.page import page
 
@@ -181,3 +183,19 @@ def test_the_load_of_each_policy_is_drawn_for_the_largest_fleet(replicas: int, t
     assert found.to_json() == sweep(
         workload, policies=("round-robin", "session"), replicas=(2, replicas), seeds=2, scenario=scenario
     ).to_json()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("recompute_ratio", "Prompt tokens computed"),
+        ("usd_per_million_requests_busiest", "Prefill cost, bought for the busiest replica"),
+    ],
+)
+def test_the_page_of_a_comparison_draws_first_what_decides(metric: str, title: str) -> None:
+    source = chat(seed=1, requests=300)
+    text = comparison_page(
+        compare(source, ["round-robin", "session"], scenario=Scenario(replicas=2), seeds=1, metric=metric)
+    )
+    assert re.findall("<figcaption>(.*?)</figcaption>", text)[0] == title
+    assert '<td class="text">clock</td><td class="number">untimed</td>' in text

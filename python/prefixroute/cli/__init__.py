@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from prefixroute.errors import PrefixRouteError
+from prefixroute.extras import installing
 
 EXTRAS = {
     "typer": "cli",
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         extra = EXTRAS.get(package)
         if extra is None:
             raise
-        code = _complain(f"this needs the package {package}: pip install 'prefixroute[{extra}]'")
+        code = _complain(f"this needs the package {package}: {installing(extra)}")
     except BrokenPipeError:
         # The reader (`head`, a pager) has gone; the interpreter must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-IN_ORDER, IN_TIME = "in order", "in time"
+WITHOUT_CLOCK, WITH_CLOCK = "untimed", "timed"
 """Values of the assumption ``clock``: whether a run had no clock or one."""
 LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
 """Source of a ``capacity_tokens`` that was worked out and not given."""
@@ -63,7 +63,7 @@ def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[A
     if any(item.name == "speeds" and item.value == "article" for item in assumptions):
         behind -= READS
     for item in assumptions:
-        if item.name in names & RUN and item.value == IN_TIME:
+        if item.name in names & RUN and item.value == WITH_CLOCK:
             behind |= TIMED
     for item in assumptions:
         if item.name == "capacity_tokens" and item.name in behind and item.source == LEFT_BY_WEIGHTS:

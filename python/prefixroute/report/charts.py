@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import altair as alt
 
@@ -28,6 +28,13 @@ LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
 LEGEND = alt.Legend(title=None, orient="top", columns=4)
 
 
+CHARTED: Final = {
+    "usd_per_million_requests_busiest": "Prefill cost, bought for the busiest replica",
+    "recompute_ratio": "Prompt tokens computed",
+}
+"""Titles of the charts of what may decide a comparison."""
+
+
 def charts(study: Study) -> dict[str, Chart]:
     """Return the charts by title, the one that decides first.
 
@@ -35,10 +42,10 @@ def charts(study: Study) -> dict[str, Chart]:
     """
     most = max(study.replicas)
     drawn = {
-        "Prefill cost, bought for the busiest replica": _measure(
+        CHARTED["usd_per_million_requests_busiest"]: _measure(
             study, "usd_per_million_requests_busiest", "$ per million requests", 1.0
         ),
-        "Prompt tokens computed": _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
+        CHARTED["recompute_ratio"]: _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
         "Skew": _measure(study, "skew", SKEW, 1.0),
     }
     if study.ttft_s:

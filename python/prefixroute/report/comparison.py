@@ -7,7 +7,7 @@ import altair as alt
 from prefixroute.advise import Comparison, Sizing
 from prefixroute.report import html
 from prefixroute.report.behind import floor_line, remarks
-from prefixroute.report.charts import bars, charts
+from prefixroute.report.charts import CHARTED, bars, charts
 from prefixroute.report.compared import compared, details
 from prefixroute.report.drawing import Chart, Picture, svgs
 from prefixroute.report.sizing import sized, sized_tables
@@ -18,7 +18,7 @@ from prefixroute.report.verdicts import verdict
 def comparison_page(found: Comparison) -> str:
     """Return the page of a comparison. Equal comparisons give equal bytes."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    drawings = svgs(charts(study))
+    drawings = svgs(_charts(found, study))
     floor = found.rows[0].floor
     parts = [
         html.paragraph(verdict(found)),
@@ -37,7 +37,13 @@ def comparison_page(found: Comparison) -> str:
 def comparison_picture(found: Comparison) -> Picture:
     """Return the charts between the verdict and what it rests on."""
     study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    return Picture(_compared(found), charts(study), [verdict(found)], remarks(found.assumptions, found.notes))
+    return Picture(_compared(found), _charts(found, study), [verdict(found)], remarks(found.assumptions, found.notes))
+
+
+def _charts(found: Comparison, study: Study) -> dict[str, Chart]:
+    """Return the charts of a comparison, that of what decides first."""
+    drawn = charts(study)
+    return {title: drawn[title] for title in sorted(drawn, key=lambda title: title != CHARTED.get(found.metric))}
 
 
 def _compared(found: Comparison) -> str:

@@ -8,7 +8,7 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
-from prefixroute.costmodel.assumption import IN_ORDER, IN_TIME, LEFT_BY_WEIGHTS
+from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, WITH_CLOCK, WITHOUT_CLOCK
 from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
@@ -171,7 +171,9 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
         "load": row("load", scenario.load_signal, "", "signal that every policy balances"),
     }
     extra = {"policy", "replicas"} - set(also)
-    clock = Assumption("clock", IN_TIME if scenario.engine else IN_ORDER, "", "how it was simulated", assumed=False)
+    clock = Assumption(
+        "clock", WITH_CLOCK if scenario.engine else WITHOUT_CLOCK, "", "how it was simulated", assumed=False
+    )
     told = (item for name, item in rows.items() if name not in extra)
     return (*told, clock, *_batching(scenario), *_routers(scenario))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from prefixroute.errors import ConfigError, TraceError
+from prefixroute.extras import installing
 from prefixroute.validation import shown
 
 STDIN = "-"
@@ -126,7 +127,7 @@ def _zstd(file: LogFile) -> Any:
     for name in ("compression.zstd", "backports.zstd"):
         with suppress(ImportError):
             return importlib.import_module(name)
-    raise TraceError(f"{file} is packed with zstd: pip install 'prefixroute[cli]' to read it")
+    raise TraceError(f"{file} is packed with zstd, and reading it needs an extra: {installing('cli')}")
 
 
 def log_files(named: str | Path | LogFile | Iterable[str | Path | LogFile]) -> list[LogFile]:
