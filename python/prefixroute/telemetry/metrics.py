@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from prefixroute.routing.fleet import MEDIA
@@ -32,10 +33,10 @@ class Scrape(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A metric: its name without prefix, its kind, what it says, and how it is read."""
+    """A metric: its kind, its name without prefix, what it says, and how it is read."""
 
-    name: str
     kind: str
+    name: str
     about: str
     read: Callable[[Scrape], Samples | float]
 
@@ -43,7 +44,7 @@ class Family(NamedTuple):
 def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watched = NOTHING_WATCHED) -> str:
     """Return the metrics in the text format of Prometheus; the router's lock is held."""
     text, scrape = Text(), Scrape(state, shadows, watched, stats(state, now, watched))
-    for name, kind, about, read in FAMILIES:
+    for kind, name, about, read in FAMILIES:
         text.family(name, kind, about, read(scrape))
     text.histogram("decision_seconds", "Time to decide, hashing and matching included.", *state.ledger.durations)
     _losses(scrape, text)
@@ -151,67 +152,42 @@ def _regret(shadows: Shadows, text: Text) -> None:
 _EVICTIONS = {"capacity": "evicted_capacity", "bytes": "evicted_bytes", "ttl": "expired", "retracted": "retracted"}
 _EVENTS = {name: name for name in ("unknown_removals", "reused", "orphaned", "orphans_dropped")}
 
+counter, gauge = partial(Family, "counter"), partial(Family, "gauge")
+
 FAMILIES: tuple[Family, ...] = (
-    Family("decisions_total", "counter", "Committed decisions.", _decisions),
-    Family(
-        "requests_total",
-        "counter",
-        "Requests by what became of them, and calls that came too late.",
-        _by("outcome", "counts"),
+    counter("decisions_total", "Committed decisions.", _decisions),
+    counter(
+        "requests_total", "Requests by what became of them, and calls that came too late.", _by("outcome", "counts")
     ),
-    Family("prompt_tokens_total", "counter", "Prompt tokens routed.", _of_all("prompt_tokens")),
-    Family("hit_tokens_total", "counter", "Prompt tokens believed held by the chosen replica.", _hits),
-    Family("best_hit_tokens_total", "counter", "The same of the best holder.", _of_all("best_hit_tokens")),
-    Family("inflight", "gauge", "Requests of this router in flight.", _by_replica("own_in_flight")),
-    Family(
-        "inflight_with_peers", "gauge", "Requests of all routers in flight: what decides.", _by_replica("in_flight")
+    counter("prompt_tokens_total", "Prompt tokens routed.", _of_all("prompt_tokens")),
+    counter("hit_tokens_total", "Prompt tokens believed held by the chosen replica.", _hits),
+    counter("best_hit_tokens_total", "The same of the best holder.", _of_all("best_hit_tokens")),
+    gauge("inflight", "Requests of this router in flight.", _by_replica("own_in_flight")),
+    gauge("inflight_with_peers", "Requests of all routers in flight: what decides.", _by_replica("in_flight")),
+    gauge("uncached_backlog_tokens", "Uncached prompt tokens waiting, of all routers.", _by_replica("uncached_tokens")),
+    gauge("load_skew", "Requests in flight at the busiest replica over the mean.", _of_all("load_skew")),
+    gauge("sessions", "Sessions remembered.", _of_all("sessions")),
+    counter("session_moves_total", "Changes of session bindings.", _by("reason", "session_moves")),
+    gauge("shared_head_share", "Share of new requests that have the commonest head.", _of_all("shared_head", "share")),
+    counter(
+        "predicted_vs_reported_hit_tokens", "Hits as predicted and as engines report them.", _predicted_and_reported
     ),
-    Family(
-        "uncached_backlog_tokens",
-        "gauge",
-        "Uncached prompt tokens waiting, of all routers.",
-        _by_replica("uncached_tokens"),
-    ),
-    Family("load_skew", "gauge", "Requests in flight at the busiest replica over the mean.", _of_all("load_skew")),
-    Family("sessions", "gauge", "Sessions remembered.", _of_all("sessions")),
-    Family("session_moves_total", "counter", "Changes of session bindings.", _by("reason", "session_moves")),
-    Family(
-        "shared_head_share",
-        "gauge",
-        "Share of new requests that have the commonest head.",
-        _of_all("shared_head", "share"),
-    ),
-    Family(
-        "predicted_vs_reported_hit_tokens",
-        "counter",
-        "Hits as predicted and as engines report them.",
-        _predicted_and_reported,
-    ),
-    Family(
+    counter(
         "clamped_reports_total",
-        "counter",
         "Answers with more cached tokens reported than the prompt has.",
         _of_all("clamped_reports"),
     ),
-    Family(
-        "belief_distrusted",
-        "gauge",
-        "1 = reports contradict the belief, which is ignored.",
-        _by_replica("distrusted"),
-    ),
-    Family(
-        "load_report_lapsed", "gauge", "1 = the last load report is too old to count.", _by_replica("report_lapsed")
-    ),
-    Family("load_report_age_seconds", "gauge", "Age of the last load report.", _by_replica("report_age_s")),
-    Family("index_blocks", "gauge", "Blocks believed held.", _by_slot(_blocks)),
-    Family(
+    gauge("belief_distrusted", "1 = reports contradict the belief, which is ignored.", _by_replica("distrusted")),
+    gauge("load_report_lapsed", "1 = the last load report is too old to count.", _by_replica("report_lapsed")),
+    gauge("load_report_age_seconds", "Age of the last load report.", _by_replica("report_age_s")),
+    gauge("index_blocks", "Blocks believed held.", _by_slot(_blocks)),
+    gauge(
         "unmatched_event_blocks",
-        "gauge",
         "Reported blocks since a prompt last matched one there.",
         _by_slot(lambda state: state.belief.unmatched_event_blocks()),
     ),
-    Family("index_bytes", "gauge", "Memory reserved by the index.", _of_all("index", "reserved_bytes")),
-    Family("evicted_blocks_total", "counter", "Blocks that left the belief.", _of_index("cause", _EVICTIONS)),
-    Family("events_total", "counter", "What KV events met in the index.", _of_index("type", _EVENTS)),
+    gauge("index_bytes", "Memory reserved by the index.", _of_all("index", "reserved_bytes")),
+    counter("evicted_blocks_total", "Blocks that left the belief.", _of_index("cause", _EVICTIONS)),
+    counter("events_total", "What KV events met in the index.", _of_index("type", _EVENTS)),
 )
 """The metrics that every router has, in the order in which they are given."""
