@@ -896,6 +896,9 @@ class Applied:
     def reasons(self) -> list[str]:
         """Why events were refused or not recognized: the first eight."""
     @property
+    def adapters(self) -> list[str]:
+        """Adapters whose blocks it stored, each once: the first 256."""
+    @property
     def tiered(self) -> bool:
         """Some event spoke of a medium other than the GPU."""
     @property

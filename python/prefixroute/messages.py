@@ -224,7 +224,7 @@ class CanonicalForm:
         fields = inner if isinstance(inner, Mapping) else call
         given = fields.get("arguments", fields.get("input"))
         ids = {key: call[key] for key in ("id", "call_id") if key in call and key not in self.dropped}
-        return _framed(f"call {_escaped(str(fields.get('name')))}", _arguments(given), _json(ids) if ids else "")
+        return _framed(f"call {_escaped(str(fields.get('name') or ''))}", _arguments(given), _json(ids) if ids else "")
 
     def _rest(self, message: Mapping[str, Any]) -> str:
         """Return the fields that are neither known nor dropped nor empty, as JSON, or an empty text."""

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from prefixroute import Namespace
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.serve import reader as reader_module
+from prefixroute.serve.calls import Reading
 from prefixroute.serve.reader import LARGE_BYTES, Hashing, Reader, ReaderDied
 from waiting import until
 
@@ -160,3 +162,23 @@ def test_a_killed_server_leaves_no_reader_behind(tmp_path: Path) -> None:
         until(lambda: not lives(pid))
         assert parent.stderr is not None
         assert parent.stderr.read() == b"", "it ends without a word"
+
+
+@pytest.mark.parametrize(
+    ("fields", "namespace"),
+    [
+        ("", Namespace()),
+        ('"model": null, "cache_salt": null, "lora_path": null,', Namespace()),
+        ('"model": 5, "cache_salt": ["s"], "lora_path": {},', Namespace()),
+        ('"model": "None", "cache_salt": "s", "lora_path": "x",', Namespace(model="None", salt="s", lora="x")),
+    ],
+)
+def test_what_is_no_text_is_no_namespace(fields: str, namespace: Namespace) -> None:
+    for api, prompt in (
+        (Api.CHAT, '"messages": []'),
+        (Api.COMPLETIONS, '"prompt": "a"'),
+        (Api.RESPONSES, '"input": "a"'),
+    ):
+        reading = Reading.of(api, f"{{{fields}{prompt}}}".encode(), KEYS)
+        assert reading.namespace == namespace
+        assert reading.session is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -47,6 +49,10 @@ class Heard(Protocol):
     @property
     def tiered(self) -> bool:
         """Whether some store spoke of a medium other than the GPU."""
+
+    @property
+    def adapters(self) -> Sequence[str]:
+        """Adapters whose blocks were stored, each once."""
 
 
 @runtime_checkable

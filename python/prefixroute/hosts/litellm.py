@@ -113,7 +113,7 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
         if name is None or owner is None:  # not of a Router
             return
         self._add(name)
-        decision = self._decided.pop(str((_metadata(kwargs) or {}).get(_MARK)), None)
+        decision = self._decided.pop((_metadata(kwargs) or {}).get(_MARK, ""), None)
         if decision is None:
             try:
                 decision = self._choose(kwargs, {name: None})
@@ -121,7 +121,8 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
                 return
         ticket = self.router.commit(decision, name)
         self._held[owner] = ticket
-        self._by_call[str(kwargs.get("litellm_call_id"))] = ticket
+        if kwargs.get("litellm_call_id") is not None:  # else every call without one would be taken for the last
+            self._by_call[str(kwargs["litellm_call_id"])] = ticket
 
     def _ended(self, call: Mapping[str, Any]) -> Ticket | None:
         return self._by_call.pop(str(call.get("litellm_call_id")), None)

@@ -150,7 +150,7 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
             prompt,
             prompt_kind=kind,
             session=session or None,
-            namespace=Namespace(model=model) if model else None,
+            namespace=Namespace(lora=model) if model else None,  # an adapter, in ray.serve.llm
             candidates=candidates,
             unknown_candidates="ignore",
         )

@@ -12,11 +12,12 @@ from prefixroute.peers.alone import warn_if_alone
 from prefixroute.router.calls import Calls
 from prefixroute.routing import RouterState, membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
-from prefixroute.types import Replica
+from prefixroute.types import Namespace, Replica
 from prefixroute.validation import check_float, check_instance
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief, Heard
+    from prefixroute.routing.cache_names import CacheNames
 
 T = TypeVar("T")
 
@@ -60,6 +61,11 @@ class FleetCalls(Calls):
     def index(self) -> Belief:
         """The belief; an engine's KV events are applied to it directly."""
         return self._state.belief
+
+    @property
+    def cache_names(self) -> CacheNames:
+        """What the name of a model means for cached blocks, in this fleet and now."""
+        return self._state.fleet.now.cache_names
 
     def __len__(self) -> int:
         """Return the number of replicas."""
@@ -263,15 +269,16 @@ class FleetCalls(Calls):
         """
         self._hear(name, {})
         applied = self._state.belief.apply(name, payload, sequence=sequence, now=self._time(None))
-        if applied.tiered:
+        if applied.tiered or applied.adapters:
             with self._lock:
-                self._state.fleet[name].tiered = True
+                membership.heard(self._state, name, applied.adapters, tiered=applied.tiered)
         return applied
 
     def apply_stored(self, name: str, block_hashes: Any, **event: Any) -> Any:
         """Apply an engine's event that blocks were stored, see :meth:`PrefixIndex.apply_stored`.
 
-        From the first event on the replica counts as event-fed: routed blocks are provisional there.
+        From the first event on the replica counts as event-fed: routed blocks are provisional there, and the model of a
+        namespace is no part of its blocks, see :class:`~prefixroute.routing.cache_names.CacheNames`.
 
         Args:
             name: the replica.
@@ -285,6 +292,12 @@ class FleetCalls(Calls):
             EventError: this router matches text, which token-id events cannot describe.
         """
         self._hear(name, event)
+        namespace = event.get("namespace")
+        if isinstance(namespace, Namespace):
+            if isinstance(namespace.lora, str) and namespace.lora:
+                with self._lock:
+                    membership.heard(self._state, name, [namespace.lora], tiered=False)
+            event["namespace"] = replace(namespace, model="")
         return self._state.belief.apply_stored(name, block_hashes, **event)
 
     def apply_stored_hashes(self, name: str, block_hashes: Any, **event: Any) -> Any:

@@ -309,7 +309,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if prompt_kind is not None:
             check_kind(prompt_kind)
         prepare, size = self._state.prompts.of(prompt_kind).prepare, self._state.config.block_size
-        hash_key = self.hash_key
+        hash_key, namespace = self.hash_key, self.cache_names.of(namespace)
         return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace, hash_key))
 
     # -- other routers -------------------------------------------------------------------------------------------

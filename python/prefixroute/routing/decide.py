@@ -165,10 +165,11 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
     if kind is not None:
         prompts = prompts.of(kind)
     decision.prompt = prompts.keep(prompt) if prompts.keeps else prompt
+    namespace = info.namespace if info.namespace is None else fleet.cache_names.of(info.namespace)
     out = scratch.pop() if scratch else np.zeros(width, np.uint32)
     if len(out) != width:
         out = np.zeros(width, np.uint32)
-    blocks = decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, info.namespace)
+    blocks = decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
     tokens, session = blocks.token_count, info.session or None if part != ANSWER else None
     sight = ledger.sight(out, blocks, tokens, size, session, now, state.booked_load)
     scratch.append(out)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
+from prefixroute.routing.cache_names import CacheNames
 from prefixroute.types import DECODE, MIXED, PREFILL, Replica
 from prefixroute.validation import shown
 
@@ -38,8 +39,8 @@ class Member:
     """
 
     __slots__ = (
-        "capacity", "generation", "hash", "name", "period", "replica", "report", "resume_at", "slot", "started", "state",
-        "tiered",
+        "adapters", "capacity", "generation", "hash", "name", "period", "replica", "report", "resume_at", "slot", "started",
+        "state", "tiered",
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int, replica: Replica, generation: int, hash_seed: int) -> None:
@@ -58,6 +59,8 @@ class Member:
         """When a suspension ends by itself; ``None`` = when it is resumed."""
         self.tiered = False
         """Whether its engine has told of blocks outside of the GPU."""
+        self.adapters: dict[str, None] = {}
+        """Adapters that its engine has named, the one first heard of first."""
 
     def keep(self, report: LoadReport) -> bool:
         """Keep a report unless a newer one is known; return whether it was kept."""
@@ -96,6 +99,8 @@ class Snapshot(NamedTuple):
     """Replicas that start slowly."""
     even: bool = True
     """Whether loads need no scaling."""
+    cache_names: CacheNames = CacheNames()
+    """What the name of a model means for cached blocks."""
 
 
 class Fleet:
@@ -218,6 +223,7 @@ class Fleet:
             limited=any(m.replica.models is not None for m in members),
             starting=starting,
             even=equal and not starting,
+            cache_names=CacheNames.among((m.replica, tuple(m.adapters)) for m in members if m.replica.events),
         )
 
     def candidates(

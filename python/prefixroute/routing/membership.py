@@ -11,6 +11,7 @@ import numpy as np
 
 from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
+from prefixroute.routing.cache_names import MAX_ADAPTERS
 from prefixroute.routing.fleet import MEDIA, SUSPENDED
 from prefixroute.types import LoadReport, Replica
 from prefixroute.validation import check_callable, check_instance, shown
@@ -174,8 +175,22 @@ def hear(state: RouterState, name: str, event: Mapping[str, Any]) -> None:
     if not member.replica.events:
         state.belief.expect_events(name)
         member.replica = replace(member.replica, events=True)
+        state.fleet.refresh()
     if event.get("medium") not in (None, MEDIA[0]):
         member.tiered = True
+
+
+def heard(state: RouterState, name: str, adapters: Iterable[str], *, tiered: bool) -> None:
+    """Note what a replica's events have said beside blocks: adapters, and whether some lie outside of the GPU."""
+    member = state.fleet[name]
+    member.tiered = member.tiered or tiered
+    new = [adapter for adapter in adapters if adapter not in member.adapters]
+    for adapter in new:
+        if len(member.adapters) >= MAX_ADAPTERS:
+            del member.adapters[next(iter(member.adapters))]
+        member.adapters[adapter] = None
+    if new:
+        state.fleet.refresh()
 
 
 def check(state: RouterState, name: Any, replica: Any) -> None:

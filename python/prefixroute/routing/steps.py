@@ -258,7 +258,7 @@ def _held(state: RouterState, attempt: Attempt, context: Any) -> tuple[Any, Name
     decision = attempt.decision
     if context is None:
         return decision.blocks, None
-    namespace = decision.query.info.namespace
+    namespace = state.fleet.now.cache_names.of(decision.query.info.namespace)
     if state.listener is not None and not isinstance(context, BlockHashes):
         context = hash_blocks(context, state.block_size, namespace, state.belief.hash_key)  # others want them too
     return context, namespace

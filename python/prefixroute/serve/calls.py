@@ -59,7 +59,7 @@ class Reading:
             prompt_kind=kind,
             session=session_of(None, body, keys),
             previous=previous if isinstance(previous, str) and previous else None,
-            namespace=Namespace(model=str(body.get("model", "")), salt=str(body.get("cache_salt", ""))),
+            namespace=_namespace(body),
             hide_usage=hide_usage,
             rewritten=rewritten,
         )
@@ -122,6 +122,14 @@ def _asking_for_usage(body: Mapping[str, Any]) -> tuple[bool, bytes | None]:
     if options.get("include_usage"):
         return False, None
     return True, json.dumps({**body, "stream_options": {**options, "include_usage": True}}).encode()
+
+
+def _namespace(body: Mapping[str, Any]) -> Namespace:
+    """Return what a body says besides its prompt of blocks that may be shared. What is no text is the engine's to refuse."""
+    model, lora, salt = (
+        value if isinstance(value, str) else "" for value in map(body.get, ("model", "lora_path", "cache_salt"))
+    )
+    return Namespace(model=model, lora=lora, salt=salt)
 
 
 def _prompt(api: Api, body: Mapping[str, Any]) -> tuple[Any, str]:

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, cast
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import hash_blocks
+from prefixroute.routing.cache_names import CacheNames
 from prefixroute.routing.prompts import Prompts
 from prefixroute.serve.calls import Reading
 
@@ -59,14 +60,15 @@ class Hashing:
     render: Any = None
     tokenizer: Any = None
 
-    def read(self, api: Api, content: bytes) -> Reading:
+    def read(self, api: Api, content: bytes, names: CacheNames) -> Reading:
         """Return what a body says, with the hashes of its prompt.
 
         Raise one of :data:`MALFORMED` if it is no request.
         """
         reading = Reading.of(api, content, self.session_keys)
         prompts = Prompts("messages", self.block_size, self.render, self.tokenizer).of(reading.prompt_kind)
-        hashes = hash_blocks(prompts.prepare(reading.prompt), self.block_size, reading.namespace, self.hash_key)
+        namespace = names.of(reading.namespace)
+        hashes = hash_blocks(prompts.prepare(reading.prompt), self.block_size, namespace, self.hash_key)
         return replace(reading, prompt=hashes)
 
 
@@ -95,8 +97,8 @@ class Reader:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    async def read(self, api: Api, content: bytes) -> Reading:
-        """Return what a body says.
+    async def read(self, api: Api, content: bytes, names: CacheNames = CacheNames()) -> Reading:  # noqa: B008  # frozen
+        """Return what a body says. ``names``: what the name of a model means for cached blocks.
 
         Raises:
             MALFORMED: it is no request.
@@ -104,15 +106,15 @@ class Reader:
         """
         if len(content) <= LARGE_BYTES:
             return Reading.of(api, content, self.session_keys)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, api, content)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, api, content, names)
 
-    def _ask(self, api: Api, content: bytes) -> Reading:
+    def _ask(self, api: Api, content: bytes, names: CacheNames) -> Reading:
         """Have a body read. Runs in the one thread, so that each answer is that to the question before it."""
         try:
             process = self._running()
             questions, answers = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
             with _ended_after(process, READ_S):
-                pickle.dump((api, content), questions)
+                pickle.dump((api, content, names), questions)
                 questions.flush()
                 said = pickle.load(answers)  # noqa: S301  # of our own process
         except (OSError, EOFError, pickle.UnpicklingError) as error:
@@ -194,9 +196,9 @@ def main() -> None:
         del question  # it may be large, and the next one may be late
 
 
-def _answer(hashing: Hashing, api: Api, content: bytes) -> Reading | Exception:
+def _answer(hashing: Hashing, api: Api, content: bytes, names: CacheNames) -> Reading | Exception:
     try:
-        return hashing.read(api, content)
+        return hashing.read(api, content, names)
     except MALFORMED as error:
         return ValueError(str(error))
     except MemoryError:

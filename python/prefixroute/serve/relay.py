@@ -101,7 +101,7 @@ class Relay:
         """Serve a request that has come in."""
         shared, keys = self._shared, self._shared.reader.session_keys
         try:
-            reading = await shared.reader.read(self._api, content)
+            reading = await shared.reader.read(self._api, content, shared.router.cache_names)
         except MALFORMED as error:
             raise refusal(400, str(error), "no request", openai=self._api.is_openai) from error
         except ReaderDied as error:

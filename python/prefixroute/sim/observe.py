@@ -166,6 +166,7 @@ class _Unheard(NamedTuple):
     """What a batch of events did: nothing."""
 
     tiered: bool = False
+    adapters: tuple[str, ...] = ()
 
 
 _NOTHING = IndexStats(**{name: 0 for name in vars(IndexStats) if name != "to_dict" and not name.startswith("_")})

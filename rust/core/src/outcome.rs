@@ -147,6 +147,8 @@ pub struct Applied {
     pub unrecognized: usize,
     /// Why events were refused or not recognized: the first few.
     pub reasons: Vec<String>,
+    /// Adapters whose blocks it stored, each once: the first few.
+    pub adapters: Vec<String>,
     /// Batches missing before this one, by its sequence number.
     pub missed: u64,
     /// Some store spoke of a medium other than the GPU.

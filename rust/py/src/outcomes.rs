@@ -219,6 +219,8 @@ pub struct Applied {
     missed: u64,
     /// Why events were refused or not recognized: the first eight.
     reasons: Vec<String>,
+    /// Adapters whose blocks it stored, each once: the first 256.
+    adapters: Vec<String>,
     /// Some event spoke of a medium other than the GPU.
     tiered: bool,
     /// The engine began again: what it held before was forgotten.
@@ -250,6 +252,7 @@ impl From<core::Applied> for Applied {
             unrecognized: done.unrecognized,
             missed: done.missed,
             reasons: done.reasons,
+            adapters: done.adapters,
             tiered: done.tiered,
             restarted: done.restarted,
             stale: done.stale,
@@ -292,6 +295,7 @@ impl Applied {
             fields.set_item(name, count)?;
         }
         fields.set_item("reasons", &self.reasons)?;
+        fields.set_item("adapters", &self.adapters)?;
         fields.set_item("tiered", self.tiered)?;
         fields.set_item("restarted", self.restarted)?;
         fields.set_item("stale", self.stale)?;

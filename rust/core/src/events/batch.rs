@@ -8,6 +8,8 @@ use crate::outcome::{Applied, Removed, Stored};
 
 /// Reasons that a batch's result repeats.
 const REASONS: usize = 8;
+/// Adapters that a batch's result names: an engine has a few dozen at once.
+const ADAPTERS: usize = 256;
 
 /// What to do, with the content hashes of what is stored.
 #[derive(Debug)]
@@ -89,6 +91,7 @@ fn apply_one(engine: &mut Engine, slot: Slot, event: &Prepared<'_>, now: f64, do
         Action::Store(store) => {
             done.tiered |= store.residence.medium != Medium::Gpu;
             done.stored += engine.store(slot, &store.event(), &event.contents, now);
+            note_adapter(store, done);
             store.known_medium
         }
         Action::Remove { names, residence, known_medium, group } => {
@@ -102,6 +105,15 @@ fn apply_one(engine: &mut Engine, slot: Slot, event: &Prepared<'_>, now: f64, do
         }
     };
     engine.truth.feed_mut(slot).counters.unknown_media += u64::from(!known_medium);
+}
+
+/// Names the adapter of a store event in the batch's result, once.
+fn note_adapter(store: &Store<'_>, done: &mut Applied) {
+    let Some(adapter) = store.adapter.as_deref().filter(|adapter| !adapter.is_empty()) else { return };
+    let known = done.adapters.iter().any(|name| name.as_bytes() == adapter);
+    if !known && done.adapters.len() < ADAPTERS {
+        done.adapters.extend(std::str::from_utf8(adapter).map(str::to_owned));
+    }
 }
 
 impl std::ops::AddAssign for Stored {

@@ -206,6 +206,8 @@ pub(crate) struct Store<'a> {
     pub residence: Residence,
     pub known_medium: bool,
     pub group: Group,
+    /// Name of the adapter, as the event has it.
+    pub adapter: Option<Vec<u8>>,
 }
 
 impl<'a> Raw<'a> {
@@ -305,7 +307,7 @@ impl<'a> Raw<'a> {
                 salt: salt.unwrap_or(base.salt),
             })
         };
-        Ok(Store { names, parent, tokens, keys, block_size, seed, residence, known_medium, group })
+        Ok(Store { names, parent, tokens, keys, block_size, seed, residence, known_medium, group, adapter })
     }
 
     /// The adapter's name, or its number where old events have no name.
