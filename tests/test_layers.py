@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,10 @@ def test_nothing_inside_imports_the_package_root() -> None:
 )
 def test_the_scan_sees_every_way_of_importing(source: str) -> None:
     assert "prefixroute._core" in imported_names(source)
+
+
+def test_the_layers_name_the_packages_that_there_are() -> None:
+    contracts = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    named = re.findall(r"prefixroute\.(\w+)", " ".join(contracts[0]["layers"]))
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(named) == sorted(there - {"__init__", "__main__"})

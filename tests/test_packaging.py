@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +50,19 @@ def test_importing_the_library_loads_no_extra() -> None:
 
 def test_every_public_name_exists() -> None:
     assert [name for name in prefixroute.__all__ if not hasattr(prefixroute, name)] == []
+
+
+MODULES = {"pyyaml": "yaml", "pyzmq": "zmq", "skypilot": "sky", "vl-convert-python": "vl_convert"}
+"""What is imported of a distribution that has another name."""
+NOT_IMPORTED = {"tokenizers", "verl", "httptools", "backports.zstd"}
+"""A tokenizer is an argument, verl loads the package, uvicorn imports httptools, and zstd is asked for by its name."""
+
+
+def test_every_extra_installs_what_the_package_imports() -> None:
+    root = Path(__file__).resolve().parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split(r"[\[<>=;]", one)[0] for listed in extras.values() for one in listed}
+    modules = {MODULES.get(name, name.replace("-", "_")) for name in named - NOT_IMPORTED - {"prefixroute"}}
+    code = "\n".join(path.read_text() for path in (root / "python").rglob("*.py"))
+    imported = set(re.findall(r"""(?:^ *(?:import|from) |_module\(")([\w.]+)""", code, re.MULTILINE))
+    assert {one for one in modules if not any(name.startswith(one) for name in imported)} == set()

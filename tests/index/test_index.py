@@ -285,6 +285,17 @@ def test_a_byte_budget_holds_for_all_replicas_together_and_the_oldest_go_first()
     assert index.stats().evicted_bytes == 5000 - len(index)
 
 
+def test_reported_blocks_that_find_no_room_are_told_and_counted() -> None:
+    index = PrefixIndex(max_bytes=20_000)
+    index.add_replica("a")
+    told = [
+        index.apply_stored("a", [number], token_ids=list(range(16 * number, 16 * number + 16)))
+        for number in range(1, 2_001)
+    ]
+    assert sum(one.stored for one in told) + sum(one.dropped for one in told) == 2_000
+    assert sum(one.dropped for one in told) == index.stats().dropped > 0
+
+
 def test_a_byte_budget_below_what_an_empty_index_takes_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"max_bytes must be at least (\d+) for 0 replicas, got 0") as refused:
         PrefixIndex(max_bytes=0)

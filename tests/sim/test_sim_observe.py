@@ -130,6 +130,18 @@ def test_events_of_requests_that_arrive_together_are_no_worse_than_history() -> 
     assert ratios[0] == pytest.approx(0.1332, abs=0.001)
 
 
+def test_a_look_into_the_caches_is_no_upper_bound() -> None:
+    """Caches do not hold yet what waits before them, which the history of routing knows."""
+    engine = EngineModel(CostModel())
+    perfect, history = (
+        simulate(
+            fan_out(1, requests=200), Scenario(policy=FIXED, load="in_flight", observe=observe, engine=engine, seed=1)
+        ).outcome.recompute_ratio
+        for observe in (Perfect(), History())
+    )
+    assert perfect > 1.5 * history
+
+
 def test_all_events_lost_is_no_belief_and_none_lost_is_the_truth() -> None:
     workload = chat(1, requests=3_000)
     ratios = [
