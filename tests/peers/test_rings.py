@@ -102,8 +102,10 @@ print(router.choose(prompt, session="s").replica, flush=True)
 router.close()
 """
     process = child(name, body)
-    assert process.communicate(timeout=30)[0] == f"{ticket.replica}\n"
-    assert process.returncode == 0
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{ticket.replica}\n"  # it may be in the reader's buffer already
+    assert process.wait(30) == 0
+    process.stdout.close()
     until(lambda: len(list(folder_of(name).iterdir())) == 2)
     router.close()
 
