@@ -25,3 +25,14 @@ def test_a_booking_of_a_peer_is_of_the_same_blocks(model: str) -> None:
         for space in (Namespace(model=model), Namespace(model="base"), Namespace(lora="x"))
     ]
     assert hits == [1984, 1984 * ("x" not in model), 1984 * ("x" in model)]
+
+
+def test_a_request_that_is_given_up_by_key_is_given_up_for_peers() -> None:
+    mesh = Mesh(2)
+    one, other = mesh.routers
+    one.route(TOKENS, key="k").hedge()
+    mesh.deliver()
+    assert sum(values["in_flight"] for values in other.stats()["replicas"].values()) == 2
+    one.abort("k")
+    mesh.deliver()
+    assert sum(values["in_flight"] for values in other.stats()["replicas"].values()) == 0

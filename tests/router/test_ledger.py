@@ -253,6 +253,21 @@ def test_a_hedge_by_key_goes_on_with_whoever_is_left(make_router: Make) -> None:
     assert router.stats()["prompt_tokens"] == 2_000  # one request, whatever attempts it took
 
 
+@pytest.mark.parametrize("steps", [["hedge"], ["hedge", "hedge"], ["hedge", "retry"], ["retry", "hedge"]])
+@pytest.mark.parametrize("end", ["abort", "finish"])
+def test_a_key_ends_all_attempts_of_its_request(make_router: Make, steps: list[str], end: str) -> None:
+    router = make_router(4)
+    shadow = router.shadow("random", index=FakeBelief())
+    tickets = [router.route(TOKENS, key="k")]
+    tickets.extend(getattr(tickets[-1], step)() for step in steps)
+    other = router.route(TOKENS, key="other")
+    getattr(router, end)("k")
+    assert [ticket.open for ticket in tickets] == [False] * len(tickets)
+    assert (router.stats()["in_flight"], shadow.stats()["in_flight"], other.open) == (1, 1, True)
+    other.abort()
+    assert loads(router) == (0, 0, 0)
+
+
 def test_the_key_of_a_hedge_follows_its_winner(make_router: Make) -> None:
     router = make_router(4)
     first = router.route(TOKENS, key="k")

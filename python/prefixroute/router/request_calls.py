@@ -14,6 +14,8 @@ class RequestCalls(Calls):
     def first_token(self, key: str, *, now: float | None = None) -> None:
         """Note the first token of the request with this key, see :meth:`Ticket.first_token`.
 
+        Of a hedged request its latest attempt wins; only the ticket can say of another one that it answers.
+
         Args:
             key: the caller's name for the request; an unknown or late one is counted and does nothing.
             now: time on the router's clock, in seconds.
@@ -47,16 +49,14 @@ class RequestCalls(Calls):
             self._guarded.finish(attempt, output, (reported_hit_tokens, reported_prompt_tokens), now, usage)
 
     def abort(self, key: str, *, now: float | None = None) -> None:
-        """Give the request with this key up, see :meth:`Ticket.abort`.
+        """Give the request with this key up, with all its attempts, see :meth:`Ticket.abort`.
 
         Args:
             key: the caller's name for the request; an unknown or late one is counted and does nothing.
             now: time on the router's clock, in seconds.
         """
         del now
-        attempt = self._guarded.find(key, "abort")
-        if attempt is not None:
-            self._guarded.abort(attempt)
+        self._guarded.abort_request(key)
 
     def alias(self, session: str, alias: str, *, now: float | None = None) -> bool:
         """Bind another key to a session's replica, e.g. the response id that the next turn will name.

@@ -206,6 +206,14 @@ class Guarded:
         with self.lock:
             steps.abort(self.state, attempt)
 
+    def abort_request(self, key: str) -> None:
+        """Give all attempts of the request with this key up: the key goes from one that ends to one that is left."""
+        with self.lock:
+            attempt = self.find(key, "abort")
+            while attempt is not None:
+                steps.abort(self.state, attempt)
+                attempt = self.state.ledger.find(key)
+
     def drop(self, attempt: Attempt) -> None:
         """Leave an attempt to be given up by the next call. Takes no lock: the collector may call this at any time."""
         self.state.ledger.drop(attempt)
