@@ -13,6 +13,7 @@ import pytest
 from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
+from prefixroute.testing import render, tokenize
 from prefixroute.types import Caps, LoadReport, Replica, Timing
 from prefixroute.workload.request import cached_tokens
 
@@ -384,3 +385,56 @@ def test_more_reported_than_the_prompt_has_is_clamped_and_counted() -> None:
     assert stats["clamped_reports"] == 1
     assert stats["reported_hit_tokens"] == 99
     assert losses["first_sight"] + losses["elsewhere"] + losses["evicted"] - losses["unknown"] == 0
+
+
+def fails(_: Any) -> Any:
+    """Raise what a template or a tokenizer of one's own may raise."""
+    return {}["role"]
+
+
+@pytest.mark.parametrize("what", ["render", "tokenizer"])
+@pytest.mark.parametrize("kind", ["text", "messages"])
+async def test_what_a_function_of_the_callers_raises_is_a_tokens_error_that_names_it(
+    make_router: Make, what: str, kind: str
+) -> None:
+    router = make_router(2, prompt_kind=kind, index=PrefixIndex(), **{what: fails})
+    prompt = "a" * 200 if kind == "text" else [{"role": "user", "content": "a"}]
+    for call in (router.route, router.choose):
+        with pytest.raises(TokensError, match=f"^{what} raised KeyError: 'role'$") as raised:
+            call(prompt)
+        assert isinstance(raised.value.__cause__, KeyError)
+    with pytest.raises(TokensError, match=what):
+        await router.hash(prompt)
+    assert loads(router) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("error", [ConfigError("ours"), TokensError("ours")])
+def test_our_own_errors_pass_a_tokenizer_as_they_are(make_router: Make, error: PrefixRouteError) -> None:
+    def raises(_: str) -> list[int]:
+        raise error
+
+    router = make_router(1, prompt_kind="text", index=PrefixIndex(), tokenizer=raises)
+    with pytest.raises(type(error), match=r"^ours$"):
+        router.route("a" * 200)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([5], "a message must be a mapping with a role, got 5"),
+        ([None], "a message must be a mapping with a role, got None"),
+        ([{"role": "user", "content": "a\ud83d"}], r"text must be valid Unicode, got '\\ud83d' at character 8"),
+    ],
+)
+def test_the_template_and_the_tokenizer_of_fake_engines_say_what_is_wrong(
+    make_router: Make, prompt: Any, message: str
+) -> None:
+    router = make_router(1, prompt_kind="messages", index=PrefixIndex(), render=render, tokenizer=tokenize)
+    with pytest.raises(TokensError, match=f"^{message}$"):
+        router.route(prompt)
+
+
+def test_a_part_without_text_has_none() -> None:
+    assert render([{"role": "user", "content": [{"text": None}, None, "a"]}]) == render(
+        [{"role": "user", "content": "a"}]
+    )

@@ -32,6 +32,10 @@ class Served:
         until(self.is_even)
         return answer.headers["x-replica"], answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
+    def send(self, body: str) -> Any:
+        """Return the answer to a body."""
+        return self._client.post("/v1/chat/completions", content=body)
+
     def is_even(self) -> bool:
         """Whether the router holds what the engines hold, and all of it as reported."""
         if self.router.index.stats().believed:
@@ -89,3 +93,14 @@ def test_engines_of_several_base_models_are_told_apart_by_what_they_list() -> No
         assert [cached for _, cached in homes] == [0, 0]
         proxy.forget_routed()
         assert [proxy.ask(model=model) for model in ("one", "two")] == [(home, HIT) for home, _ in homes]
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("messages", ["[5]", '[{"role": "user", "content": "\\ud83d"}]', "[null]"])
+def test_a_request_that_the_engines_template_cannot_read_is_told_so(messages: str, large: bool) -> None:
+    padding = '"user": "%s", ' % ("x" * 300_000) if large else ""
+    with served([EngineSettings()]) as proxy:
+        answer = proxy.send(f'{{{padding}"messages": {messages}}}')
+        assert answer.status_code == 400
+        assert "must be" in answer.json()["error"]["message"]
+        assert proxy.router.stats()["in_flight"] == 0

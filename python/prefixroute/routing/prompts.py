@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefixroute.errors import ConfigError, TokensError
+from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import CanonicalForm, answer_messages
@@ -65,6 +65,8 @@ class Prompts:
             the default is :class:`~prefixroute.messages.CanonicalForm`.
         tokenizer: turns text into token ids: a function, or a ``tokenizers.Tokenizer``. The prompt is then matched by
             tokens, as the engine does.
+
+    What ``render`` and ``tokenizer`` raise that is no error of prefixroute is raised as :class:`TokensError`, from it.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Prompts:
         if hasattr(prompt, "token_count"):
             return prompt
         text = self._text(prompt)
-        return text if self._encode is None else self._encode(text)
+        return text if self._encode is None else _called("tokenizer", self._encode, text)
 
     def keep(self, prompt: Any) -> Any:
         """Return what :meth:`context` will need of a prompt: a copy of a list of messages, which callers append to."""
@@ -131,10 +133,10 @@ class Prompts:
         if self.kind == "text":
             if not isinstance(prompt, str | bytes):
                 raise self._wrong(prompt)
-            return prompt if self._render is None else self._render(prompt)
+            return prompt if self._render is None else _called("render", self._render, prompt)
         if self._render is None or not isinstance(prompt, Mapping | Sequence) or isinstance(prompt, str | bytes):
             raise self._wrong(prompt)
-        return self._render(prompt)
+        return _called("render", self._render, prompt)
 
     def _wrong(self, prompt: Any) -> TokensError:
         got = f"a list of {type(prompt[0]).__name__}" if isinstance(prompt, list) and prompt else type(prompt).__name__
@@ -217,6 +219,16 @@ def but_last(whole: Any, most: int) -> Any:
         raise TokensError(f"text must be valid Unicode: {error}") from error
     last = (len(text) - 1) % BYTES_PER_TOKEN + 1
     return text[: len(text) - min(last, most)]
+
+
+def _called(what: str, function: Callable[[Any], Any], given: Any) -> Any:
+    """Return what the caller's own function makes of a prompt; whatever it raises is the prompt's fault until it is shown."""
+    try:
+        return function(given)
+    except (PrefixRouteError, MemoryError):
+        raise
+    except Exception as error:
+        raise TokensError(f"{what} raised {type(error).__name__}: {error}") from error
 
 
 def _ids(tokens: Any) -> NDArray[Any]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from prefixroute.errors import TokensError
 from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.validation import shown
 
 
 def tokenize(text: str) -> list[int]:
     """Return the token ids of a text: 4 UTF-8 bytes each, little-endian; the last may have fewer."""
-    data = text.encode()
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise TokensError(
+            f"text must be valid Unicode, got {text[error.start]!r} at character {error.start}"
+        ) from error
     return [int.from_bytes(data[at : at + BYTES_PER_TOKEN], "little") for at in range(0, len(data), BYTES_PER_TOKEN)]
 
 
@@ -27,11 +34,18 @@ def render(prompt: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> str:
         messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         system = prompt.get("system") or prompt.get("instructions")
         messages = [{"role": "system", "content": system}, *messages] if system else messages
-    turns = "".join(f"[{message.get('role')}]\n{_content(message.get('content'))}\n" for message in messages)
-    return turns + "[assistant]\n"
+    return "".join(map(_turn, messages)) + "[assistant]\n"
+
+
+def _turn(message: Any) -> str:
+    if not isinstance(message, Mapping):
+        raise TokensError(f"a message must be a mapping with a role, got {shown(message)}")
+    return f"[{message.get('role')}]\n{_content(message.get('content'))}\n"
 
 
 def _content(content: Any) -> str:
     if isinstance(content, list):
-        return "".join(str(part.get("text", part)) if isinstance(part, dict) else str(part) for part in content)
+        return "".join(
+            _content(part.get("text", str(part))) if isinstance(part, dict) else _content(part) for part in content
+        )
     return "" if content is None else str(content)
