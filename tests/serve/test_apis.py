@@ -111,6 +111,33 @@ def test_a_response_is_gone_on_from_where_it_is_stored(
     assert proxy.idle()
 
 
+def told(status: str, body: bytes) -> bytes:
+    return b"HTTP/1.1 %s\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (
+        status.encode(), len(body), body,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, None])
+def test_a_response_that_is_not_known_is_looked_for(
+    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], at: int | None
+) -> None:
+    lost, found = told("404 Not Found", b'{"error": {"message": "no such response"}}'), told("200 OK", b'{"id": "new"}')
+    engines = [make_scripted([found if number == at else lost]) for number in range(3)]
+    proxy = make_proxy([engine.url for engine in engines], routing__policy="round-robin")
+    body = {"model": "fake", "input": "Hello", "previous_response_id": "old"}
+    for _ in range(3):
+        answer = proxy.client.post("/v1/responses", json=body)
+        assert answer.status_code == (404 if at is None else 200)
+        if at is None:
+            assert answer.json()["error"]["message"] == "no such response"
+        else:
+            assert answer.headers["x-replica"] == engines[at].url
+    assert proxy.router.is_bound("old") == (at is not None)
+    asked = sum(len(engine.heads) for engine in engines)
+    assert asked == 9 if at is None else 3 <= asked <= 5
+    assert proxy.idle()
+
+
 @pytest.mark.parametrize(
     ("headers", "fields"),
     [

@@ -80,6 +80,18 @@ class RequestCalls(Calls):
                 state.listener.bound(alias, slot)
             return bound
 
+    def is_bound(self, session: str, *, now: float | None = None) -> bool:
+        """Return whether a session is bound, if only to a replica that has left.
+
+        Args:
+            session: its name.
+            now: time on the router's clock, in seconds.
+        """
+        check_instance("session", session, str)
+        now = self._time(now)
+        with self._lock:
+            return self._state.ledger.bound(session, now) is not None
+
     def forget(self, session: str) -> bool:
         """Drop a session's binding; return whether there was one.
 

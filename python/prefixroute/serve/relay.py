@@ -31,6 +31,7 @@ _LOG = logging.getLogger("prefixroute.serve")
 ELSEWHERE = frozenset({429, 502, 503, 504})
 """What an engine answers when it will not serve a request that another may. Not 500: a request that breaks one engine
 would be sent round to break them all."""
+NOT_FOUND = 404
 SERVER_ERROR = 500
 
 
@@ -164,6 +165,8 @@ class Attempts:
         self._shared, self._call, self._trail = shared, call, trail
         self._router, self._upstream = shared.router, shared.settings.upstream
         self._tickets: list[Ticket] = []
+        self._seeks: str | None = None
+        """A response that some engine may have: one that answers 404 has it not, and another one is asked."""
 
     async def serve(self, client: Downstream) -> None:
         """Ask one engine after another until one answers, and relay its answer."""
@@ -182,12 +185,16 @@ class Attempts:
             for ticket in self._tickets:
                 if ticket.open:
                     ticket.abort()
+            if self._seeks is not None:
+                self._router.forget(self._seeks)  # who was asked has it not, as far as is known
 
     def _route(self) -> Ticket:
         router, reading, openai = self._router, self._call.reading, self._call.api.is_openai
         session, affinity = self._call.session, "soft"
         if reading.previous is not None:  # its engine alone has the response
             session, affinity = reading.previous, "hard"
+            if not router.is_bound(session):
+                self._seeks, affinity = session, "soft"
         try:
             ticket = router.route(
                 reading.prompt,
@@ -254,7 +261,7 @@ class Attempts:
         except FAILURES as error:
             shared.fleet.failed(name, error)
             raise self._no_answer(name, error) from error
-        if opened.status in ELSEWHERE:
+        if opened.status in ELSEWHERE or (opened.status == NOT_FOUND and self._seeks is not None):
             opened.close()
             self._heard(name, opened)
             headers = end_to_end(opened.raw_headers, b"x-replica", shared.replica_header)
@@ -287,6 +294,7 @@ class Attempts:
         shared, name = self._shared, ticket.replica
         if opened.is_success:
             ticket.first_token()
+            self._seeks = None
         self._trail.answered(ticket)
         headers = end_to_end(opened.raw_headers, b"x-replica", REQUEST_ID, shared.replica_header)
         if shared.replica_header:
