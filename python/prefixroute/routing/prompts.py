@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from prefixroute.validation import check_callable, shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 KINDS = ("tokens", "text", "messages")
 _FEW_TOKENS = 1_000
 """Reported prompt tokens under which a calibration would be noise."""
@@ -221,7 +222,7 @@ def but_last(whole: Any, most: int) -> Any:
     return text[: len(text) - min(last, most)]
 
 
-def _called(what: str, function: Callable[[Any], Any], given: Any) -> Any:
+def _called(what: str, function: Callable[[Any], T], given: Any) -> T:
     """Return what the caller's own function makes of a prompt; whatever it raises is the prompt's fault until it is shown."""
     try:
         return function(given)
