@@ -112,3 +112,31 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     ended = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
     assert ended.stderr == ""
     assert ended.stdout in ("{0\n", "{1\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "err"),
+    [
+        ("policies >&-", 0, ""),
+        ("policies --json >&-", 0, ""),
+        ("trace chat,requests=20 --quiet >&- 2>&-", 0, ""),
+        ("policies nobody 2>&-", 2, ""),
+        ("trace - <&-", 2, "error: stdin: cannot be read: it is closed\n"),
+    ],
+)
+def test_a_closed_stream_gives_no_traceback(typed: str, code: int, err: str) -> None:
+    ended = subprocess.run(["bash", "-c", f"{' '.join(COMMAND)} {typed}"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, err)
+
+
+def test_a_request_to_end_ends_its_processes_without_a_word() -> None:
+    code = "from prefixroute.cli import main; main()"
+    simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", "2", "--quiet"]
+    with subprocess.Popen(
+        simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        while running.poll() is None and not started(running.pid):
+            time.sleep(0.05)
+        running.terminate()
+        out, err = running.communicate(timeout=120)
+    assert (running.returncode, out, err) == (128 + signal.SIGTERM, "", "")

@@ -33,3 +33,15 @@ def test_one_is_shown_whole(prefixroute: Prefixroute, name: str) -> None:
     assert shown.out.startswith(f"{name}: ")
     assert "Values: " in shown.out
     assert ("How it differs" in shown.out) == (name in presets())
+
+
+def test_a_policy_with_parameters_is_shown_with_them(prefixroute: Prefixroute) -> None:
+    shown = json.loads(prefixroute("policies", "cache-aware:spill_gap=5.5", "--json").out)["policies"][
+        "cache-aware:spill_gap=5.5"
+    ]
+    usual = json.loads(prefixroute("policies", "cache-aware", "--json").out)["policies"]["cache-aware"]
+    assert {name for name, value in shown["parameters"].items() if value != usual["parameters"][name]} == {"spill_gap"}
+    assert shown["about"] == usual["about"]
+    preset = prefixroute("policies", "ray:gate_gap=5")
+    assert preset.code == 0
+    assert "gate_gap=5" in preset.out

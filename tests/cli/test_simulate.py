@@ -168,3 +168,23 @@ def test_the_mooncake_trace_answers(prefixroute: Prefixroute, traces_dir: Path) 
     assert rows["cache-aware"]["requests"] == 12_031
     assert rows["cache-aware"]["floor"] == pytest.approx(0.6266, abs=5e-5)
     assert rows["cache-aware"]["skew"] < 1.3
+
+
+def test_the_load_signal_is_an_option_of_everything_that_simulates(prefixroute: Prefixroute) -> None:
+    chat = ("chat,requests=60,arrivals=poisson:10", "--replicas", 2, "--seeds", 1, "--json", "--quiet")
+
+    def load(*arguments: object) -> tuple[object, object]:
+        said = json.loads(prefixroute(*arguments).out)["assumptions"]["load"]
+        return said["value"], said["assumed"]
+
+    assert load("simulate", *chat, "--policies", "session", "--timed") == ("requests", True)
+    for command in ("simulate", "compare"):
+        assert load(command, *chat, "--policies", "session", "--timed", "--load", "in_flight") == ("in_flight", False)
+    advised = json.loads(prefixroute("advise", *chat, "--load", "tokens", "--current", "cache-aware").out)
+    assert advised["assumptions"]["load"]["value"] == "tokens"
+    assert 'load="tokens"' in json.dumps(advised).replace("\\", "")
+
+
+def test_token_counts_of_the_engine_are_read_as_those_of_the_cache(prefixroute: Prefixroute) -> None:
+    chat = ("simulate", "chat,requests=40", "--replicas", 1, "--seeds", 1, "--timed", "--policies", "session", "--json")
+    assert prefixroute(*chat, "--chunk-tokens", "2k") == prefixroute(*chat, "--chunk-tokens", 2_000)

@@ -247,3 +247,14 @@ def test_entries_need_a_workload_of_entries() -> None:
 def test_a_setting_of_another_type_is_refused(setting: str, wrong: object) -> None:
     with pytest.raises(ConfigError, match="must be an int, got "):
         Scenario(**{setting: wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["untimed", "timed"])
+def test_a_warm_up_leaves_requests_to_count(engine: EngineModel | None) -> None:
+    workload = chat(1, requests=20)
+    assert simulate(workload, Scenario(replicas=2, warmup=19, engine=engine)).outcome.requests == 1
+    for warmup in (20, 500):
+        with pytest.raises(ConfigError, match=f"at most 19, got {warmup}"):
+            simulate(workload, Scenario(replicas=2, warmup=warmup, engine=engine))
+        with pytest.raises(ConfigError, match=f"at most 19, got {warmup}"):
+            floor(workload, warmup=warmup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,16 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
         read_trace(tmp_path / "done.jsonl", Options(fields=layout, reorder_s=5))
 
 
+def test_a_row_without_a_prompt_is_told_in_a_short_line(tmp_path: Path) -> None:
+    path = tmp_path / "wide.jsonl"
+    path.write_text(
+        json.dumps({"timestamp": 1, "model": "m", **{f"field_{'x' * 90}_{at}": at for at in range(50)}}) + "\n"
+    )
+    with pytest.raises(TraceError, match=r"and \d+ more; a field map") as refused:
+        read_trace(path, Options(format="gateway"))
+    assert len(str(refused.value)) < len(str(path)) + 320
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -105,11 +116,11 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
         ({"messages": ["hello"]}, "message 0 must be a mapping with a role, got 'hello'"),
         (
             {"messages": None},
-            "no prompt: looked for token_ids, messages, prompt, as in messages, .*; a field map names another",
+            r"no prompt in its fields timestamp, .*; a field map names another place \(docs/traces\.md\)$",
         ),
-        ({"messages": []}, "no prompt: looked for"),
-        ({"messages": None, "token_ids": [], "prompt": ""}, "no prompt: looked for"),
-        ({"timestamp": None}, "no time: looked for timestamp, time"),
+        ({"messages": []}, "no prompt in its fields"),
+        ({"messages": None, "token_ids": [], "prompt": ""}, "no prompt in its fields"),
+        ({"timestamp": None}, "no time in its fields"),
         ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),
         ({"timestamp": [1]}, r"time must be a number, -2\*\*63 to 2\*\*63, got \[1\]"),
         ({"response": {"usage": {"prompt_tokens": -4}}}, "prompt_tokens must be a whole number, 0 or more, got -4"),

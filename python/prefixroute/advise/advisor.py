@@ -24,6 +24,7 @@ from prefixroute.advise.size import MOST_EQUAL
 from prefixroute.advise.study import How, Study, compare_on
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.costmodel.cost import HOURS_PER_MONTH
+from prefixroute.errors import ConfigError
 from prefixroute.sim import ResultRow, Scenario
 from prefixroute.sim.grid import Source, seeds_of
 from prefixroute.sim.pool import Jobs
@@ -86,6 +87,10 @@ def advise(
 def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
     """Return the fleet with a clock, unless the workload spans no time or nobody wants one."""
     clocked = facts.profile.span_s > 0 if asked.timed is None else asked.timed
+    if not clocked and asked.scenario.load not in (None, "recent"):
+        raise ConfigError(
+            f"load {asked.scenario.load!r} needs a clock: without one, as in a workload that spans no time, it must be 'recent'"
+        )
     return with_clock(asked, cost) if clocked else replace(asked.scenario, engine=None)
 
 

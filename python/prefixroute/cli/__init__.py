@@ -7,11 +7,15 @@ mistake (one line says which), 130 = interrupted.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from prefixroute.errors import PrefixRouteError
 from prefixroute.extras import installing
+from prefixroute.validation import shown
 
 EXTRAS = {
     "typer": "cli",
@@ -26,12 +30,25 @@ EXTRAS = {
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
+SIGNALLED = 128
+"""Exit code after a request to end, less the number of the signal."""
+_ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
+"""Requests to end: of a supervisor, and of a terminal that is closed, which Windows has not."""
+_MUST_BE = {
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
+}
+"""What an option must be, by the kind of error that its parser names."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line with ``arguments`` (default ``sys.argv[1:]``) and exit."""
+    _open_closed()
     try:
-        code = _run(sys.argv[1:] if arguments is None else arguments)
+        with _terminable():
+            code = _run(sys.argv[1:] if arguments is None else arguments)
     except PrefixRouteError as error:
         code = _complain(str(error))
     except ModuleNotFoundError as missing:
@@ -62,11 +79,49 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code = app(list(arguments), prog_name="prefixroute", standalone_mode=False)
     except TyperException as error:
+        _tell_value(error)
         message = getattr(error, "format_message", error.__str__)()
         # Without a command the help is on the screen already, and the message is empty.
         return _complain(message) if message else 2
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _open_closed() -> None:
+    """Let output go nowhere where its stream is closed: nobody reads it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  # for good
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Leave by an exception when told to end: no half-written file stays behind, and no process that works for this one.
+
+    A signal that is ignored, as ``nohup`` has it, stays ignored.
+    """
+    before = {end: signal.getsignal(end) for end in _ENDS}
+    taken = [end for end in _ENDS if before[end] != signal.SIG_IGN]
+    for end in taken:
+        signal.signal(end, lambda number, _: sys.exit(SIGNALLED + number))
+    try:
+        yield
+    finally:
+        for end in taken:
+            signal.signal(end, before[end])
+
+
+def _tell_value(error: Any) -> None:
+    """Give an error of an option's parser the value, and what is allowed in our words."""
+    errors = getattr(error.__cause__, "errors", None)
+    if errors is None:
+        return
+    (first, *_) = errors()
+    must_be = _MUST_BE.get(first["type"])
+    if must_be is None:
+        error.message = first["msg"].removeprefix("Value error, ")
+    else:
+        error.message = f"{must_be.format(**first.get('ctx', {}))}, got {shown(first['input'])}"
 
 
 def _complain(message: str) -> int:

@@ -84,7 +84,7 @@ def advise_command(
 ) -> None:
     """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
     time_is_up = runs.deadline()
-    simulated = Simulated(observe=observed.observe)
+    simulated = Simulated(observe=observed.observe, load=observed.load)
     question = Question(
         scenario=scenario_of(
             hardware,

@@ -10,6 +10,7 @@ from prefixroute.costmodel import CALIBRATED, DEFAULT_GPU, DEFAULT_MODEL, PRESET
 from prefixroute.costmodel.aic import BACKENDS
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
+from prefixroute.routing import BOOKED
 from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
 from prefixroute.sim.observe import Observation
 
@@ -62,6 +63,15 @@ def seconds(text: str, *, what: str) -> float:
     if not 0 < value < float("inf"):
         raise ConfigError(f"{what} must be a time above 0 (90, 90s, 5m, 1h), got {text!r}")
     return value
+
+
+def load_signal(text: str, *, timed: bool) -> str:
+    """Return the name of a load signal that simulated routers have: from their own book, for simulated replicas report none."""
+    if text not in BOOKED:
+        raise ConfigError(f"--load must be one of {', '.join(BOOKED)}, got {text!r}")
+    if not timed and text != "recent":
+        raise ConfigError(f"--load {text} speaks of a timed simulation: give --timed too, or recent")
+    return text
 
 
 def times(text: str, *, what: str) -> tuple[float, ...]:

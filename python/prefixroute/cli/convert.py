@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +12,7 @@ import typer
 
 from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped
+from prefixroute.cli.output import check_writable
 from prefixroute.cli.reading import LogReading, name_bad_lines
 from prefixroute.errors import ConfigError
 from prefixroute.workload import LogFile, Options, convert, keep, log_files, read_trace
@@ -22,10 +20,6 @@ from prefixroute.workload import LogFile, Options, convert, keep, log_files, rea
 EXAMPLE = "Example: prefixroute convert gateway.jsonl --fields map.toml -o day.jsonl.gz"
 
 KEY_BYTES = 16
-SIGNALLED = 128
-"""Exit code after a request to end, less the number of the signal."""
-_ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
-"""Requests to end: of a supervisor, and of a terminal that is closed, which Windows has not."""
 
 
 @grouped
@@ -61,9 +55,8 @@ def command(
     jobs = _jobs(output, read)
     _check(jobs, [*(file.path for file in read), *filter(None, (key, reading.fields))])
     said = reading.options
-    with _terminable():
-        for target, logs in jobs.items():
-            _convert(logs, said, target, secret, quiet=quiet)
+    for target, logs in jobs.items():
+        _convert(logs, said, target, secret, quiet=quiet)
 
 
 def _jobs(output: Path, files: list[LogFile]) -> dict[Path, list[LogFile]]:
@@ -90,28 +83,10 @@ def _check(targets: Iterable[Path], inputs: list[Path]) -> None:
     for target in targets:
         if target.is_dir():
             raise ConfigError(f"--output would write to {str(target)!r}, which is a folder")
-        if not target.is_file():
-            continue
-        for read in inputs:
+        for read in inputs if target.is_file() else ():
             if read.exists() and target.samefile(read):
                 raise ConfigError(f"--output must not be one of the files read, got {str(target)!r} for {str(read)!r}")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Leave by an exception when told to end, so that no half-written file stays behind.
-
-    A signal that is ignored, as ``nohup`` has it, stays ignored.
-    """
-    before = {end: signal.getsignal(end) for end in _ENDS}
-    taken = [end for end in _ENDS if before[end] != signal.SIG_IGN]
-    for end in taken:
-        signal.signal(end, lambda number, _: sys.exit(SIGNALLED + number))
-    try:
-        yield
-    finally:
-        for end in taken:
-            signal.signal(end, before[end])
+        check_writable("--output", target)
 
 
 def _convert(files: list[LogFile], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:

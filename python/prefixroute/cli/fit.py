@@ -45,7 +45,7 @@ def read_rows(file: Path) -> list[tuple[float, float, float]]:
     Raises:
         ConfigError: there is no such file, a column is missing, or a row holds something that is no number.
     """
-    if not file.is_file():
+    if file.is_dir() or not file.exists():
         raise ConfigError(
             f"measured rows are a CSV file, {str(file)!r} is {'a folder' if file.is_dir() else 'not there'}"
         )

@@ -12,18 +12,27 @@ from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.options import LinkName, Tiers
 from prefixroute.costmodel import DEFAULT_LINK, CostModel
 from prefixroute.errors import ConfigError
+from prefixroute.routing import BOOKED, DEFAULT_LOAD
 from prefixroute.sim import EngineModel, Scenario, Split
 
 _observe = partial(
     option, None, "What tells the router of the caches: history, perfect, events, events:LOSS.", metavar="HOW"
 )
+_load = partial(
+    option,
+    None,
+    f"Load signal that every policy balances: {', '.join(BOOKED)}. Without a clock nothing is in flight: recent.",
+    metavar="SIGNAL",
+    show_default=f"{DEFAULT_LOAD} with a clock, recent without one",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """How routers learn what caches hold."""
+    """What routers know of replicas: what caches hold, and how loaded they are."""
 
     observe: str | None = _observe()
+    load: str | None = _load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class Simulated:
     """What is simulated of a fleet."""
 
     observe: str | None = _observe()
+    load: str | None = _load()
     timed: bool = option(False, "Simulate with a clock: arrivals, queues, batches and decode.", "--timed")
 
 
@@ -173,6 +183,8 @@ def scenario_of(
     chosen = {name: value for name, value in given.items() if value is not None}
     if simulated.observe is not None:
         chosen["observe"] = arguments.observation(simulated.observe)
+    if simulated.load is not None:
+        chosen["load"] = arguments.load_signal(simulated.load, timed=clocked)
     if hardware.capacity is not None:
         chosen |= hardware.settings
     batching = hardware.batching

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from prefixroute.cli import arguments
-from prefixroute.cli.groups import HARDWARE, option
+from prefixroute.cli.groups import HARDWARE, option, parser
 from prefixroute.costmodel import FORMATS, CostModel
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 
@@ -123,10 +123,18 @@ class Hardware(Machine):
         show_default="300k",
     )
     chunk_tokens: int | None = _option(
-        None, "Tokens of one step of the engine, timed.", min=1, show_default=f"{CHUNK_TOKENS}"
+        None,
+        "Tokens of one step of the engine, timed.",
+        parser=parser(arguments.count, what="--chunk-tokens"),
+        metavar="TOKENS",
+        show_default=f"{CHUNK_TOKENS}",
     )
     max_running: int | None = _option(
-        None, "Requests that a replica runs at once, timed.", min=1, show_default=f"{MAX_RUNNING}"
+        None,
+        "Requests that a replica runs at once, timed.",
+        parser=parser(arguments.count, what="--max-running"),
+        metavar="N",
+        show_default=f"{MAX_RUNNING}",
     )
 
     @property

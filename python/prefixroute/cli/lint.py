@@ -11,11 +11,10 @@ import typer
 from prefixroute.cli import console
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedMachine
-from prefixroute.cli.output import Outputs
+from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import Reading
 from prefixroute.cli.sheet import give_sheet
 from prefixroute.document import SCHEMA, json_text
-from prefixroute.errors import ConfigError
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider
 from prefixroute.report.plans import lint_section
@@ -58,8 +57,8 @@ def command(
     reading: Reading,
 ) -> None:
     """Check a log and settings for what stands in the way of caches: prompts, lifetimes, engines, routers, keys."""
-    if sarif_file is not None and not sarif_file.absolute().parent.is_dir():
-        raise ConfigError(f"--sarif must be a file in an existing folder, got {str(sarif_file)!r}")
+    if sarif_file is not None:
+        check_writable("--sarif", sarif_file)
     settings = Settings() if config is None else Settings.read(config)
     own = () if prices is None else (read_provider(prices),)
     named = api_model or (None if settings.api is None else settings.api.model)

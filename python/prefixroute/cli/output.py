@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,8 +46,8 @@ class Outputs:
         for what, path, suffixes in (("--report", self.report, (".html", ".htm")), ("--png", self.png, (".png",))):
             if path is not None and path.suffix.lower() not in suffixes:
                 raise ConfigError(f"{what} must be a file that ends in {suffixes[0]}, got {str(path)!r}")
-            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-                raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")
+            if path is not None:
+                check_writable(what, path)
         if self.draws:
             importlib.import_module("prefixroute.report.drawing")
 
@@ -72,6 +73,28 @@ class Outputs:
 
             self.png.write_bytes(png(picture()))
             console.note(f"picture: {self.png}")
+
+
+def check_writable(what: str, path: Path) -> None:
+    """Refuse a file that cannot be written, before the runs and not after them. A new one is made and removed again.
+
+    Args:
+        what: the option that names it.
+        path: the file. What exists and is no file, such as a pipe, is not tried.
+
+    Raises:
+        ConfigError: it is a folder or in none, or the system refuses it.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"{what} must be a file in an existing folder, got {str(path)!r}")
+    try:
+        if path.is_file():
+            path.open("ab").close()
+        elif not os.path.lexists(path):
+            path.open("xb").close()
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{what} must be a file that can be written, got {str(path)!r}: {error.strerror}") from None
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -74,8 +74,14 @@ class Reading:
         """Return the files of a log that names, patterns and ``-`` stand for.
 
         Raises:
-            ConfigError: one is a folder or is not there.
+            ConfigError: one is a folder or is not there, or is a generator.
         """
+        for name in names:
+            if name.partition(",")[0] in GENERATORS:
+                others = ", ".join(repr(other) for other in names if other != name)
+                raise ConfigError(
+                    f"{name!r} is made up and stands alone, got {others} beside it: is that the value of an option that takes none?"
+                )
         files = log_files(names)
         for file in files:
             if file.path.is_dir():

@@ -17,7 +17,7 @@ from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
-from prefixroute.cli.output import Outputs
+from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import Reading, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
@@ -87,6 +87,8 @@ def command(
     PREFIXROUTE_API_KEY. Ctrl-C ends it and shows what was measured until then.
     """
     time_is_up = console.deadline(sending.time_budget)
+    if rows is not None:
+        check_writable("--rows", rows)
     for name in policy or []:
         arguments.policies(name, workload)
     capacity = hardware.settings.get("capacity_tokens")

@@ -125,8 +125,10 @@ def _report(cost: CostModel, errors: NDArray[np.float64], *columns: NDArray[np.f
 
 
 def _columns(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    if len(table) < LEAST_ROWS or table.ndim != 2 or table.shape[1] != 3:  # noqa: PLR2004 - rows of three
-        raise ConfigError(f"fit needs {LEAST_ROWS} rows or more of (tokens, cached, seconds), got {table.shape}")
+    if len(table) and (table.ndim != 2 or table.shape[1] != 3):  # noqa: PLR2004 - rows of three
+        raise ConfigError(f"fit needs rows of (tokens, cached, seconds), got an array of the shape {table.shape}")
+    if len(table) < LEAST_ROWS:
+        raise ConfigError(f"fit needs {LEAST_ROWS} rows or more of (tokens, cached, seconds), got {len(table)}")
     tokens, cached, seconds = table.T
     good = np.isfinite(table).all(axis=1) & (tokens >= 1) & (cached >= 0) & (cached < tokens) & (seconds > 0)
     if not good.all():

@@ -135,17 +135,22 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Return what a policy or preset does, its parameters with their values, and how a preset differs."""
-    if name in POLICIES:
-        line, _, about = _plain(POLICIES[name].__doc__ or "").partition("\n")
-        return Description(name, line, _parameters(POLICIES[name]()), _unindented(about))
-    preset = presets().get(name)
+    """Return what a policy or preset does, its parameters with their values, and how a preset differs.
+
+    Parameters may follow the name, as in :func:`as_policy`: they are then those shown.
+
+    Raises:
+        ConfigError: for an unknown name or parameter.
+    """
+    policy, preset = as_policy(name), preset_of(name)
     if preset is None:
-        raise _unknown(name)
-    parameters = _parameters(preset.policy)
+        line, _, about = _plain(type(policy).__doc__ or "").partition("\n")
+        return Description(name, line, _parameters(policy), _unindented(about))
     belief = preset.belief
-    parameters |= {f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None}
-    line = f"{preset.policy.name} with the settings of {preset.source} ({preset.date})"
+    parameters = _parameters(policy) | {
+        f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None
+    }
+    line = f"{policy.name} with the settings of {preset.source} ({preset.date})"
     checked = f"Checked against the original: {preset.checked}" if preset.checked else NOT_CHECKED
     return Description(name, line, parameters, preset.source, preset.differs, checked)
 

@@ -162,6 +162,11 @@ class _Run:
         if not self._requests:
             raise ConfigError(f"workload {workload.name} has no requests")
         self._parts = parts_of(self._requests, settings.parts)
+        shortest = min(map(len, self._parts))
+        if settings.warmup >= shortest:
+            raise ConfigError(
+                f"warmup must be below the {shortest:,} requests of a part, at most {shortest - 1:,}, got {settings.warmup:,}"
+            )
         self._maker = PromptMaker(workload.block_size)
         self._rows: list[ReplayRow] = []
         self._begun = 0

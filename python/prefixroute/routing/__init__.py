@@ -8,7 +8,17 @@ the only ones that change a state. None of them locks: :class:`prefixroute.route
 from prefixroute.routing.config import RouterConfig, RouterOptions
 from prefixroute.routing.decide import Query, decide
 from prefixroute.routing.decision import Decision
-from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
+from prefixroute.routing.loads import BOOKED, DEFAULT_LOAD, LOADS
 from prefixroute.routing.state import RouterState
 
-__all__ = ["DEFAULT_LOAD", "LOADS", "Decision", "Query", "RouterConfig", "RouterOptions", "RouterState", "decide"]
+__all__ = [
+    "BOOKED",
+    "DEFAULT_LOAD",
+    "LOADS",
+    "Decision",
+    "Query",
+    "RouterConfig",
+    "RouterOptions",
+    "RouterState",
+    "decide",
+]

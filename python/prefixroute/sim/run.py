@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from prefixroute.costmodel import CostModel
 from prefixroute.policies import as_policy, preset_of
 from prefixroute.sim.fleet import SimulatedFleet
+from prefixroute.sim.floor import check_warmup
 from prefixroute.sim.garbage import collected_rarely
 from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
 from prefixroute.sim.replica import duplicated_tokens
@@ -100,7 +101,7 @@ def simulate(
         progress: told now and then how many requests have been routed.
 
     Raises:
-        ConfigError: the scenario does not fit the workload.
+        ConfigError: the scenario does not fit the workload: all of its requests are warm-up.
         TraceError: a bad line of a trace that was not checked when it was opened.
     """
     scenario = scenario or Scenario()
@@ -111,13 +112,21 @@ def simulate(
         untimed = UntimedRun(scenario, workload.block_size)
         with collected_rarely():
             untimed.run(workload.requests(), progress)
+        _check_counted(workload, scenario, untimed.log)
         outcome = _outcome(scenario, untimed.log, untimed.fleet, cost)
         return Run(scenario, outcome, untimed.log, tuple(untimed.fleet.names))
     timed = TimedRun(scenario, workload.block_size, scenario.engine)
     with collected_rarely():
         timed.run(workload.requests(), progress)
+    _check_counted(workload, scenario, timed.log)
     outcome = _outcome(scenario, timed.log, timed.fleet, cost, timed)
     return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried, timed.gaps)
+
+
+def _check_counted(workload: Workload, scenario: Scenario, log: RequestLog) -> None:
+    """Refuse a run of which no request counts, because all of them were warm-up."""
+    if scenario.warmup and not len(log):
+        check_warmup(workload, sum(1 for _ in workload.requests()), scenario.warmup)
 
 
 def _priced(scenario: Scenario, cost: CostModel) -> Scenario:

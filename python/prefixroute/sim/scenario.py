@@ -143,7 +143,7 @@ class Scenario:
         if self.front not in ("round-robin", "sticky"):
             raise ConfigError(f"front must be 'round-robin' or 'sticky', got {shown(self.front)}")
         if self.promise is not None and not self.engine:
-            raise ConfigError("a promise needs a timed simulation: give an engine")
+            raise ConfigError("a promise needs a timed simulation: give an engine, or --timed")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
         self._check_split()
@@ -167,7 +167,7 @@ class Scenario:
         if split is None:
             return
         if not self.engine:
-            raise ConfigError("prefill and decode apart need a timed simulation: give an engine")
+            raise ConfigError("prefill and decode apart need a timed simulation: give an engine, or --timed")
         if split.replicas != self.replicas:
             raise ConfigError(f"a split of {split} needs replicas={split.replicas}, got {self.replicas}")
 

@@ -215,10 +215,18 @@ def _written_whole(path: Path) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
+def _opened(name: Path, target: Path, mode: Literal["wb", "xb"]) -> IO[bytes]:
+    """Open ``target``; an error names the file that the user named."""
+    try:
+        return target.open(mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(name)) from None
+
+
 @contextmanager
 def _packing(name: Path, target: Path, mode: Literal["wb", "xb"] = "wb") -> Iterator[IO[bytes]]:
     """Open ``target``, packed if ``name`` says so; gzip without name and time, so same bytes."""
-    with target.open(mode) as raw:
+    with _opened(name, target, mode) as raw:
         if name.suffix == ".gz":
             with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as zipped:
                 yield cast("IO[bytes]", zipped)

@@ -71,6 +71,10 @@ class Settled(NamedTuple):
     chained: bool = False
 
 
+MOST_NAMES, MOST_LETTERS = 6, 30
+"""Fields of a row that an error names, and letters of each."""
+
+
 class Asked(NamedTuple):
     """What a row says of prompt and answer.
 
@@ -125,8 +129,7 @@ class RequestReader:
             return None
         found = prompt_of(row, self.finder, self._form)
         if found is None:
-            places = ", ".join(self._layout.paths["messages"])
-            raise row.error(f"no prompt: looked for {', '.join(PROMPTS)}, as in {places}; a field map names another")
+            raise row.error(_missing("prompt", row))
         answer = answer_of(row, self.finder, self._form)
         if isinstance(found, Parts):
             return self._chained(found, answer)
@@ -309,8 +312,7 @@ class RequestReader:
             return self._time(row, "end_time", ended) - (0 if duration is None else self._duration(row, duration))
         started = self.finder.find("time")
         if started is None:
-            places = ", ".join(self._layout.paths["time"])
-            raise row.error(f"no time: looked for {places}; a field map names another")
+            raise row.error(_missing("time", row))
         return self._time(row, "time", started)
 
     def _time(self, row: Row, name: str, value: Any) -> float:
@@ -335,6 +337,16 @@ class RequestReader:
         if type(value) not in {int, float} or abs(value) >= _EPOCHS_FROM or self._time_unit(name) is not None:
             return None
         return SMALL_TIMES
+
+
+def _missing(what: str, row: Row) -> str:
+    """Return what to say of a row in which the field map finds nothing: what the row has instead, as far as a line holds."""
+    names = [str(name)[:MOST_LETTERS] for name in row.fields]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (
+        f"no {what} in its fields {', '.join(names[:MOST_NAMES]) or '(none)'}{more}; a field map names another place "
+        "(docs/traces.md)"
+    )
 
 
 def has_request(fields: dict[str, Any]) -> bool:

@@ -160,6 +160,8 @@ def _files(one: str | Path | LogFile) -> list[LogFile]:
         raise ConfigError(f"a trace must be a path or several, got {shown(one)}")
     path = Path(one)
     if str(one) == STDIN:
+        if sys.stdin is None:
+            raise TraceError("stdin: cannot be read: it is closed")
         return [_spooled(sys.stdin.buffer, "stdin")]
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("rb") as pipe:
