@@ -22,6 +22,17 @@ def test_the_summary_speaks_of_the_largest_fleet(study: Study) -> None:
     assert "$132.60 with round-robin (skew 1.04) and $11.18 with cache-aware (skew 1.04)" in cost
 
 
+def test_of_policies_that_compute_alike_the_cheapest_is_named(study: Study) -> None:
+    dear, worst = study.rows[-1], study.rows[-2]
+    cheap = {**dear, "policy": "session", "usd_per_million_requests_busiest": 9.0}
+    costly = {**worst, "policy": "random", "usd_per_million_requests_busiest": 999.0}
+    for rows in ((worst, costly, dear, cheap), (costly, worst, cheap, dear)):
+        tied = replace(study, rows=rows)
+        assert "session 4.3 %" in tied.summary()[0]
+        assert tied.summary()[1].count("random") == tied.headline().count("random") == 1
+        assert "$9.00 with session" in tied.summary()[1]
+
+
 def test_the_summary_of_one_policy_says_it_once(study: Study) -> None:
     share, cost = replace(study, rows=study.rows[-1:]).summary()
     assert share == "At 8 replicas, cache-aware computes 4.3 % of the prompt tokens; no routing can go below 3.7 %."

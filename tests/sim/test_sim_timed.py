@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from prefixroute.advise.behind import replicas_behind
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
@@ -34,7 +35,7 @@ from prefixroute.sim import (
 from prefixroute.sim.front import Front
 from prefixroute.sim.scenario import replica_names
 from prefixroute.sim.timed import LET_GO_EVERY, TimedRun
-from prefixroute.workload import Poisson, Request, Workload, chat
+from prefixroute.workload import Poisson, Request, Workload, chat, few_shot
 
 COST = CostModel()
 ENGINE = EngineModel(COST)
@@ -402,3 +403,27 @@ def test_goodput_counts_requests_whose_own_gaps_between_tokens_keep_the_promise(
     assert goods == sorted(goods)
     assert 0 < goods[0] < goods[2] < run.outcome.requests_per_s
     assert good(Promise(itl_s=usual, ttft_s=1e-9)) == 0.0
+
+
+def test_a_burst_that_ends_before_it_is_answered_is_too_short_to_tell() -> None:
+    """20 requests in a fifth of a second wait, and their rate of service is that of the end; 1,200 in 12 s are an overload."""
+    engine = EngineModel(CostModel())
+    found = {
+        requests: sweep(
+            few_shot(1, requests=requests, arrivals=Poisson(100.0)),
+            policies=["round-robin"],
+            replicas=[8],
+            seeds=1,
+            scenario=Scenario(engine=engine, capacity_tokens=50_000),
+        )
+        for requests in (20, 1_200)
+    }
+    burst, overload = (each.rows[0] for each in found.values())
+    assert (burst.is_overloaded, burst.is_too_short) == (False, True)
+    assert (overload.is_overloaded, overload.is_too_short) == (True, False)
+    assert any("too short to tell" in note and "round-robin on 8" in note for note in found[20].notes)
+    assert not any("too short" in note for note in found[1_200].notes)
+    assert (
+        replicas_behind(simulate(few_shot(1, requests=20, arrivals=Poisson(100.0)), Scenario(engine=engine)).log, 8)
+        == 0
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from prefixroute.sim import RequestLog
+from prefixroute.sim.metrics import LEAST_PER_REPLICA
 
 WAITED = 1 / 20
 """Share of the span of the arrivals that requests of an overloaded replica wait, in the mean."""
@@ -33,5 +34,8 @@ def replicas_behind(log: RequestLog, replicas: int) -> int:
     waited = np.bincount(replica, log.column("start") - arrival, replicas) / np.maximum(served, 1)
     last = np.full(replicas, arrival.min(), np.float64)
     np.maximum.at(last, replica, log.column("finish"))
+    few = len(log) < LEAST_PER_REPLICA * replicas
+    if few and span < float((log.column("finish") - log.column("start")).mean()):
+        return 0  # as of a row that is too short
     slow = (last - arrival.min()) * SERVED > span
     return int(((waited > WAITED * span) & slow & (served > 0)).sum())

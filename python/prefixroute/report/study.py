@@ -144,10 +144,13 @@ class Study:
         return [f"{share}{floor}.", f"{bought} {_bought(worst, money)} and {_bought(least, money)}."]
 
     def _extremes(self) -> tuple[Row, Row]:
-        """Return the rows of the largest fleet that compute the least and the most again."""
+        """Return the rows of the largest fleet that compute the least and the most again.
+
+        Of rows that compute alike these are the one with the fewest and the one with the most dollars by the busiest replica.
+        """
         most = max(self.replicas)
         rows = [row for row in self.rows if row["replicas"] == most]
-        rows.sort(key=lambda row: float(row["recompute_ratio"]))
+        rows.sort(key=lambda row: (row["recompute_ratio"], row["usd_per_million_requests_busiest"]))
         return rows[0], rows[-1]
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 PERCENTILES = (50, 90, 99)
+LEAST_PER_REPLICA = 10
+"""Requests of a replica from which a short burst says whether it keeps up."""
 CURVE = tuple(share / 100 for share in range(101))
 """Shares of requests at which the distribution of TTFT is kept."""
 
@@ -338,12 +340,31 @@ class ResultRow:
         """Whether requests came faster than they were served: waiting then grows for as long as they come.
 
         They waited for a twentieth of the span of the arrivals in the mean, and were served at less than 95 % of the
-        rate.
+        rate. What is too short to tell is not: see :attr:`is_too_short`.
         """
+        return self._is_late and not self.is_too_short
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether it cannot be told if requests came faster than they were served: they waited, but were a short burst.
+
+        Fewer than :data:`LEAST_PER_REPLICA` came to a replica in the mean, and the last before the first was answered:
+        what looks like a rate of service is the end of the burst.
+        """
+        if not self._is_late or self.e2e_mean_s is None or self.queue_mean_s is None:
+            return False
+        few = self.requests < LEAST_PER_REPLICA * self.replicas
+        return few and self._span_s < self.e2e_mean_s - self.queue_mean_s
+
+    @property
+    def _span_s(self) -> float:
+        return self.requests / self.arrivals_per_s if self.arrivals_per_s else 0.0
+
+    @property
+    def _is_late(self) -> bool:
         if not self.arrivals_per_s or self.queue_mean_s is None or self.requests_per_s is None:
             return False
-        span = self.requests / self.arrivals_per_s
-        return self.queue_mean_s > span / 20 and self.requests_per_s < 0.95 * self.arrivals_per_s
+        return self.queue_mean_s > self._span_s / 20 and self.requests_per_s < 0.95 * self.arrivals_per_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object: fields in order; what this run did not measure is left out, the floor never."""

@@ -125,15 +125,20 @@ def left_out(what: Sequence[str]) -> tuple[str, ...]:
 
 
 def overload(rows: Sequence[ResultRow]) -> tuple[str, ...]:
-    """Return a note that names the fleets to which requests come faster than they are served, if there are any."""
+    """Return notes that name the fleets to which requests come faster than they are served, or may, if there are any."""
     over = [
         f"{row.policy} on {row.replicas} serves {row.requests_per_s:,.3g} of {row.arrivals_per_s:,.3g} requests/s"
         for row in rows
         if row.is_overloaded
     ]
-    if not over:
-        return ()
-    return (f"overloaded, so that TTFT grows for as long as requests come: {', '.join(over)}",)
+    notes = (f"overloaded, so that TTFT grows for as long as requests come: {', '.join(over)}",) if over else ()
+    short = [row for row in rows if row.is_too_short]
+    if short:
+        span_s = max(row.requests / row.arrivals_per_s for row in short if row.arrivals_per_s)
+        names = ", ".join(f"{row.policy} on {row.replicas}" for row in short)
+        told = f"too short to tell whether these keep up, since few requests come, for {span_s:.3g} s, less than one takes: {names}"
+        notes = (*notes, told)
+    return notes
 
 
 def assumptions_dict(assumptions: Sequence[Assumption]) -> dict[str, dict[str, Any]]:
