@@ -9,6 +9,7 @@ import pytest
 from frames import framed
 from mesh import KEY, NAMES, Mesh, load_of, prompt
 
+import prefixroute as pr
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.router import Router
 
@@ -150,3 +151,47 @@ def test_messages_outside_of_their_limits_are_refused_and_nothing_of_their_frame
             router.apply_peer(data)
     assert router.choose(prompt(1)).hit_tokens == 3_984, "the belief was not cleared"
     assert "peers" in router.stats()
+
+
+def crossed(mesh: Mesh) -> list[int]:
+    """Return the requests in flight at r0, as each router counts them."""
+    return [router.stats()["replicas"]["r0"]["in_flight"] for router in mesh.routers]
+
+
+@pytest.mark.parametrize("again", ["removed and added", "x, y, x", "x, y, x by sync"])
+def test_a_process_that_comes_back_under_its_mark_has_nothing_in_flight(again: str) -> None:
+    mesh = Mesh(2)
+    one = mesh.routers[0]
+    before = pr.Replica(incarnation="x")
+    for router in mesh.routers:
+        router.sync({name: before if name == "r0" else None for name in NAMES})
+    mesh.deliver()
+    tickets = [one.route(list(range(64)), candidates=["r0"]) for _ in range(5)]
+    mesh.deliver()
+    assert crossed(mesh) == [5, 5]
+    if again == "removed and added":
+        one.remove_replica("r0")
+        one.add_replica("r0", before)
+    else:
+        for incarnation in ("y", "x"):
+            replica = pr.Replica(incarnation=incarnation)
+            one.sync({name: replica if name == "r0" else None for name in NAMES})
+            if "sync" in again:
+                mesh.deliver()
+    mesh.deliver()
+    for _ in range(2):
+        mesh.tick()
+        mesh.deliver()
+    assert crossed(mesh) == [0, 0]
+    fresh = one.route(list(range(64)), candidates=["r0"])
+    mesh.deliver()
+    mesh.tick()
+    mesh.deliver()
+    assert crossed(mesh) == [1, 1]
+    for ticket in tickets:
+        ticket.finish()
+    mesh.deliver()
+    assert crossed(mesh) == [1, 1]
+    fresh.finish()
+    mesh.deliver()
+    assert crossed(mesh) == [0, 0]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fake_belief import FakeBelief
@@ -17,6 +18,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import POLICIES, CacheAware, presets
 from prefixroute.router import Router, replay
+from prefixroute.telemetry import read_view
 from prefixroute.types import Namespace, Replica
 
 Make = Callable[..., Router]
@@ -320,3 +322,27 @@ def test_lost_hits_have_a_price_where_a_cost_was_given_and_each_policy_has_its_o
     assert lost_in(router, "shadow_hit_loss_dollars", "cache-aware")["first_sight"] == pytest.approx(
         followed["first_sight"] * cost.usd_per_token()
     )
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("slo", [float("inf"), 2.5, None])
+def test_a_record_is_strict_json_and_is_taken_again(slo: float | None) -> None:
+    nan = float("nan")
+    records: list[dict[str, Any]] = []
+    attrs = {
+        "score": nan,
+        "nested": {"list": [1.5, -float("inf"), np.float64(nan)], nan: (nan,)},
+        "kept": [1, "a", None],
+    }
+    stream = io.StringIO()
+    for record in (stream, records.append):
+        Router(["a", "b"], record=record).route(list(range(64)), slo_ttft_s=slo, attrs=attrs)
+    line = json.loads(stream.getvalue(), parse_constant=no_constant)
+    assert line["view"]["request"]["attrs"]["kept"] == [1, "a", None]
+    assert line["view"]["request"]["attrs"]["score"] == "nan"
+    for record in (line, json.loads(json.dumps(records[0], allow_nan=False))):
+        assert replay(record) == (record["replica"], record["reason"])
+        assert read_view(record).request.slo_ttft_s == slo

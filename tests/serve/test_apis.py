@@ -212,7 +212,18 @@ def test_other_methods_are_a_405_and_reach_no_engine(
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/chat", "/v1/load_lora_adapter", "/control", "/v1//chat/completions", "/%2e%2e/x"]
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/chat",
+        "/v1/load_lora_adapter",
+        "/control",
+        "/v1//chat/completions",
+        "/%2e%2e/x",
+        "/v1/chat/completions/",
+        "/v1/models/",
+    ],
 )
 def test_other_paths_are_a_404_that_says_which_there_are(
     pair: list[Engine], make_proxy: Callable[..., Proxy], path: str

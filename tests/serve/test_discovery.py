@@ -213,6 +213,21 @@ def test_a_structured_file_says_more_of_an_engine(tmp_path: Path, name: str, tex
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("e.txt", f"{A}\n"),
+        ("e.json", json.dumps({"replicas": [A]})),
+        ("e.yaml", f"replicas: [{A}]"),
+        ("e.toml", f'replicas = ["{A}"]'),
+    ],
+)
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8-sig")
+    assert find(FileSource(str(path))) == {A: Replica()}
+
+
+@pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("e.txt", "a:1", r"replicas\[0\] must be http://HOST:PORT"),
@@ -225,6 +240,12 @@ def test_a_structured_file_says_more_of_an_engine(tmp_path: Path, name: str, tex
         ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 0}]}', r"replicas\[0\]: weight must be above 0"),
         ("e.json", '{"replicas": [{"weight": 2}]}', r"replicas\[0\] must be http://HOST:PORT"),
         ("e.yaml", "replicas: [", "not YAML"),
+        ("e.txt", f"{A}\n{B}\n{A}/\n", rf"replicas\[2\] is {A}, which is listed above"),
+        ("e.json", json.dumps({"replicas": [A, {"url": A, "weight": 2}]}), rf"replicas\[1\] is {A}, which"),
+        ("e.json", '{"replicas": [], "replicas": []}', "the key 'replicas' stands twice"),
+        ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 2, "weight": 3}]}', "the key 'weight' stands twice"),
+        ("e.yaml", f"replicas:\n- url: {A}\n  weight: 2\n  weight: 3\n", r"e.yaml:4: the key 'weight' stands twice"),
+        ("e.yaml", "{replicas: [], replicas: []}", r"e.yaml:1: the key 'replicas' stands twice, in line 1"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:

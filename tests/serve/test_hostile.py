@@ -169,3 +169,15 @@ def test_what_is_no_call_of_an_api_reaches_no_engine(
     said = by_hand(make_proxy([engine.url]), line + b"\r\nhost: p\r\nconnection: close\r\n\r\n")
     assert int(said.split(b" ", 2)[1]) == status
     assert engine.heads == []
+
+
+@pytest.mark.parametrize("size", [70_000, 100_000, 150_000, 200_000, 2_000_000])
+@pytest.mark.parametrize("one", [True, False])
+def test_a_head_of_any_size_beyond_the_bound_is_a_431(
+    pair: list[Engine], make_proxy: Callable[..., Proxy], size: int, one: bool
+) -> None:
+    proxy = make_proxy([pair[0].url])
+    fields = b"x: %s\r\n" % (b"a" * size) if one else b"".join(b"x-%d: a\r\n" % number for number in range(size // 10))
+    said = by_hand(proxy, b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + fields + b"content-length: 0\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 431 ")
+    assert b"at most" in said

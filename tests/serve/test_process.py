@@ -104,7 +104,8 @@ def streams(served: Served, count: int, tokens: int) -> tuple[list[threading.Thr
 
 
 def in_flight(served: Served) -> int:
-    return sum(one["in_flight"] for one in served.admin.get("/replicas").json()["replicas"].values())
+    workers = served.admin.get("/replicas").json()["workers"].values()
+    return sum(one["in_flight"] for worker in workers for one in worker["replicas"].values())
 
 
 def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(

@@ -175,3 +175,48 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert ended.stderr.startswith(
         "error: no engines are named: give their URLs (prefixroute serve http://HOST:PORT ...), --fake N"
     )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [("toml", "[listen]\nport = 7\n"), ("yaml", "listen:\n  port: 7\n"), ("json", '{"listen": {"port": 7}}')],
+)
+def test_settings_may_begin_with_a_byte_order_mark(tmp_path: Path, suffix: str, text: str) -> None:
+    path = tmp_path / f"s.{suffix}"
+    path.write_text(text, encoding="utf-8-sig")
+    assert read_settings(path).listen.port == 7
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "said"),
+    [
+        ("toml", "[listen]\nport = 7\nport = 8\n", "not TOML"),
+        ("yaml", "listen:\n  port: 7\n  port: 8\n", "s.yaml:3: the key 'port' stands twice, in line 2 too"),
+        ("yaml", "listen:\n  port: 7\nlisten:\n  host: a\n", "s.yaml:3: the key 'listen' stands twice"),
+        ("json", '{"listen": {"port": 7, "port": 8}}', "s.json: the key 'port' stands twice"),
+        ("toml", '[discovery]\nreplicas = ["http://a:1", "http://a:1/"]\n', "got http://a:1 twice"),
+    ],
+)
+def test_what_is_said_twice_is_refused(tmp_path: Path, suffix: str, text: str, said: str) -> None:
+    path = tmp_path / f"s.{suffix}"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_settings(path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "listen.port=2", "--port", "3"],
+        ["--set", "listen.port=2", "--set", "listen.port=3"],
+        ["http://a:1", "--set", "discovery.replicas=['http://b:1']"],
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(arguments: list[str]) -> None:
+    ended = run("--check", *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "is given twice" in ended.stderr
+
+
+def test_flags_may_say_the_same_twice() -> None:
+    assert run("--check", "http://a:1", "--set", "listen.port=3", "--port", "3").returncode == 0

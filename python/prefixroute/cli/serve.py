@@ -59,8 +59,10 @@ def command(  # noqa: PLR0917
 
     SIGTERM ends it when the requests in flight have been served.
     """
+    from prefixroute.errors import ConfigError
     from prefixroute.serve import Settings, check, read_settings, serve
     from prefixroute.serve.config import assignment
+    from prefixroute.validation import shown
 
     flags = {
         "discovery.replicas": tuple(replicas) if replicas else None,
@@ -72,7 +74,9 @@ def command(  # noqa: PLR0917
         "log.format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    given |= dict(assignment(text) for text in assignments or ())
+    for name, value in map(assignment, assignments or ()):
+        if given.setdefault(name, value) != value:
+            raise ConfigError(f"{name} is given twice: {shown(given[name])} and {shown(value)}")
     settings = Settings.of(given) if config is None else read_settings(config, given)
     if check_only:
         check(settings.discovery, engines=fake)

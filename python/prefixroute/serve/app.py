@@ -108,10 +108,13 @@ class Service:
             *(Route(path, relay, methods=["POST"]) for path, relay in relays.items()),
             Route(MODELS, self._models),
         ]
-        return (
+        apps = (
             _Clients(relays, routes=[*clients, *own], lifespan=self._lifespan, exception_handlers=handlers),
             Starlette(routes=[*looks, *changes], exception_handlers=handlers),
         )
+        for app in apps:
+            app.router.redirect_slashes = False
+        return apps
 
     def _the_client(self) -> aiohttp.ClientSession:
         if self._client is None:
@@ -172,7 +175,8 @@ class Service:
             for name, engine in self.fleet.engines.items()
             if name in stats
         }
-        return JSONResponse({"replicas": shown})
+        worker = {"replicas": shown}
+        return JSONResponse(worker if self.settings.listen.workers > 1 else {"workers": {"0": worker}})
 
     async def _hold(self, request: Request) -> Response:
         name = request.query_params.get("replica", "")

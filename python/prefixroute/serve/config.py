@@ -31,7 +31,7 @@ def read_settings(path: Path, changed: Mapping[str, Any] | None = None) -> Setti
         ConfigError: names file, line and key, and what is allowed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -120,11 +120,47 @@ def _bare(name: str) -> str:
 
 def _json(text: str, path: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
+    """Return an object of JSON; of two values of a key one would be lost without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"{path}: the key {twice!r} stands twice")
+    return found
+
+
+def _check_unique(yaml: Any, root: Any, path: str) -> None:
+    """Raise :class:`ConfigError` for a key of YAML that stands twice in its mapping."""
+    waiting, looked_at = [root], set[int]()  # nodes may hold each other, by aliases
+    while waiting:
+        node = waiting.pop()
+        if id(node) in looked_at:
+            continue
+        looked_at.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            waiting.extend(value for _, value in node.value)
+            _check_keys([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
+
+
+def _check_keys(keys: list[Any], path: str) -> None:
+    lines: dict[str, int] = {}
+    for key in keys:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in lines:
+            raise ConfigError(f"{path}:{line}: the key {name!r} stands twice, in line {lines[name]} too")
+        lines[name] = line
 
 
 def _yaml(text: str, path: str) -> tuple[Any, Lines]:
@@ -132,6 +168,9 @@ def _yaml(text: str, path: str) -> tuple[Any, Lines]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
+        _check_unique(yaml, node, path)
+    except ConfigError:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = path if mark is None else f"{path}:{mark.line + 1}"

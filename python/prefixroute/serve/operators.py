@@ -79,4 +79,7 @@ class Operators:
     async def _replicas(self, request: Request) -> Response:
         answers = await self._all(request)
         status = max((status for status, _ in answers.values()), default=503)
-        return JSONResponse({"workers": {name: json.loads(text) for name, (_, text) in answers.items()}}, status)
+        said = {name: json.loads(text) for name, (_, text) in answers.items()}
+        if status != _OK:
+            return JSONResponse(next(iter(said.values()), {}), status)
+        return JSONResponse({"workers": said}, status)

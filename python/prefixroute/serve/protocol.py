@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from prefixroute.serve.replies import error_body
 from prefixroute.serve.settings import Limits
 
+LINGER_S = 1.0
+"""What a client still sends after it was refused is read and dropped for so long, in seconds."""
 MAX_AHEAD = 8
 """Requests of a connection that wait for the answer to one before them."""
 
@@ -51,8 +53,15 @@ class BoundedProtocol(HttpToolsProtocol):
         waits = self._deadline is not None
         self._head_bytes += len(data)
         super().data_received(data)
-        if waits and self._deadline is not None and self._head_bytes > self.limits.max_header_bytes:
-            self._refuse(431, f"the head must have at most {self.limits.max_header_bytes} bytes")
+        if waits and self._head_is_too_large:
+            self._refuse_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser cannot read, such as a head beyond its own bounds, which are above ours."""
+        if self._head_is_too_large:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         """Serve a request whose head is there, or let it wait for those before it."""
@@ -107,6 +116,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
+    @property
+    def _head_is_too_large(self) -> bool:
+        """Whether a head has not ended within its bounds."""
+        return self._deadline is not None and self._head_bytes > self.limits.max_header_bytes
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, f"the head must have at most {self.limits.max_header_bytes} bytes")
+
     def _too_slow(self) -> None:
         self._deadline = None
         if self._head_bytes:
@@ -125,7 +142,13 @@ class BoundedProtocol(HttpToolsProtocol):
             b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body),
         ]
         self.transport.write(b"".join([*head, body]))
-        self.transport.close()
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # A connection that is closed before all was read is reset, and a client that still sends loses the answer.
+        self._is_over = True
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
 
 def bounded_by(limits: Limits) -> type[BoundedProtocol]:

@@ -291,6 +291,10 @@ class Settings:
             raise ConfigError("routing.peers needs routing.hash_key, the same in all servers that are peers; got none")
         _ = self.prices.cost  # raises where there is no such GPU or model
         listen = self.listen
+        urls = self.discovery.replicas
+        twice = next((url for url in urls if urls.count(url) > 1), None)
+        if twice is not None:
+            raise ConfigError(f"discovery.replicas must name each engine once, got {twice} twice")
         if listen.admin_port and listen.admin_port == listen.port and listen.admin_host == listen.host:
             raise ConfigError(f"listen.admin_port must be another than listen.port, got {listen.admin_port} for both")
 

@@ -51,6 +51,8 @@ def serve(settings: Settings, **options: Any) -> None:
     listen = settings.listen
     listener = bind(listen.host, listen.port)
     admin = None if listen.admin_port is None else bind(listen.admin_host, listen.admin_port)
+    if admin is not None:
+        _LOG.info("operators' port at %s", address_of(admin))
     if listen.workers == 1:
         service = Service(settings, **options)
         _LOG.info(

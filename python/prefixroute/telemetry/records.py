@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from math import isfinite
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from prefixroute.policies import Policy, RequestInfo, View, as_policy
@@ -32,7 +33,8 @@ def to_record(decision: Decision, policy: str, now: float) -> dict[str, Any]:
     fields["request"] = {
         **request._asdict(),
         "namespace": None if request.namespace is None else _namespace(request.namespace),
-        "attrs": dict(request.attrs),
+        "attrs": _strict(dict(request.attrs)),
+        "slo_ttft_s": _strict(request.slo_ttft_s),
     }
     fields["reports"] = None if view.reports is None else [None if r is None else asdict(r) for r in view.reports]
     return {
@@ -53,7 +55,18 @@ def write_record(sink: Sink, record: dict[str, Any]) -> None:
     if callable(sink):
         sink(record)
     else:
-        sink.write(json.dumps(record, separators=(",", ":"), default=str) + "\n")
+        sink.write(json.dumps(record, separators=(",", ":"), default=str, allow_nan=False) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    """Return a value without numbers that JSON lacks: they are texts, as is everything else that it lacks (``inf``, ``nan``)."""
+    if isinstance(value, float):
+        return value if isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {_strict(key): _strict(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(inner) for inner in value]
+    return value
 
 
 def read_view(record: Mapping[str, Any]) -> View:
@@ -69,6 +82,8 @@ def read_view(record: Mapping[str, Any]) -> View:
         )
         request["namespace"] = Namespace(**{**request["namespace"], "extra": extra})
     request["attrs"] = request.get("attrs") or EMPTY_ATTRS
+    if isinstance(request.get("slo_ttft_s"), str):
+        request["slo_ttft_s"] = float(request["slo_ttft_s"])
     fields["request"] = RequestInfo(**request)
     fields["binding"] = fields.get("binding")
     if fields.get("reports") is not None:

@@ -82,7 +82,7 @@ class FileSource:
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             settled, self._seen = self._stamp is None or stamp == self._seen, stamp
             if stamp != self._stamp and settled:
-                self._found = self._parsed(self._path.read_text(encoding="utf-8"))
+                self._found = self._parsed(self._path.read_text(encoding="utf-8-sig"))
                 self._stamp = stamp
         except OSError as error:
             raise ConfigError(f"discovery.file: {self._path}: cannot be read: {error.strerror or error}") from error
@@ -98,7 +98,13 @@ class FileSource:
         else:
             lines = (line.partition("#")[0].strip() for line in text.splitlines())
             listed = [line for line in lines if line]
-        return dict(self._replica(at, one) for at, one in enumerate(listed))
+        found: dict[str, Replica] = {}
+        for at, one in enumerate(listed):
+            url, replica = self._replica(at, one)
+            if url in found:
+                raise ConfigError(f"{self._path}: replicas[{at}] is {url}, which is listed above already")
+            found[url] = replica
+        return found
 
     def _replica(self, at: int, one: Any) -> tuple[str, Replica]:
         where = f"{self._path}: replicas[{at}]"

@@ -278,7 +278,7 @@ impl<T: Clone> Ledger<T> {
     }
 
     /// Whether a process still has its slot. A free slot has none.
-    fn alive(&self, process: Process) -> bool {
+    pub fn alive(&self, process: Process) -> bool {
         process.generation >= 0
             && self.states.get(process.slot).is_some_and(|state| state.generation == process.generation)
     }

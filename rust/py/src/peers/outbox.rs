@@ -291,10 +291,14 @@ impl PeerOutbox {
         self.end(attempt.py(), attempt.get(), how, None)
     }
 
-    /// Tell of all that is in flight, that which an exception has kept from being told included.
+    /// Tell of all that is in flight at processes that live, that which an exception has kept from being told included.
     fn beat(&self, py: Python<'_>) -> PyResult<()> {
         let attempts = self.ledger.get().open_attempts(py);
-        for attempt in &attempts {
+        let lives: Vec<bool> = self
+            .ledger
+            .get()
+            .with(|ledger| attempts.iter().map(|attempt| ledger.alive(attempt.get().process)).collect());
+        for (attempt, _) in attempts.iter().zip(&lives).filter(|(_, lives)| **lives) {
             let attempt = attempt.bind(py);
             if !self.lock().open.contains_key(&attempt.get().number) {
                 self.book(attempt, None, false)?;
@@ -308,7 +312,9 @@ impl PeerOutbox {
             let started = one.started.load(Ordering::Relaxed) || one.decodes_behind();
             Some(Open { attempt: sequence, process: mark, uncached, context, started })
         };
-        let mut rows: Vec<Open> = attempts.iter().filter_map(row).collect();
+        // What is in flight at a process that is gone is no load, though the one that follows may have its mark.
+        let mut rows: Vec<Open> =
+            attempts.iter().zip(&lives).filter_map(|(attempt, lives)| lives.then(|| row(attempt))?).collect();
         rows.sort_unstable_by_key(|row| row.attempt);
         let rows = &rows[rows.len().saturating_sub(MAX_OPEN)..];
         let numbers: HashSet<u64> = attempts.iter().map(|attempt| attempt.get().number).collect();
