@@ -188,3 +188,35 @@ def test_the_load_signal_is_an_option_of_everything_that_simulates(prefixroute: 
 def test_token_counts_of_the_engine_are_read_as_those_of_the_cache(prefixroute: Prefixroute) -> None:
     chat = ("simulate", "chat,requests=40", "--replicas", 1, "--seeds", 1, "--timed", "--policies", "session", "--json")
     assert prefixroute(*chat, "--chunk-tokens", "2k") == prefixroute(*chat, "--chunk-tokens", 2_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (
+            "simulate chat,requests=120 --replicas 3 --tier CPU:200k:50 --change 40:die:replica-0 --change 60:add:replica-9 "
+            "--routers 3 --sticky-front --warmup 5 --observe events:0.1 --infinite"
+        ),
+        (
+            "compare few-shot,requests=120,arrivals=poisson:20 --replicas 3 --timed --tier CPU:100k:50 --change 1:drain:replica-0 "
+            "--routers 3 --peer-delay 100ms --warmup 30 --goodput ttft=200ms --load in_flight --time-budget 1h"
+        ),
+        "simulate agents,requests=120,arrivals=poisson:20 --timed --prefill-replicas 1,2 --decode-replicas 1,2 --routers 3",
+    ],
+    ids=["untimed", "timed", "apart"],
+)
+def test_processes_change_no_byte_whatever_is_simulated(prefixroute: Prefixroute, said: str) -> None:
+    options = [
+        *said.split(),
+        "--policies",
+        "random,cache-aware",
+        "--capacity",
+        "50k",
+        "--seeds",
+        2,
+        "--json",
+        "--quiet",
+    ]
+    here = prefixroute(*options)
+    assert (here.code, here.err) == (0, "")
+    assert here == prefixroute(*options) == prefixroute(*options, "--jobs", 2)
