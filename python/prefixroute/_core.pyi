@@ -17,21 +17,15 @@ __all__ = [
     "PrefixIndex",
     "chain",
     "draw",
-    "falling",
-    "filled",
-    "first_choice",
-    "highest",
     "is_answer",
-    "lowest",
-    "mapped",
-    "nth",
     "scattered",
-    "sum_of_products",
-    "up_to",
     "Attempt",
     "Lease",
     "Ledger",
+    "Formula",
     "Kernel",
+    "best_of",
+    "start_seconds",
     "LoadCounts",
     "Sight",
     "Cluster",
@@ -64,6 +58,7 @@ __all__ = [
     "FIXED_HASH_KEY",
     "DURATIONS_S",
     "ZERO_STREAK",
+    "ASSUMED_TOKENS_PER_S",
     "PEER_VERSION",
     "MAX_PEER_FRAME_BYTES",
     "MAX_PEER_VERSION",
@@ -81,6 +76,7 @@ PROVISIONAL_S: float
 FIXED_HASH_KEY: int
 DURATIONS_S: list[float]
 ZERO_STREAK: int
+ASSUMED_TOKENS_PER_S: float
 PEER_VERSION: int
 MAX_PEER_FRAME_BYTES: int
 MAX_PEER_VERSION: int
@@ -105,7 +101,6 @@ class _Namespace(Protocol):
     def extra(self) -> Iterable[tuple[int, str | bytes]]: ...
 
 _Number = TypeVar("_Number", int, float)
-_T = TypeVar("_T")
 _TokenIds: TypeAlias = Sequence[SupportsIndex] | NDArray[np.integer[Any]] | _Buffer | _ArrayLike
 _Prompt: TypeAlias = _TokenIds | str | bytes | bytearray | BlockHashes
 _Hashes: TypeAlias = Iterable[SupportsIndex | bytes] | NDArray[np.integer[Any]]
@@ -1149,63 +1144,8 @@ class EntryCache:
 # A column is a list or a one-dimensional array of one number per replica.
 _Column: TypeAlias = Iterable[_Number] | NDArray[Any]
 
-def falling(values: _Column[float]) -> NDArray[np.float64]:
-    """Numbers from 1 at the lowest to 0 at the highest, in proportion; 1 for all where they are equal.
-
-    Raises:
-        ConfigError: something is no number.
-    """
-
-def filled(rates: Iterable[float | None], otherwise: float) -> NDArray[np.float64]:
-    """Rates, with the harmonic mean of those that are known in place of `None`, or `otherwise` if none is.
-
-    Raises:
-        ConfigError: something is neither a number nor `None`.
-    """
-
-def highest(values: _Column[_Number]) -> tuple[_Number, int, int]:
-    """The highest of some numbers, how many are equal to it, and where the first of them is.
-
-    Raises:
-        ValueError: there are none, or one is NaN; a ConfigError if it is no column at all.
-        TypeError: something is no real number.
-    """
-
 def is_answer(answer: object, slots: tuple[int, ...], /) -> TypeIs[tuple[int, str]]:
     """Whether a policy's answer is a tuple of one of these slots, which ascend, and a text."""
-
-def lowest(values: _Column[_Number]) -> tuple[_Number, int, int]:
-    """The lowest of some numbers, how many are equal to it, and where the first of them is. Raises what `highest`
-    does."""
-
-def mapped(values: Iterable[_T], function: Callable[[_T], float]) -> NDArray[np.float64]:
-    """A function's value at each of some numbers. Equal ones are asked for once: few hits of a prompt are distinct.
-
-    Raises:
-        ConfigError: the function gives something that is no number.
-    """
-
-def nth(values: _Column[float], value: float, earlier: int) -> int:
-    """The position of a value in a column, behind `earlier` others that are equal to it.
-
-    Raises:
-        ValueError: there are not so many.
-    """
-
-# A term is a weight and one column or more.
-def sum_of_products(
-    constant: float, *terms: tuple[float, Unpack[tuple[_Column[float], ...]]], over: _Column[float] | None = None
-) -> NDArray[np.float64]:
-    """A constant and products, summed at each place of the columns: `constant + weight * column * ... + ...`.
-
-    Args:
-        constant: what each sum begins with.
-        terms: tuples of a weight and of one column or more.
-        over: a column that divides the sums; `None` = they are not divided.
-
-    Raises:
-        ConfigError: there is no column, columns differ in length, or something is no number.
-    """
 
 def chain(key: int, first: int, last: int) -> NDArray[np.uint64]:
     """The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
@@ -1219,28 +1159,6 @@ def scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def draw(seed: int, decision_id: int, k: int) -> float:
     """The `k`-th number of a decision, uniform in [0, 1): a hash of its arguments, the same everywhere."""
-
-def first_choice(
-    key: int, slots: tuple[int, ...], hashes: tuple[int, ...], weights: tuple[float, ...] | None = None
-) -> int:
-    """The slot that ranks first for a key; of equal ranks the first.
-
-    Args:
-        key: a hash, of which the lowest 64 bits count.
-        slots: the candidate slots.
-        hashes: 64-bit hash of each replica's name, by slot.
-        weights: speed of each replica relative to the others, by slot; `None` = all equal.
-
-    Raises:
-        ConfigError: there is no candidate slot, or a slot or a hash is no int of 64 bits.
-    """
-
-def up_to(slots: tuple[int, ...], values: _Column[float], limit: float) -> tuple[int, ...]:
-    """Those of some slots whose value is at most `limit`, in their order.
-
-    Raises:
-        ConfigError: a value is no number, or a slot has none.
-    """
 
 @final
 class Attempt:
@@ -1335,8 +1253,7 @@ class Sight:
         hits: leading prompt tokens that each slot is believed to hold.
         loads: load of each slot; longer where slots are free.
         binding: slot that the session is bound to; negative = bound, but it has to move; `None` = not bound.
-        branch: hash of the last block that some replica holds, if the prompt goes on behind it.
-        shared: share of the last beginnings that branched there.
+        shared: share of the last beginnings that branched where the prompt leaves what is known.
 
     Raises:
         ConfigError: a hit is no token count, or a load is no number.
@@ -1348,7 +1265,6 @@ class Sight:
         loads: _Column[float],
         *,
         binding: int | None = None,
-        branch: int | None = None,
         shared: float | None = None,
     ) -> Sight: ...
     def columns(self) -> tuple[list[int], list[float], int | None]:
@@ -1362,12 +1278,18 @@ class Sight:
     @property
     def binding(self) -> int | None:
         """Slot that the session is bound to; -1 if its replica has left or drains; `None` = not bound."""
-    @property
-    def branch(self) -> int | None:
-        """Hash of the last block that some replica holds, if the prompt goes on behind it."""
-    @property
-    def shared(self) -> float | None:
-        """Share of the last beginnings that branched there."""
+    def signal(self, place: int, /) -> Any:
+        """A signal that was asked for, by its place in `Kernel.SIGNALS`.
+
+        Args:
+            place: 0 = the first.
+
+        Returns:
+            What the field of a view has.
+
+        Raises:
+            ConfigError: it was not asked for.
+        """
     def hit(self, slot: int, /) -> int:
         """Leading prompt tokens that one slot is believed to hold.
 
@@ -1403,25 +1325,190 @@ class Sight:
         """
 
 @final
+class Formula:
+    """One number per candidate of a decision, worked out from what a view has. Costs and scores of policies are formulas. Immutable.
+
+    Args:
+        name: of a field of a view that is a column of numbers; `weights`; `saved` (tokens held, as held / (held + 1,024)); `prefix`
+            (share of the prompt held); `length` (square of the tokens held over 8,192, at most 1); `kv_free` (free share of the
+            KV cache; where it is not reported, the mean of where it is, or a half); `session` (1 where the session is bound, else
+            0); `longest` (0 at the holders of the longest match, elsewhere minus infinity).
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+
+    def __new__(cls, name: str) -> Formula: ...
+    @staticmethod
+    def constant(value: float) -> Formula:
+        """The same number everywhere."""
+    @staticmethod
+    def given(number: int) -> Formula:
+        """A column that is given with the question, by its place."""
+    @staticmethod
+    def sum(
+        *terms: tuple[float, Unpack[tuple[Formula, ...]]], prompt: float = 0.0, over: Formula | None = None
+    ) -> Formula:
+        """`prompt * tokens of the prompt + weight * formula * ... + ...`, divided by a formula if there is one.
+
+        Args:
+            terms: a weight and formulas each.
+            prompt: what each token of the prompt counts.
+            over: what divides the sums.
+
+        Returns:
+            The sums.
+        """
+    @staticmethod
+    def at_least_zero(formula: Formula) -> Formula:
+        """The same, and 0 where it is less."""
+    @staticmethod
+    def rounded(formula: Formula) -> Formula:
+        """The same, rounded to whole numbers, halves to even ones."""
+    @staticmethod
+    def falling(formula: Formula) -> Formula:
+        """From 1 at the lowest to 0 at the highest, in proportion; 1 everywhere if all are equal."""
+    @staticmethod
+    def cold(formula: Formula) -> Formula:
+        """A half where somebody holds something of the prompt, else the same."""
+    @staticmethod
+    def rates(otherwise: float) -> Formula:
+        """Learned prefill rates; where none is known the harmonic mean of the others, or `otherwise` if there are none."""
+    @staticmethod
+    def within(ratio: float, gap: float) -> Formula:
+        """0 where the load is at most `ratio` times the least or within `gap` of it, elsewhere minus infinity."""
+    @staticmethod
+    def holding(share: float) -> Formula:
+        """0 where this share of the prompt is held, elsewhere minus infinity; 0 everywhere if nobody holds so much."""
+    @staticmethod
+    def fetched(threshold: float) -> Formula:
+        """Hits, and the longest one where that is longer by more than a factor."""
+    @staticmethod
+    def prefill(price: StepPrices | Callable[[int, int], float], overhead_s: float, cached: Formula) -> Formula:
+        """Seconds to compute what is left of the prompt behind so many cached tokens.
+
+        Args:
+            price: prices of steps, or a function of new and cached tokens.
+            overhead_s: what is added to each of the prices of steps.
+            cached: the tokens.
+
+        Returns:
+            The seconds.
+        """
+    @staticmethod
+    def decode(price: StepPrices | Callable[[int, int], float], requests: Formula, contexts: Formula) -> Formula:
+        """Seconds of a decode step once the prompt has joined what is decoded.
+
+        Args:
+            price: prices of steps, or a function of requests and of the tokens that they hold all together.
+            requests: requests in decode.
+            contexts: tokens that these hold.
+
+        Returns:
+            The seconds.
+        """
+    @staticmethod
+    def transfer(prices: TransferPrices) -> Formula:
+        """Seconds to move what is not held of the prompt from the replica that computes it; 0 for that itself."""
+    @staticmethod
+    def answer(limit: float) -> Formula:
+        """Tokens of the answer: what the request allows, at most `limit`."""
+
+def best_of(scores: _Column[float], temperature: float, seed: int, decision_id: int, /) -> int:
+    """The position of the highest score, of equal ones by draw; with a temperature above 0 one drawn by softmax.
+
+    Args:
+        scores: a column.
+        temperature: 0, or what the scores are divided by.
+        seed: the router's seed.
+        decision_id: number of the decision.
+
+    Returns:
+        The position, from 0.
+
+    Raises:
+        ValueError: there are no scores, or one is NaN; a ConfigError if they are no column at all.
+        TypeError: a score is no real number.
+    """
+
+def start_seconds(
+    waiting_tokens: float | None,
+    waiting: float | None,
+    kv_use: float | None,
+    tokens_per_s: float | None,
+    queued: float,
+) -> float | None:
+    """Seconds until a new request would start at a replica, by its report: SMG's `least_load` estimate.
+
+    Args:
+        waiting_tokens: uncached tokens that wait there.
+        waiting: requests that wait there, which stand for 1,024 tokens each where no tokens are reported.
+        kv_use: share of the KV cache in use.
+        tokens_per_s: prefill throughput; `None` = 2,000.
+        queued: uncached tokens that this router has waiting there.
+
+    Returns:
+        Seconds; `None` = too little is reported.
+    """
+
+@final
 class Kernel:
-    """A policy as a compiled function of plain columns: a pure one, as every policy is."""
+    """A policy as a compiled function of what a decision sees: a pure one, as every policy is."""
 
     SPILLS: ClassVar[tuple[str, ...]]
     """What `cache_aware` may compare a holder with."""
     HOLDERS: ClassVar[tuple[str, ...]]
     """Which of several holders `cache_aware` may follow."""
+    MEASURES: ClassVar[tuple[str, ...]]
+    """What `least` may go by."""
+    KEYS: ClassVar[tuple[str, ...]]
+    """What `hashed` and `bounded` may place."""
+    SIGNALS: ClassVar[tuple[str, ...]]
+    """The signals of a view, in the order of its last fields."""
     @staticmethod
     def random() -> Kernel:
         """Draws one."""
     @staticmethod
-    def session() -> Kernel:
-        """Stays where the session is bound; -1 where there is none, or it is bound to no candidate."""
-    @staticmethod
     def round_robin() -> Kernel:
         """Takes turns."""
     @staticmethod
-    def least_loaded() -> Kernel:
-        """Takes the least loaded; ties are drawn."""
+    def least(by: str) -> Kernel:
+        """Takes the least loaded by one of `MEASURES`; those that it cannot tell apart are told apart by load, then drawn."""
+    @staticmethod
+    def of_two(ranked: bool) -> Kernel:
+        """Draws two and takes the less loaded, or the one that ranks first by its report."""
+    @staticmethod
+    def two_choices(text_hash: Callable[[str], int]) -> Kernel:
+        """Takes the less loaded of a session's two first choices. `text_hash`: hashes a session."""
+    @staticmethod
+    def session(by_key: bool, text_hash: Callable[[str], int], fallback: Kernel | None) -> Kernel:
+        """Stays where the session is bound; a new one goes by its key, or as the fallback says."""
+    @staticmethod
+    def hashed(key: str, text_hash: Callable[[str], int], fallback: Kernel | None) -> Kernel:
+        """Takes the first choice of one of `KEYS`, however busy it is."""
+    @staticmethod
+    def bounded(
+        key: str, factor: float, rescue: bool, text_hash: Callable[[str], int], fallback: Kernel | None
+    ) -> Kernel:
+        """Takes the first choice of a key that has room; see `prefixroute.policies.Bounded`."""
+    @staticmethod
+    def prefix_hash(factor: float, gap: float, fallback: Kernel | None) -> Kernel:
+        """Takes the first choice of the prompt's head unless that is overloaded; see `prefixroute.policies.PrefixHash`."""
+    @staticmethod
+    def best(
+        *stages: tuple[Formula, str, float | None], temperature: float = 0.0, rejects: bool = False
+    ) -> Kernel:
+        """Takes the highest of scores.
+
+        Args:
+            stages: (scores, why, share) each. Scores decide if the longest match is more than that share of the prompt, or the
+                share is `None`, and if they leave a candidate, which minus infinity is not; the last decide in any case.
+            temperature: above 0, one is drawn by softmax of `score / temperature`.
+            rejects: nothing is taken whose score, negated, is above the request's `slo_ttft_s`.
+
+        Returns:
+            The kernel.
+        """
     @staticmethod
     def cache_aware(
         *,
@@ -1434,13 +1521,25 @@ class Kernel:
         holders: str,
         gate_ratio: float,
         gate_gap: float,
+        gated: Kernel | None,
+        fallback: Kernel | None,
         adaptive: bool,
     ) -> Kernel:
         """Follows the longest match; see `prefixroute.policies.CacheAware`, which has these parameters."""
     def decide(
-        self, sight: Sight, slots: tuple[int, ...], seed: int, decision_id: int, prompt_tokens: float, in_session: bool, /
+        self,
+        sight: Sight,
+        slots: tuple[int, ...],
+        seed: int,
+        decision_id: int,
+        prompt_tokens: float,
+        request: Any,
+        hashes: tuple[int, ...],
+        weights: tuple[float, ...] | None,
+        signals: tuple[Any, ...],
+        /,
     ) -> tuple[int, str]:
-        """The pick of a decision: a slot and why. -1: there is nothing to go by, and why; the policy's fallback has to decide.
+        """The pick of a decision: a slot and why. -1: there is nothing to go by, and why; the policy's own `decide` has to answer.
 
         Args:
             sight: what is known of each slot.
@@ -1448,14 +1547,52 @@ class Kernel:
             seed: the router's seed.
             decision_id: number of the decision.
             prompt_tokens: length of the prompt.
-            in_session: whether the request has a session.
+            request: what the caller said of it.
+            hashes: 64-bit hash of each replica's name.
+            weights: speed of each replica relative to the others; `None` = all equal.
+            signals: the last fields of a view, from the first signal on; those that the sight has may be `None`.
 
         Returns:
             The slot, or -1; and the reason.
 
         Raises:
-            ConfigError: a slot is beyond the columns.
+            ConfigError: a slot is beyond the columns, or a signal is missing.
             ValueError: there is no candidate, or a load is NaN.
+        """
+    def scores(
+        self,
+        sight: Sight,
+        slots: tuple[int, ...],
+        seed: int,
+        decision_id: int,
+        prompt_tokens: float,
+        request: Any,
+        hashes: tuple[int, ...],
+        weights: tuple[float, ...] | None,
+        signals: tuple[Any, ...],
+        /,
+        *,
+        given: list[Any] | None = None,
+    ) -> tuple[NDArray[np.float64], str, float]:
+        """The scores of the candidates, why, and the temperature, of a kernel that takes the highest.
+
+        Args:
+            sight: as for `decide`, like all up to `signals`.
+            slots: the candidates.
+            seed: the router's seed.
+            decision_id: number of the decision.
+            prompt_tokens: length of the prompt.
+            request: what the caller said of it.
+            hashes: of names.
+            weights: of replicas.
+            signals: of the view.
+            given: a column for each `Formula.given`.
+
+        Returns:
+            `float64[candidates]`, the reason and the temperature.
+
+        Raises:
+            ConfigError: the kernel has no scores, or what `decide` raises.
         """
 
 @final
@@ -1489,6 +1626,7 @@ class Ledger:
         session_idle_s: seconds after which an unused session is forgotten.
         session_capacity: sessions remembered at most.
         recent: whether the recent window is kept.
+        balances_recent: whether policies weigh what the recent window holds in place of what is in flight.
         served: whether served requests count in `busy`.
         hash_key: key of the 128-bit hashes that names of sessions and requests are kept as.
     """
@@ -1502,6 +1640,7 @@ class Ledger:
         session_idle_s: float,
         session_capacity: int,
         recent: bool,
+        balances_recent: bool,
         served: bool,
         hash_key: int,
     ) -> Ledger: ...
@@ -1648,11 +1787,8 @@ class Ledger:
     @property
     def sessions(self) -> int:
         """Sessions remembered."""
-    def loads(self, *, recent: bool = False) -> LoadCounts:
-        """What is in flight, by slot; with `recent`, what the recent window holds."""
-    @property
-    def last_miss(self) -> list[int]:
-        """Decision id of the last request that each replica took without a hit; -1 = none yet."""
+    def loads(self) -> LoadCounts:
+        """What is in flight, by slot."""
     @property
     def since_requests(self) -> list[int]:
         """Requests booked since the replica's report."""
@@ -1662,8 +1798,6 @@ class Ledger:
     @property
     def rates(self) -> list[float | None]:
         """Learned prefill rate in uncached tokens a second; `None` = not yet known."""
-    def window_s(self, now: float) -> list[float]:
-        """Prefill seconds given to each replica within the window that ends now."""
     def reported(self, slot: int) -> None:
         """A replica has reported its load: what was booked before is in the report."""
     def sight(
@@ -1674,7 +1808,10 @@ class Ledger:
         block_size: int,
         session: str | None,
         now: float,
-        load: int | None,
+        load: int | Sequence[float],
+        wanted: tuple[int, ...],
+        scale: float = 1.0,
+        worth: _Column[float] | None = None,
         /,
     ) -> Sight:
         """What a decision sees of a match and of the ledger, in one pass.
@@ -1686,21 +1823,18 @@ class Ledger:
             block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
             session: the request's session.
             now: seconds.
-            load: which of `LOADS` is balanced, by its place; `None` = none, so that there are no loads.
+            load: which of `LOADS` is balanced, by its place; or the loads.
+            wanted: places in `Kernel.SIGNALS` of what is kept for the policy.
+            scale: of the hits, from the router's tokens to the engine's.
+            worth: what counts as the hits, in tokens, where that is not what is held.
 
         Raises:
-            ConfigError: `out` is not a contiguous uint32 array.
+            ConfigError: `out` is not a contiguous uint32 array, or a load is no number.
         """
     LOADS: ClassVar[tuple[str, ...]]
     """Names of the loads that a ledger knows."""
     def balanced(self, load: int, /) -> list[float]:
         """A load by slot, by its place in `LOADS`."""
-    @property
-    def distrusts(self) -> bool:
-        """Whether some replica's belief counts for nothing."""
-    @property
-    def distrusted(self) -> list[int]:
-        """Slots of replicas whose belief counts for nothing."""
     @property
     def counts(self) -> dict[str, int]:
         """How often each outcome was counted, those that were."""
@@ -1756,9 +1890,6 @@ class TransferPrices:
 
     def seconds(self, tokens: float) -> float:
         """Return the seconds to move ``tokens`` of a prompt."""
-
-    def rest_seconds(self, prompt_tokens: float, held_tokens: _Column[float]) -> NDArray[np.float64]:
-        """Return the seconds to move the rest of a prompt to each of several replicas that hold a head of it."""
 
     def __getnewargs__(self) -> tuple[float, float, list[tuple[float, float]]]:
         """Return the arguments, for pickling."""
@@ -1839,24 +1970,6 @@ class StepPrices:
 
         Raises:
             ConfigError: they differ in length.
-        """
-
-    def rest_seconds(self, prompt_tokens: float, cached_tokens: _Column[float]) -> NDArray[np.float64]:
-        """Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are
-        distinct."""
-
-    def joined_seconds(
-        self, prompt_tokens: float, decodes: _Column[float], decode_context_tokens: _Column[float]
-    ) -> NDArray[np.float64]:
-        """Return the seconds of a decode step at each of several replicas, once one more request has joined.
-
-        Args:
-            prompt_tokens: of the one that joins.
-            decodes: requests that each replica decodes; fractions are allowed.
-            decode_context_tokens: tokens that these attend to.
-
-        Raises:
-            ConfigError: the two differ in length, or hold what is no number.
         """
 
 @final

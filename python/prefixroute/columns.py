@@ -1,8 +1,7 @@
 """Columns: one number per replica, in a list or an array, and the compiled passes over them that decisions are made of.
 
-:func:`highest` and :func:`lowest` find an extreme, how many are equal to it and where the first lies, :func:`nth` where
-another lies, :func:`up_to` which lie below a limit, :func:`is_answer` whether a policy's answer is a candidate and a
-reason; :func:`mapped`, :func:`falling`, :func:`filled` and :func:`sum_of_products` make arrays ``float64[replicas]``.
+:func:`best_of` finds which score is taken, :func:`is_answer` whether a policy's answer is a candidate and a reason. A
+:class:`Formula` is a column that is worked out from a view, a :class:`Kernel` a policy that decides on one.
 """
 
 from __future__ import annotations
@@ -13,34 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute._core import (
-    Kernel,
-    Sight,
-    falling,
-    filled,
-    highest,
-    is_answer,
-    lowest,
-    mapped,
-    nth,
-    sum_of_products,
-    up_to,
-)
+from prefixroute._core import ASSUMED_TOKENS_PER_S, Formula, Kernel, Sight, best_of, is_answer, start_seconds
 
 Column: TypeAlias = Sequence[float] | NDArray[np.float64]
 """One number per replica."""
 
-__all__ = [
-    "Column",
-    "Kernel",
-    "Sight",
-    "falling",
-    "filled",
-    "highest",
-    "is_answer",
-    "lowest",
-    "mapped",
-    "nth",
-    "sum_of_products",
-    "up_to",
-]
+__all__ = ["ASSUMED_TOKENS_PER_S", "Column", "Formula", "Kernel", "Sight", "best_of", "is_answer", "start_seconds"]

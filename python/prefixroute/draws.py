@@ -5,9 +5,9 @@ Compiled, since a decision takes several. The same on every machine, except that
 
 from __future__ import annotations
 
-from prefixroute._core import chain, draw, first_choice, scattered
+from prefixroute._core import chain, draw, scattered
 
 LONGEST = 1 << 22
 """Numbers of a chain at most: the index takes no prompt of more blocks."""
 
-__all__ = ["LONGEST", "chain", "draw", "first_choice", "scattered"]
+__all__ = ["LONGEST", "chain", "draw", "scattered"]

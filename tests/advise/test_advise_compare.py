@@ -14,7 +14,6 @@ from prefixroute.advise.sample import TIMED_ONLY, Measure
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.policies import View
-from prefixroute.policies.view import one_of
 from prefixroute.sim import EngineModel, Scenario, simulate
 from prefixroute.workload import Poisson, Workload, chat
 
@@ -108,10 +107,10 @@ def test_equal_policies_are_told_apart_no_more_often_than_the_level_allows() -> 
     """Two that draw a replica at random, by busiest dollars: which sessions meet there is luck."""
 
     def one(view: View) -> int:
-        return one_of(view, view.slots, 0)
+        return view.slots[int(view.draw(0) * len(view.slots))]
 
     def other(view: View) -> int:
-        return one_of(view, view.slots, 1)
+        return view.slots[int(view.draw(1) * len(view.slots))]
 
     workload = chat(1, requests=300)
     winners = 0

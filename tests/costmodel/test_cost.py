@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prefixroute.costmodel import CostModel, find_model, gpus, models
 from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, Assumption, defaults, on_defaults, shown
@@ -49,23 +47,6 @@ def test_arrays_agree_with_scalars(kind: type[np.integer]) -> None:
     seconds = ARTICLE.prefill_seconds(new, cached)
     assert seconds.dtype == np.float64
     np.testing.assert_allclose(seconds, expected, rtol=1e-14)
-
-
-@given(st.integers(1, 200_000), st.data())
-def test_the_rest_of_a_prompt_behind_each_head(prompt: int, data: st.DataObject) -> None:
-    cost = CostModel(overhead_s=0.003)
-    heads = data.draw(st.lists(st.integers(0, prompt), min_size=1))
-    expected = [cost.prefill_seconds(prompt - head, head) for head in heads]
-    assert cost.rest_seconds(prompt, heads).tolist() == pytest.approx(expected, rel=1e-14)
-    assert CostModel().rest_seconds(prompt, [prompt]).tolist() == [0.0]
-    assert cost.rest_seconds(np.int64(5_000_000_000), [1]) == pytest.approx(cost.prefill_seconds(4_999_999_999, 1))
-
-    class Doubled(CostModel):
-        def prefill_seconds(self, new_tokens: Any, cached_tokens: Any = 0) -> Any:
-            return 2 * super().prefill_seconds(new_tokens, cached_tokens)
-
-    twice = Doubled(overhead_s=0.003).rest_seconds(prompt, heads)
-    assert twice.tolist() == [2 * seconds for seconds in expected]
 
 
 def test_kv_cache_of_the_article() -> None:

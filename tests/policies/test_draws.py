@@ -1,53 +1,25 @@
-"""Draws and rendezvous hashing beside the formulas in Python's own integers."""
+"""Draws beside the formulas in Python's own integers."""
 
 from __future__ import annotations
-
-from math import log
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rule_twins import MASK, mix64
 
-from prefixroute.draws import LONGEST, chain, draw, first_choice, scattered
+from prefixroute.draws import LONGEST, chain, draw, scattered
 from prefixroute.errors import ConfigError
 
-MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
 WORDS = st.integers(0, MASK)
 ANY_INT = st.integers(-(1 << 70), 1 << 70) | st.sampled_from([0, -1, MASK, MASK + 1, 1 << 63])
-
-
-def mix64(value: int) -> int:
-    value &= MASK
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & MASK
-    return value ^ (value >> 31)
-
-
-def rank(key: int, replica: int) -> int:
-    product = (key ^ replica) * (replica ^ 0xE7037ED1A0B428DB | 1)
-    return (product ^ (product >> 64)) & MASK
 
 
 @given(ANY_INT, ANY_INT, ANY_INT)
 def test_a_draw_is_a_hash_of_its_arguments(seed: int, turn: int, k: int) -> None:
     expected = (mix64(seed + turn * GAMMA + k * 0xD1B54A32D192ED03) >> 11) * 2.0**-53
     assert draw(seed, turn, k) == expected
-
-
-@given(st.lists(WORDS, min_size=1, max_size=12), ANY_INT, st.data())
-def test_the_first_choice_has_the_highest_rank(hashes: list[int], key: int, data: st.DataObject) -> None:
-    hashes += hashes[:2]  # equal ranks
-    slots = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(hashes))), min_size=1))))
-    mixed = mix64(key)
-    assert first_choice(key, slots, tuple(hashes)) == max(slots, key=lambda slot: rank(mixed, hashes[slot]))
-    weights = tuple(data.draw(st.floats(0.1, 8.0)) for _ in hashes)
-
-    def weighted(slot: int) -> float:
-        return log((rank(mixed, hashes[slot]) + 0.5) * 2.0**-64) / weights[slot]
-
-    assert first_choice(key, slots, tuple(hashes), weights) == max(slots, key=weighted)
 
 
 @given(ANY_INT, st.integers(0, 200), st.integers(0, 200))
@@ -65,18 +37,7 @@ def test_numbers_are_scattered_one_by_one(numbers: list[int]) -> None:
     assert np.array_equal(scattered(array[::2]), scattered(array)[::2]), "any stride"
 
 
-def test_what_cannot_be_ranked_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a candidate slot"):
-        first_choice(1, (), (1, 2))
-    with pytest.raises(ConfigError, match="a candidate slot"):
-        first_choice(1, (), (1, 2), (1.0, 1.0))
-    with pytest.raises(IndexError):
-        first_choice(1, (2,), (1, 2))
-    for wrong in (-1, 1 << 64, "a", None, 1.5):
-        with pytest.raises(ConfigError, match="must be an int of 64 bits"):
-            first_choice(1, (0,), (wrong,))  # type: ignore[arg-type]
-        with pytest.raises((ConfigError, IndexError)):
-            first_choice(1, (wrong,), (1,))  # type: ignore[arg-type]
+def test_what_is_no_int_has_no_draws() -> None:
     for wrong in ("a", None, 1.5):
         with pytest.raises(TypeError):
             draw(wrong, 0, 0)  # type: ignore[arg-type]

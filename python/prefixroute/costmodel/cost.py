@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute._core import StepPrices
-from prefixroute.columns import Column, mapped
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.costmodel.gpus import LEAST_SHARE, MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link
@@ -220,15 +219,6 @@ class CostModel:
         seconds = self.prices.prefill_seconds_of(new.ravel(), cached.ravel())
         return seconds.reshape(new.shape) + self.overhead_s
 
-    def rest_seconds(self, prompt_tokens: int, cached_tokens: Column) -> NDArray[np.float64]:
-        """Return :meth:`prefill_seconds` of the rest of one prompt behind each of several cached heads, as decisions ask.
-
-        A ``prefill_seconds`` of a subclass is called for each head.
-        """
-        if type(self).prefill_seconds is not CostModel.prefill_seconds:
-            return mapped(cached_tokens, lambda cached: self.prefill_seconds(prompt_tokens - cached, cached))
-        return self.prices.rest_seconds(prompt_tokens, cached_tokens) + self.overhead_s
-
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
     ) -> float:
@@ -249,22 +239,6 @@ class CostModel:
         Both must be 0 or more and finite, and are not checked: a router asks for each replica at every decision.
         """
         return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
-
-    def joined_seconds(self, prompt_tokens: int, sequences: Column, context_tokens: Column) -> NDArray[np.float64]:
-        """Return :meth:`decode_seconds` at each of several replicas once a prompt has joined what they decode, as decisions ask.
-
-        A ``step_seconds`` of a subclass is called for each replica.
-
-        Args:
-            prompt_tokens: of the request that joins.
-            sequences: requests in decode, by replica; fractions are allowed.
-            context_tokens: tokens that these hold, by replica.
-        """
-        if type(self).step_seconds is not CostModel.step_seconds:
-            each = zip(sequences, context_tokens, strict=True)
-            steps = [self.decode_seconds(round(count) + 1, round(held) + prompt_tokens) for count, held in each]
-            return np.asarray(steps, np.float64)
-        return self.prices.joined_seconds(prompt_tokens, sequences, context_tokens)
 
     def transfer_prices(self, link: str | Link = DEFAULT_LINK) -> TransferPrices:
         """Return the prices of moving keys and values from one such replica to another over a link.

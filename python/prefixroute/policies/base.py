@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from math import exp, inf, isnan
+from math import inf, isnan
 from numbers import Real
 from operator import index
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuard
 
 import numpy as np
 
-from prefixroute.columns import Column, Kernel, Sight, highest, nth
+from prefixroute.columns import Column, Kernel, Sight, best_of
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
 from prefixroute.validation import check_float, check_instance, check_int, shown
-
-TIE = 1 << 20
-"""Number of the draw that breaks ties of scores. Policies use small numbers."""
-
 
 MOST_TOKENS = (1 << 63) - 1
 """The largest count of tokens that a parameter may be."""
@@ -146,11 +142,49 @@ def kernel_of(policy: Policy) -> Kernel | None:
     return None
 
 
-def compiled(kernel: Kernel, view: View) -> Pick:
-    """Return what a kernel picks from a view; -1 = the policy's fallback has to decide."""
+def seen(view: View) -> tuple[Any, ...]:
+    """Return a view as what a kernel is asked about."""
     sight = Sight(view.hits, view.loads, binding=view.binding, shared=view.shared)
-    in_session = bool(view.request.session)
-    return kernel.decide(sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, in_session)
+    replicas = view.hashes, view.weights, view[-len(Kernel.SIGNALS) :]
+    return sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, view.request, *replicas
+
+
+class Compiled(Policy):
+    """A policy whose rule is a kernel that picks."""
+
+    __slots__ = ()
+    fallback: Policy
+
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        raise NotImplementedError
+
+    def decide(self, view: View) -> Pick:
+        """Return the kernel's pick, or that of the policy that it leaves the decision to."""
+        slot, reason = self.kernel().decide(*seen(view))
+        if slot < 0:
+            other = self.otherwise(reason)
+            slot = resolve(other.decide(view), view, other.name)[0]
+        return slot, reason
+
+    def otherwise(self, reason: str) -> Policy:
+        """Return the policy that decides where the rule has nothing to go by, for a reason."""
+        del reason
+        return self.fallback
+
+
+class Scored(Policy):
+    """A policy whose rule is a kernel that takes the highest of scores."""
+
+    __slots__ = ()
+
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        raise NotImplementedError
+
+    def decide(self, view: View) -> Scores:
+        """Return the scores of the kernel."""
+        return Scores(*self.kernel().scores(*seen(view)))
 
 
 Answer: TypeAlias = int | Pick | Column | Scores
@@ -224,22 +258,7 @@ def resolve(answer: Answer, view: View, name: str) -> tuple[int, str]:
     if len(values) != len(slots):
         raise ConfigError(f"policy {shown(name)} returned {len(values)} scores for {len(slots)} candidate slots")
     try:
-        high, count, first = highest(values)
+        best = best_of(values, temperature, view.seed, view.decision_id)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {shown(name)} returned a score that is not a number: {shown(values)}") from error
-    if temperature > 0.0:
-        return slots[_softmax(values, high, temperature, view.draw(TIE))], reason
-    if count > 1:
-        first = nth(values, high, int(view.draw(TIE) * count))
-    return slots[first], reason
-
-
-def _softmax(values: Column, high: float, temperature: float, point: float) -> int:
-    """Return the position whose share of softmax(values / temperature) holds ``point`` of [0, 1)."""
-    shares = [exp((value - high) / temperature) for value in values]
-    rest = point * sum(shares)
-    for position, share in enumerate(shares):
-        rest -= share
-        if rest < 0.0:
-            return position
-    return max(range(len(values)), key=values.__getitem__)
+    return slots[best], reason

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from math import ceil, inf, nextafter
+from math import inf
 from typing import ClassVar
 
-from prefixroute.columns import Kernel, up_to
-from prefixroute.draws import first_choice
+from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import MOST_TOKENS, Pick, Policy, check_parameters, compiled, resolve
+from prefixroute.policies.base import MOST_TOKENS, Compiled, Policy, check_parameters, kernel_of
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.policies.view import View, least, less_loaded_of_two
 from prefixroute.validation import check_instance, check_int, shown
 
 CACHED_KEY = 256
@@ -43,33 +41,13 @@ def name_hash(name: str, seed: int) -> int:
     return text_hash(f"{name}\0{seed}" if seed else name)
 
 
-def rendezvous(view: View, key: int, slots: tuple[int, ...] | None = None) -> int:
-    """Return which of ``slots`` (all candidates) ranks first for ``key``.
-
-    A replica of weight 2 does so twice as often.
-    """
-    return first_choice(key, view.slots if slots is None else slots, view.hashes, view.weights)
-
-
-def _document(view: View) -> int | None:
-    document = view.request.attrs.get("document")
-    return view.head if document is None or document == "" else text_hash(str(document))
-
-
-def _session(view: View) -> int | None:
-    return text_hash(view.request.session) if view.request.session else None
-
-
-_KEYS = {"session": _session, "head": lambda view: view.head, "document": _document}
-
-
 def _check_key(policy: str, key: str) -> None:
-    if key not in _KEYS:
-        raise ConfigError(f"{policy} key must be one of {', '.join(_KEYS)}, got {shown(key)}")
+    if key not in Kernel.KEYS:
+        raise ConfigError(f"{policy} key must be one of {', '.join(Kernel.KEYS)}, got {shown(key)}")
 
 
 @dataclass(frozen=True, slots=True)
-class Session(Policy):
+class Session(Compiled):
     """Keep each session on its replica: the first binding is its rendezvous choice, the router remembers it.
 
     Reasons: ``primary`` (the bound replica), ``assigned`` (first time), ``rebound`` (it is gone, draining, full or has
@@ -99,25 +77,12 @@ class Session(Policy):
         return self.fallback.required_signals()
 
     def kernel(self) -> Kernel:
-        """Return the rule for sessions that are bound, compiled."""
-        return Kernel.session()
-
-    def decide(self, view: View) -> Pick:
-        """Return the bound slot, or the rendezvous choice of the session."""
-        slot, reason = compiled(self.kernel(), view)
-        if slot >= 0:
-            return slot, reason
-        session, bound = view.request.session, view.binding
-        if not session:
-            return _fallback(self.fallback, view), "no_session"
-        reason = "assigned" if bound is None else "rebound" if bound < 0 else "detour"
-        if self.placement == "fallback":
-            return _fallback(self.fallback, view), reason
-        return rendezvous(view, text_hash(session)), reason
+        """Return the rule, compiled."""
+        return Kernel.session(self.placement == "rendezvous", text_hash, kernel_of(self.fallback))
 
 
 @dataclass(frozen=True, slots=True)
-class TwoChoices(Policy):
+class TwoChoices(Compiled):
     """Take the less loaded of a session's two first rendezvous choices; the first of them if both are equal.
 
     Routers that share nothing agree on the two, and on the first one while load is light. Requests without a session
@@ -128,17 +93,9 @@ class TwoChoices(Policy):
     signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
-    def decide(self, view: View) -> Pick:
-        """Return the less loaded of the two."""
-        session, slots, loads = view.request.session, view.slots, view.loads
-        if not session:
-            return less_loaded_of_two(view, slots, 0), "power_of_two"
-        key = text_hash(session)
-        first = rendezvous(view, key)
-        if len(slots) == 1:
-            return first, "two_choices"
-        second = rendezvous(view, key, tuple([slot for slot in slots if slot != first]))
-        return (second if loads[second] < loads[first] else first), "two_choices"
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.two_choices(text_hash)
 
 
 TWO_CHOICES = TwoChoices()
@@ -146,7 +103,7 @@ TWO_CHOICES = TwoChoices()
 
 
 @dataclass(frozen=True, slots=True)
-class Rendezvous(Policy):
+class Rendezvous(Compiled):
     """Send equal keys to equal replicas, with no state at all: several routers agree without talking.
 
     Attributes:
@@ -172,16 +129,13 @@ class Rendezvous(Policy):
         """The head, unless sessions are the key."""
         return self.fallback.required_signals() | _head(self.key)
 
-    def decide(self, view: View) -> Pick:
-        """Return the first choice of the key."""
-        key = _KEYS[self.key](view)
-        if key is None:
-            return _fallback(self.fallback, view), "no_key"
-        return rendezvous(view, key), "hashed"
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.hashed(self.key, text_hash, kernel_of(self.fallback))
 
 
 @dataclass(frozen=True, slots=True)
-class Document(Policy):
+class Document(Compiled):
     """Send a document's questions to one replica: hash of ``attrs["document"]``, else of the prompt's head.
 
     Attributes:
@@ -203,16 +157,13 @@ class Document(Policy):
         """The head, and the signals of the fallback."""
         return self.signals | self.fallback.required_signals()
 
-    def decide(self, view: View) -> Pick:
-        """Return the first choice of the document."""
-        key = _document(view)
-        if key is None:
-            return _fallback(self.fallback, view), "no_key"
-        return rendezvous(view, key), "hashed"
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.hashed("document", text_hash, kernel_of(self.fallback))
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(Policy):
+class Bounded(Compiled):
     """Consistent hashing with bounded loads: a key's first choice with room takes it.
 
     A replica has room if its load, this request included, is at most ``ceil(factor * (total + 1) / n)``: the bound
@@ -247,27 +198,13 @@ class Bounded(Policy):
         """The head, unless sessions are the key."""
         return self.fallback.required_signals() | _head(self.key)
 
-    def decide(self, view: View) -> Pick:
-        """Return the first slot in the key's order that has room."""
-        key = _KEYS[self.key](view)
-        if key is None:
-            return _fallback(self.fallback, view), "no_key"
-        loads, count = view.loads, len(view.slots)
-        total = sum(view.of_candidates(loads))
-        bound = ceil(self.factor * (total + 1) / count)
-        home = rendezvous(view, key)
-        if loads[home] + 1 <= bound:
-            return home, "hashed"
-        if self.rescue:
-            starving = up_to(view.slots, loads, nextafter(total // (count * self.factor), -inf))
-            if starving:
-                return rendezvous(view, key, starving), "overflow_starving"
-        free = up_to(view.slots, loads, bound - 1)
-        return (rendezvous(view, key, free), "overflow") if free else (least(view, loads, 2), "full")
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.bounded(self.key, self.factor, self.rescue, text_hash, kernel_of(self.fallback))
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixHash(Policy):
+class PrefixHash(Compiled):
     """Hash the head of the prompt; leave an overloaded home for the least loaded replica.
 
     The home is overloaded if its load is above ``factor * mean`` and above ``mean + gap``.
@@ -303,23 +240,12 @@ class PrefixHash(Policy):
 
     def head_length(self, prompt_tokens: int) -> int:
         """Return the longest boundary inside the prompt."""
-        return max((length for length in self.boundaries if length <= prompt_tokens), default=self.head_tokens)
+        lengths = [length for length in self.boundaries if length <= prompt_tokens]
+        return max(lengths) if lengths else self.head_tokens
 
-    def decide(self, view: View) -> Pick:
-        """Return the head's first choice, unless it is overloaded."""
-        if view.head is None:
-            return _fallback(self.fallback, view), "no_key"
-        home = rendezvous(view, view.head)
-        loads = view.of_candidates(view.loads)
-        mean = sum(loads) / len(loads)
-        load = view.loads[home]
-        if load > self.factor * mean and load > mean + self.gap:
-            return least(view, view.loads, 2), "overflow"
-        return home, "hashed"
-
-
-def _fallback(policy: Policy, view: View) -> int:
-    return resolve(policy.decide(view), view, policy.name)[0]
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        return Kernel.prefix_hash(self.factor, self.gap, kernel_of(self.fallback))
 
 
 def _head(key: str) -> frozenset[str]:

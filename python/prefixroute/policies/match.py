@@ -8,15 +8,14 @@ from typing import ClassVar
 
 from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
-from prefixroute.policies.base import Pick, Policy, check_parameters, compiled, resolve
+from prefixroute.policies.base import Compiled, Policy, check_parameters, kernel_of
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.spread import LEAST_LOADED
-from prefixroute.policies.view import View
 from prefixroute.validation import check_float, shown
 
 
 @dataclass(frozen=True, slots=True)
-class CacheAware(Policy):
+class CacheAware(Compiled):
     """Follow the longest match; leave it when its holder is much busier than another replica.
 
     Among the replicas with the longest match, the session's own stays if it is one of them, else (by ``holders``) the
@@ -85,16 +84,10 @@ class CacheAware(Policy):
         return own | self.fallback.required_signals() | self.gated.required_signals()
 
     def kernel(self) -> Kernel:
-        """Return the rule, compiled; without an answer are requests without a match, and all behind a closed gate."""
-        others = {"fallback", "gated"}
-        return Kernel.cache_aware(
-            **{one.name: getattr(self, one.name) for one in fields(self) if one.name not in others}
-        )
+        """Return the rule, compiled."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Kernel.cache_aware(**own | {"fallback": kernel_of(self.fallback), "gated": kernel_of(self.gated)})
 
-    def decide(self, view: View) -> Pick:
-        """Return the holder to follow, or the replica to spill to."""
-        slot, reason = compiled(self.kernel(), view)
-        if slot < 0:
-            other = self.gated if reason == "imbalanced" else self.fallback
-            slot = resolve(other.decide(view), view, other.name)[0]
-        return slot, reason
+    def otherwise(self, reason: str) -> Policy:
+        """Return the policy of requests without a match, or of all while the gate is closed."""
+        return self.gated if reason == "imbalanced" else self.fallback

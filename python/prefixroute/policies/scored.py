@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
-from prefixroute.columns import Column, falling, filled, highest, lowest, mapped, sum_of_products
+from prefixroute.columns import Column, Formula, Kernel
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
-from prefixroute.policies.base import Policy, Scores, check_number, check_parameters, is_column
+from prefixroute.policies.base import Policy, Scored, Scores, check_number, check_parameters, is_column, seen
 from prefixroute.policies.view import View
 from prefixroute.validation import check_float, shown
 
 COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
-
-
 QUEUED_TOKENS = 1_024
 """Length of the prompts that a queue is priced as: its tokens are many requests', not one long prompt's."""
+HITS, QUEUED, DECODING, IN_FLIGHT = (Formula(name) for name in ("hits", "queued", "decoding", "in_flight"))
 
 
 def queue_seconds(cost: CostModel) -> float:
@@ -29,16 +26,21 @@ def queue_seconds(cost: CostModel) -> float:
     return cost.prefill_seconds(QUEUED_TOKENS) / QUEUED_TOKENS
 
 
-def rest_seconds(cost: CostModel, prompt: int, hits: Column) -> Column:
-    """Return the seconds to compute the rest of a prompt behind each of the hits, by any object that prices a prefill."""
-    if isinstance(cost, CostModel):
-        return cost.rest_seconds(prompt, hits)
-    price = cost.prefill_seconds
-    return mapped(hits, lambda hit: price(prompt - hit, hit))
+def prefill(cost: CostModel, cached: Formula) -> Formula:
+    """Return the seconds to compute the rest of a prompt behind so many cached tokens, by any object that prices a prefill."""
+    if isinstance(cost, CostModel) and type(cost).prefill_seconds is CostModel.prefill_seconds:
+        return Formula.prefill(cost.prices, cost.overhead_s, cached)
+    return Formula.prefill(cost.prefill_seconds, 0.0, cached)
+
+
+def decode_step(cost: CostModel, requests: Formula, contexts: Formula) -> Formula:
+    """Return the seconds of a decode step once a prompt has joined these requests with these context tokens."""
+    own = type(cost).step_seconds is CostModel.step_seconds and type(cost).decode_seconds is CostModel.decode_seconds
+    return Formula.decode(cost.prices if own else cost.decode_seconds, requests, contexts)
 
 
 @dataclass(frozen=True, slots=True)
-class LinearCost(Policy):
+class LinearCost(Scored):
     """Least cost: uncached tokens of the request, tokens queued, context in decode, each with a weight.
 
     ``cost = prefill * (queue * queued + prompt - credit * hit) + decode * (decoding + prompt)``, in tokens; this is
@@ -83,32 +85,27 @@ class LinearCost(Policy):
         for name in ("prefill", "credit", "queue", "decode"):
             check_float(f"linear-cost {name}", getattr(self, name), -inf)
 
-    def decide(self, view: View) -> Scores:
-        """Return the negated costs."""
-        of_candidates = view.of_candidates
-        decoding: Column = of_candidates((view.active if self.active else view.decoding) or ())
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled: the costs are negated."""
+        costs = self._seconds() if self.unit == "seconds" else self._tokens()
+        return Kernel.best((costs, "least_cost", None), temperature=self.temperature)
+
+    def _tokens(self) -> Formula:
+        uncached = Formula.at_least_zero(Formula.sum((self.queue, QUEUED), (-self.credit, HITS), prompt=1.0))
+        decoding = DECODING
         if self.active:  # of the prompt, what is active there already adds nothing
-            decoding = sum_of_products(0.0, (1.0, decoding), (-1.0, of_candidates(view.active_hits or ())))
-        rows = of_candidates(view.queued or ()), decoding, of_candidates(view.hits)
-        negated = self._seconds if self.unit == "seconds" else self._tokens
-        return Scores(negated(view.prompt_tokens, *rows), "least_cost", self.temperature)
+            decoding = Formula.sum((1.0, Formula("active")), (-1.0, Formula("active_hits")))
+        return Formula.sum((-self.prefill, uncached), (-self.decode, decoding), prompt=-self.decode)
 
-    def _tokens(self, prompt: int, queued: Column, decoding: Column, hits: Column) -> Column:
-        uncached = sum_of_products(prompt, (self.queue, queued), (-self.credit, hits))
-        if lowest(uncached)[0] < 0.0:
-            uncached = np.maximum(uncached, 0.0)
-        return sum_of_products(-self.decode * prompt, (-self.prefill, uncached), (-self.decode, decoding))
-
-    def _seconds(self, prompt: int, queued: Column, decoding: Column, hits: Column) -> Column:
-        price, step, credit = self.cost.prefill_seconds, self.cost.decode_seconds, self.credit
-        prices = mapped(hits, lambda hit: price(prompt - round(credit * hit), round(credit * hit)))
-        steps = mapped(decoding, lambda context: step(1, context + prompt))
+    def _seconds(self) -> Formula:
+        prices = prefill(self.cost, Formula.rounded(Formula.sum((self.credit, HITS))))
+        steps = decode_step(self.cost, Formula.constant(0.0), DECODING)
         each = self.queue * queue_seconds(self.cost)
-        return sum_of_products(0.0, (-self.prefill * each, queued), (-self.prefill, prices), (-self.decode, steps))
+        return Formula.sum((-self.prefill * each, QUEUED), (-self.prefill, prices), (-self.decode, steps))
 
 
 @dataclass(frozen=True, slots=True)
-class LMetric(Policy):
+class LMetric(Scored):
     """Least product of new prefill tokens and batch size: no parameter to tune (arXiv 2603.15202).
 
     Attributes:
@@ -129,18 +126,15 @@ class LMetric(Policy):
         """What is queued, and what the batch is measured in."""
         return self.signals | {"in_flight" if self.batch == "requests" else "decoding"}
 
-    def decide(self, view: View) -> Scores:
-        """Return the negated products."""
-        of_candidates = view.of_candidates
-        others = of_candidates((view.in_flight if self.batch == "requests" else view.decoding) or ())
-        new = sum_of_products(
-            view.prompt_tokens, (1.0, of_candidates(view.queued or ())), (-1.0, of_candidates(view.hits))
-        )
-        return Scores(sum_of_products(0.0, (-1.0, new, others), (-1.0, new)), "least_product")
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled: the products are negated."""
+        new = Formula.sum((1.0, QUEUED), (-1.0, HITS), prompt=1.0)
+        others = IN_FLIGHT if self.batch == "requests" else DECODING
+        return Kernel.best((Formula.sum((-1.0, new, others), (-1.0, new)), "least_product", None))
 
 
 @dataclass(frozen=True, slots=True)
-class PrebleE2(Policy):
+class PrebleE2(Scored):
     """Preble's E2: exploit the longest match if it is longer than the rest of the prompt, else explore by cost.
 
     Exploit: among the replicas that hold the longest match, the least prefill seconds in the window. Explore: the least
@@ -165,25 +159,16 @@ class PrebleE2(Policy):
         """Check the bounds and the cost."""
         check_parameters(self)
 
-    def decide(self, view: View) -> Scores:
-        """Return the negated costs; a replica that is no holder is out of an exploit."""
-        window, hits, prompt = (
-            view.of_candidates(view.window_s or ()),
-            view.of_candidates(view.hits),
-            view.prompt_tokens,
-        )
-        best, within = highest(hits)[0], _bounded(view, self.balance, self.balance_gap)
-        if best > self.share * prompt:
-            out = mapped(hits, lambda hit: 0.0 if hit == best else -inf)
-            scores = sum_of_products(0.0, (-1.0, window), (1.0, out), (1.0, within))
-            if highest(scores)[0] > -inf:
-                return Scores(scores, "exploit")
-        prices = rest_seconds(self.cost, prompt, hits)
-        return Scores(sum_of_products(0.0, (-1.0, window), (-1.0, prices), (1.0, within)), "explore")
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled: the costs are negated; a replica that is no holder is out of an exploit."""
+        window, within = (-1.0, Formula("window_s")), (1.0, Formula.within(self.balance, self.balance_gap))
+        exploit = Formula.sum(window, (1.0, Formula("longest")), within)
+        explore = Formula.sum(window, (-1.0, prefill(self.cost, HITS)), within)
+        return Kernel.best((exploit, "exploit", self.share), (explore, "explore", None))
 
 
 @dataclass(frozen=True, slots=True)
-class MinTtft(Policy):
+class MinTtft(Scored):
     """Least predicted time to first token: the queue's prefill, then this prompt's.
 
     A replica's learned prefill rate is used once it is known, the cost model until then (scaled by what is known of
@@ -209,125 +194,50 @@ class MinTtft(Policy):
         """Check the speed, the threshold and the cost."""
         check_parameters(self)
 
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled: the predictions are negated."""
+        speed, rate = self.transfer_tokens_per_s, 1.0 / queue_seconds(self.cost)
+        held = Formula.fetched(self.balancing_threshold) if speed > 0.0 else HITS
+        rates = Formula.rates(rate) if self.learn else Formula.constant(rate)
+        times = Formula.sum((-1.0, QUEUED), (-rate, prefill(self.cost, held)), over=rates)
+        if speed > 0.0:
+            transfers = Formula.sum((-1.0 / speed, held), (1.0 / speed, HITS))
+            times = Formula.sum((1.0, transfers), (1.0, times))
+        return Kernel.best((times, "least_ttft", None), rejects=self.reject)
+
     def decide(self, view: View) -> Scores:
         """Return the negated predictions, in seconds."""
-        scores = self._negated(view)
+        scores = Scores(*self.kernel().scores(*seen(view)))
         slo = view.request.slo_ttft_s
-        least = -highest(scores)[0]
+        least = -max(scores.values)
         if self.reject and slo is not None and least > slo:
             raise OverloadedError(
                 f"predicted time to first token {least:.3f} s is over the limit of {slo} s", least - slo
             )
-        return Scores(scores, "least_ttft")
+        return scores
 
     def predict(self, view: View) -> list[float]:
         """Return the predicted time to first token at each candidate slot, in seconds."""
-        return [-float(score) for score in self._negated(view)]
-
-    def _negated(self, view: View) -> Column:
-        hits, prompt, speed = view.of_candidates(view.hits), view.prompt_tokens, self.transfer_tokens_per_s
-        model_rate = 1.0 / queue_seconds(self.cost)
-        rates, queue = self._rates(view, model_rate), (-1.0, view.of_candidates(view.queued or ()))
-        if speed <= 0.0:
-            return sum_of_products(0.0, queue, (-model_rate, rest_seconds(self.cost, prompt, hits)), over=rates)
-        best, threshold = highest(hits)[0], self.balancing_threshold
-        fetched = mapped(hits, lambda hit: best if best > threshold * hit else hit)
-        transfers = sum_of_products(0.0, (-1.0 / speed, fetched), (1.0 / speed, hits))
-        times = sum_of_products(0.0, queue, (-model_rate, rest_seconds(self.cost, prompt, fetched)), over=rates)
-        return sum_of_products(0.0, (1.0, transfers), (1.0, times))
-
-    def _rates(self, view: View, model_rate: float) -> Column:
-        """Return the prefill rate of each replica, tokens a second; where it is not known, the mean of the others."""
-        if not self.learn or view.rates is None:
-            return [model_rate] * len(view.slots)
-        return filled(view.of_candidates(view.rates), model_rate)
+        return [-float(score) for score in self.kernel().scores(*seen(view))[0]]
 
 
 Scorer: TypeAlias = Callable[[View], Column]
 """A function of a view that gives each candidate slot a number in [0, 1], the higher the better."""
 
 
-def _prefix(view: View) -> Column:
-    """Share of the prompt held."""
-    return sum_of_products(0.0, (1.0 / (view.prompt_tokens or 1), view.of_candidates(view.hits)))
-
-
-HALF_SAVED = 1_024
-
-
-def _saved(view: View) -> Column:
-    """Tokens held, as held / (held + 1,024): a short match of a short prompt is not worth a queue, a long one is."""
-    return mapped(view.of_candidates(view.hits), lambda hit: hit / (hit + HALF_SAVED))
-
-
-def _bounded(view: View, ratio: float, gap: float) -> Column:
-    """0 for a replica whose load is at most ``ratio`` times the least, or within ``gap`` of it; else minus infinity."""
-    loads = view.of_candidates(view.loads)
-    low = lowest(loads)[0]
-    bound = max(ratio * low, low + gap)
-    return mapped(loads, lambda load: 0.0 if load <= bound else -inf)
-
-
-LONG_MATCH = 8_192
-
-
-def _length(view: View) -> Column:
-    """Square of the tokens held over 8,192, at most 1: long matches count out of proportion (Higress)."""
-    return mapped(view.of_candidates(view.hits), lambda hit: min(hit / LONG_MATCH, 1.0) ** 2)
-
-
-def _load(view: View) -> Column:
-    """Load, from 1 at the least loaded to 0 at the most loaded."""
-    return falling(view.of_candidates(view.loads))
-
-
-def _queue(view: View) -> Column:
-    """Requests in flight, from 1 at the fewest to 0 at the most."""
-    return falling(view.of_candidates(view.in_flight or ()))
-
-
-def _tokens(view: View) -> Column:
-    """Uncached tokens that wait, from 1 at the fewest to 0 at the most."""
-    return falling(view.of_candidates(view.queued or ()))
-
-
-def _kv_use(view: View) -> Column:
-    """Free share of the KV cache; one that does not report counts as the mean of those that do, or a half."""
-    reports = view.reports or ()
-    if reports.count(None) == len(reports):
-        return [0.5] * len(view.slots)
-    free = {s: 1.0 - r.kv_use for s in view.slots if (r := reports[s]) is not None and r.kv_use is not None}
-    unknown = sum(free.values()) / len(free) if free else 0.5
-    return [free.get(s, unknown) for s in view.slots]
-
-
-def _session(view: View) -> Column:
-    """1 for the replica that the session is bound to."""
-    slots, scores = view.slots, [0.0] * len(view.slots)
-    if view.binding in slots:
-        scores[slots.index(view.binding)] = 1.0
-    return scores
-
-
-def _no_hit_lru(view: View) -> Column:
-    """For a prompt that nobody holds: from 1 at the replica that has waited longest for one to 0; else a half."""
-    if highest(view.of_candidates(view.hits))[0]:
-        return [0.5] * len(view.slots)
-    return falling(view.of_candidates(view.last_miss or ()))
-
-
-SCORERS: dict[str, tuple[Scorer, frozenset[str]]] = {
-    "saved": (_saved, frozenset()),
-    "prefix": (_prefix, frozenset()),
-    "length": (_length, frozenset()),
-    "load": (_load, frozenset()),
-    "queue": (_queue, frozenset({"in_flight"})),
-    "tokens": (_tokens, frozenset({"queued"})),
-    "kv-use": (_kv_use, frozenset({"reports"})),
-    "session": (_session, frozenset()),
-    "no-hit-lru": (_no_hit_lru, frozenset({"last_miss"})),
+SCORERS: dict[str, tuple[Formula, frozenset[str]]] = {
+    "saved": (Formula("saved"), frozenset()),
+    "prefix": (Formula("prefix"), frozenset()),
+    "length": (Formula("length"), frozenset()),
+    "load": (Formula.falling(Formula("loads")), frozenset()),
+    "queue": (Formula.falling(IN_FLIGHT), frozenset({"in_flight"})),
+    "tokens": (Formula.falling(QUEUED), frozenset({"queued"})),
+    "kv-use": (Formula("kv_free"), frozenset({"reports"})),
+    "session": (Formula("session"), frozenset()),
+    "no-hit-lru": (Formula.cold(Formula.falling(Formula("last_miss"))), frozenset({"last_miss"})),
 }
-"""Scorers by name, each with the signals it reads."""
+"""Scorers by name, each with the signals it reads. A short match of a short prompt is not worth a queue (``saved``); long
+matches count out of proportion (``length``, Higress)."""
 
 
 def _scorers(given: Any) -> tuple[tuple[str | Scorer, float], ...]:
@@ -385,23 +295,31 @@ class Weighted(Policy):
             signals |= Policy.signals if callable(scorer) else SCORERS[scorer][1]
         return signals
 
+    def kernel(self) -> Kernel | None:
+        """Return the rule, compiled; ``None`` if a function of the user's own has to be called with a view."""
+        return None if any(callable(scorer) for scorer, _ in self.scorers) else self._sums()
+
+    def _sums(self) -> Kernel:
+        terms, functions = [], 0
+        for scorer, weight in self.scorers:
+            terms.append((weight, Formula.given(functions) if callable(scorer) else SCORERS[scorer][0]))
+            functions += callable(scorer)
+        if self.affinity > 0.0:
+            terms.append((1.0, Formula.holding(self.affinity)))
+        if self.spill_gap < inf:
+            terms.append((1.0, Formula.within(self.spill_ratio, self.spill_gap)))
+        return Kernel.best((Formula.sum(*terms), "highest_sum", None), temperature=self.temperature)
+
     def decide(self, view: View) -> Scores:
         """Return the weighted sums."""
-        count = len(view.slots)
-        terms: list[tuple[float, Column]] = []
-        for scorer, weight in self.scorers:
-            values = scorer(view) if callable(scorer) else SCORERS[scorer][0](view)
-            if not is_column(values):
-                raise ConfigError(
-                    f"a scorer of weighted must give a number for each candidate slot, got {shown(values)}"
-                )
-            if len(values) != count:
-                raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} candidate slots")
-            terms.append((weight, values))
-        if self.affinity > 0.0:
-            hits, floor = view.of_candidates(view.hits), self.affinity * view.prompt_tokens
-            if highest(hits)[0] >= floor:
-                terms.append((1.0, mapped(hits, lambda hit: 0.0 if hit >= floor else -inf)))
-        if self.spill_gap < inf:
-            terms.append((1.0, _bounded(view, self.spill_ratio, self.spill_gap)))
-        return Scores(sum_of_products(0.0, *terms), "highest_sum", self.temperature)
+        given = [_scored(scorer(view), len(view.slots)) for scorer, _ in self.scorers if callable(scorer)]
+        return Scores(*self._sums().scores(*seen(view), given=given))
+
+
+def _scored(values: Column, count: int) -> Column:
+    """Return what a user's scorer gave; raise :class:`ConfigError` unless it is a number for each candidate slot."""
+    if not is_column(values):
+        raise ConfigError(f"a scorer of weighted must give a number for each candidate slot, got {shown(values)}")
+    if len(values) != count:
+        raise ConfigError(f"a scorer of weighted gave {len(values)} scores for {count} candidate slots")
+    return values

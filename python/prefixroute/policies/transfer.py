@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from prefixroute.columns import Column, sum_of_products
+from prefixroute.columns import Formula, Kernel
 from prefixroute.costmodel import DEFAULT_LINK, CostModel, Link, TransferPrices
-from prefixroute.policies.base import Policy, Scores, check_parameters
-from prefixroute.policies.scored import COST
+from prefixroute.policies.base import Scored, check_parameters
+from prefixroute.policies.scored import COST, DECODING, IN_FLIGHT, decode_step
 from prefixroute.validation import check_instance
-
-if TYPE_CHECKING:
-    from prefixroute.policies.view import View
 
 OUTPUT_TOKENS = 338
 """Tokens of an answer whose length nobody knows: the mean of ShareGPT (Kwon et al., SOSP 2023, figure 11)."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransferCost(Policy):
+class TransferCost(Scored):
     """Least seconds to move the prompt's keys and values there and to decode the answer beside what is in flight.
 
     For the decode half of a pair (``route_pair``). A replica that holds a head of the prompt needs only the rest; the
@@ -47,18 +42,9 @@ class TransferCost(Policy):
         check_instance("transfer-cost cost", self.cost, CostModel)
         object.__setattr__(self, "prices", self.cost.transfer_prices(self.link))
 
-    def decide(self, view: View) -> Scores:
-        """Return the negated seconds."""
-        prompt, slots = view.prompt_tokens, view.slots
-        moving = self.prices.rest_seconds(prompt, view.of_candidates(view.hits))
-        if view.kv_at is not None and view.kv_at in slots:
-            moving[slots.index(view.kv_at)] = 0.0
-        requests: Column = view.of_candidates(view.in_flight or ())
-        decoding: Column = view.of_candidates(view.decoding or ())
-        if view.weights is not None:
-            weights = np.asarray(view.of_candidates(view.weights))
-            requests, decoding = requests / weights, decoding / weights
-        steps = self.cost.joined_seconds(prompt, requests, decoding)
-        limit = view.request.max_tokens
-        tokens = self.output_tokens if limit is None else min(limit, self.output_tokens)
-        return Scores(sum_of_products(0.0, (-1.0, moving), (-float(tokens), steps)), "least_transfer")
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled: the seconds are negated."""
+        requests, decoding = (Formula.sum((1.0, load), over=Formula("weights")) for load in (IN_FLIGHT, DECODING))
+        steps = decode_step(self.cost, requests, decoding)
+        answer = (-1.0, Formula.answer(self.output_tokens), steps)
+        return Kernel.best((Formula.sum((-1.0, Formula.transfer(self.prices)), answer), "least_transfer", None))

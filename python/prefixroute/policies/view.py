@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
-from prefixroute.columns import lowest, nth
 from prefixroute.draws import draw
 from prefixroute.types import EMPTY_ATTRS, LoadReport, Namespace
 
@@ -29,24 +28,8 @@ class SignalSource(Protocol):
     """What signals are read from: the router's state, and the request that is being decided."""
 
     @property
-    def ledger(self) -> Any:
-        """The ledger."""
-
-    @property
-    def counts(self) -> Any:
-        """The counters that policies weigh: of requests in flight, or of the recent window."""
-
-    @property
-    def recent(self) -> Any:
-        """The counters of the recent window."""
-
-    @property
     def belief(self) -> Any:
         """The belief."""
-
-    @property
-    def now(self) -> float:
-        """Time of the decision, in seconds."""
 
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
@@ -68,14 +51,11 @@ class SignalSource(Protocol):
 class Signal:
     """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new signal is a new field."""
 
-    __slots__ = ("kept", "read")
+    __slots__ = ("read",)
 
-    def __init__(self, read: Callable[[Any], Any], *, kept: bool = False) -> None:
-        """Read the field by a function of the :class:`SignalSource`.
-
-        ``kept``: of the sight, which the decision keeps.
-        """
-        self.read, self.kept = read, kept
+    def __init__(self, read: Callable[[Any], Any] | None = None) -> None:
+        """Read the field by a function of the :class:`SignalSource`; ``None``: the sight has it, which the decision keeps."""
+        self.read = read
 
 
 class View(NamedTuple):
@@ -107,13 +87,13 @@ class View(NamedTuple):
     """Slot the session is bound to, a candidate or not; -1 = bound, but it has to move; ``None`` = not bound."""
     request: RequestInfo
     """What the caller said."""
-    in_flight: Annotated[list[int] | None, Signal(lambda source: source.counts.in_flight)] = None
+    in_flight: Annotated[list[int] | None, Signal()] = None
     """(n) Requests in flight; under ``load="recent"``, this and the next two are those of the recent window."""
-    queued: Annotated[list[int] | None, Signal(lambda source: source.counts.queued)] = None
+    queued: Annotated[list[int] | None, Signal()] = None
     """(n) Uncached prompt tokens of requests that wait for their first token."""
-    decoding: Annotated[list[int] | None, Signal(lambda source: source.counts.decoding)] = None
+    decoding: Annotated[list[int] | None, Signal()] = None
     """(n) Context tokens of requests past their first token."""
-    recent: Annotated[list[int] | None, Signal(lambda source: source.recent.in_flight)] = None
+    recent: Annotated[list[int] | None, Signal()] = None
     """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
     reports: Annotated[list[LoadReport | None] | None, Signal(lambda source: source.reports())] = None
     """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
@@ -122,19 +102,19 @@ class View(NamedTuple):
     included; ``None`` = the prompt has no full block."""
     held: Annotated[list[int] | None, Signal(lambda source: source.belief.held_tokens())] = None
     """(n) Tokens each replica is believed to hold in all."""
-    last_miss: Annotated[list[int] | None, Signal(lambda source: source.ledger.last_miss)] = None
+    last_miss: Annotated[list[int] | None, Signal()] = None
     """(n) Decision id of the last request each replica took without a hit; -1 = none yet."""
-    window_s: Annotated[list[float] | None, Signal(lambda source: source.ledger.window_s(source.now))] = None
+    window_s: Annotated[list[float] | None, Signal()] = None
     """(n) Prefill seconds each replica was given within the router's window."""
-    rates: Annotated[list[float | None] | None, Signal(lambda source: source.ledger.rates)] = None
+    rates: Annotated[list[float | None] | None, Signal()] = None
     """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
     active: Annotated[list[int] | None, Signal(lambda source: source.active_tokens())] = None
     """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""
     active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
     """(n) Leading prompt tokens whose blocks are among those."""
-    shared: Annotated[float | None, Signal(attrgetter("shared"), kept=True)] = None
-    """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does:
-    at the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
+    shared: Annotated[float | None, Signal()] = None
+    """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
+    the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
     kv_at: Annotated[int | None, Signal(attrgetter("kv_at"))] = None
     """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 
@@ -187,21 +167,24 @@ NOT_GATHERED: tuple[None, ...] = (None,) * len(SIGNALS)
 
 Readers = tuple[tuple[int, Callable[[Any], Any]], ...]
 """How signals are read, each with its place among the signals of a view."""
+_PLACES = {name: place - len(View._fields) + len(SIGNALS) for place, name in enumerate(View._fields)}
 
 
-def readers_of(signals: Collection[str], *, kept: bool) -> Readers:
-    """Return how the named signals are read: those of the sight, which a decision keeps, or the others."""
-    first = len(View._fields) - len(SIGNALS)
+def readers_of(signals: Collection[str]) -> Readers:
+    """Return how those of the named signals are read that the sight does not have."""
     return tuple(
-        (View._fields.index(name) - first, mark.read)
-        for name, mark in _MARKS.items()
-        if name in signals and mark.kept == kept
+        (_PLACES[name], mark.read) for name, mark in _MARKS.items() if name in signals and mark.read is not None
     )
 
 
-def gathered(readers: Readers, source: object, signals: tuple[Any, ...] = NOT_GATHERED) -> tuple[Any, ...]:
+def kept_of(signals: Collection[str]) -> tuple[int, ...]:
+    """Return the places among the signals of a view of those that the sight has."""
+    return tuple(_PLACES[name] for name, mark in _MARKS.items() if name in signals and mark.read is None)
+
+
+def gathered(readers: Readers, source: object) -> tuple[Any, ...]:
     """Return the signals of a view with those read that are asked for."""
-    values = list(signals)
+    values = list(NOT_GATHERED)
     for place, read in readers:
         values[place] = read(source)
     return tuple(values)
@@ -213,29 +196,3 @@ def is_candidate(slot: int, slots: tuple[int, ...]) -> bool:
     They ascend: if all replicas are candidates, slot i is at position i.
     """
     return (0 <= slot < len(slots) and slots[slot] == slot) or slot in slots
-
-
-def least(view: View, values: Sequence[float], k: int) -> int:
-    """Return the candidate slot with the smallest of ``values`` (one per slot); draw ``k`` breaks a tie."""
-    values = view.of_candidates(values)
-    low, count, first = lowest(values)
-    if count > 1:
-        first = nth(values, low, int(view.draw(k) * count))
-    return view.slots[first]
-
-
-def one_of(view: View, slots: Sequence[int], k: int) -> int:
-    """Return one of ``slots``, uniformly, by draw ``k``."""
-    return slots[int(view.draw(k) * len(slots))]
-
-
-def less_loaded_of_two(view: View, slots: Sequence[int], k: int, key: Callable[[int], Any] | None = None) -> int:
-    """Return the better of two distinct slots drawn by ``k`` and ``k + 1``; a tie keeps the first drawn."""
-    count = len(slots)
-    if count == 1:
-        return slots[0]
-    first = int(view.draw(k) * count)
-    second = int(view.draw(k + 1) * (count - 1))
-    a, b = slots[first], slots[second + (second >= first)]
-    rank: Callable[[int], Any] = key or view.loads.__getitem__
-    return b if rank(b) < rank(a) else a

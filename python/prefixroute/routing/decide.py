@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from prefixroute.columns import Sight, is_answer
+from prefixroute.columns import is_answer
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.policies.base import resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, gathered, is_candidate
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from prefixroute.belief import Belief, Blocks
     from prefixroute.routing.fleet import Process, Snapshot
-    from prefixroute.routing.ledger import Ledger, LoadCounts
     from prefixroute.routing.state import RouterState
     from prefixroute.types import LoadReport
 
@@ -74,24 +73,6 @@ class Source(NamedTuple):
     now: float
     kv_at: int | None
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger."""
-        return self.state.ledger
-
-    @property
-    def counts(self) -> LoadCounts:
-        """Under the load signal ``recent`` the recent window, so that all policies balance the same.
-
-        Else what is in flight.
-        """
-        return self.state.counts
-
-    @property
-    def recent(self) -> LoadCounts:
-        """The recent window."""
-        return self.state.recent
-
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
         return self.state.reports(self.now)
@@ -141,10 +122,11 @@ def decide(state: RouterState, query: Query) -> Decision:
                 break
     rule, slots, slot = decision.rule, decision.slots, -1
     if rule.kernel is not None:
-        number, in_session = decision.decision_id, bool(query.info.session)
+        fleet, tokens = decision.fleet, decision.prompt_tokens
         slot, reason = rule.kernel.decide(
-            decision.sight, slots, decision.seed, number, decision.prompt_tokens, in_session
-        )
+            decision.sight, slots, decision.seed, decision.decision_id, tokens, query.info, fleet.hashes, fleet.weights,
+            decision.signals,
+        )  # fmt: skip
     if slot < 0:
         view, policy = decision.view, rule.policy
         answer = policy.decide(view)
@@ -156,6 +138,7 @@ def decide(state: RouterState, query: Query) -> Decision:
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> None:
     """Note in a decision what the policy is to see."""
     prompt, info, now, limits, tried, kind, part, kv_at, number = query
+    decision.rule = state.rules[part]
     ledger, width, scratch, prompts, size = state.ledger, state.width, state.scratch, state.prompts, state.block_size
     allowed = slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
@@ -171,43 +154,24 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         out = np.zeros(width, np.uint32)
     blocks = decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
     tokens, session = blocks.token_count, info.session or None if part != ANSWER else None
-    sight = ledger.sight(out, blocks, tokens, size, session, now, state.booked_load)
+    rule = decision.rule
+    load: int | Sequence[float] | None = state.booked_load
+    if load is None or not fleet.even:
+        load = state.fleet.scaled(balanced(state, now, pool), now, pool)
+    worth = None if state.credits is None else state.belief.match_media(blocks) @ np.asarray(state.credits)
+    sight = ledger.sight(out, blocks, tokens, size, session, now, load, rule.kept, prompts.scale, worth)
     scratch.append(out)
-    if state.adjusts or ledger.distrusts or kind is not None:
-        sight, tokens = _adjusted(state, decision, sight)
+    if prompts.scale != 1.0:
+        tokens = round(tokens * prompts.scale)
     if tried or limits is not NO_LIMITS or slots is not allowed:
         bound, slots = _limited(state, query, sight.binding, allowed, slots)
         sight = sight.bound_to(bound)
-    if state.booked_load is None or not fleet.even:
-        loads = balanced(state, now, pool)
-        sight = _seen(sight, sight.hits, loads if fleet.even else state.fleet.scaled(loads, now, pool))
-    rule = decision.rule = state.rules[part]
     decision.signals = NOT_GATHERED
     if rule.readers:
         decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now, kv_at)))
     decision.fleet, decision.sight, decision.slots, decision.prompt_tokens = fleet, sight, slots, tokens
     decision.decision_id = state.decision_id if number is None else number
     decision.seed = state.seed if part != ANSWER else state.seed ^ ANSWER_SEED
-
-
-def _seen(sight: Sight, hits: Sequence[int], loads: Sequence[float]) -> Sight:
-    """Return what is seen with other hits and loads."""
-    return Sight(hits, loads, binding=sight.binding, branch=sight.branch, shared=sight.shared)
-
-
-def _adjusted(state: RouterState, decision: Decision, sight: Sight) -> tuple[Sight, int]:
-    """Return what is seen, and the length, with what tiers are worth, without distrusted replicas, in the engine's tokens."""
-    hits, length, size = sight.hits, decision.blocks.token_count, state.block_size
-    if state.credits is not None:
-        credited = state.belief.match_media(decision.blocks) @ np.asarray(state.credits)
-        hits = np.minimum(credited, max(0, length - 1) // size * size).astype(np.int64).tolist()
-    scale = state.prompts.of(decision.query.kind).scale
-    if state.ledger.distrusts:
-        distrusted = state.ledger.distrusted
-        hits = [0 if slot in distrusted else hit for slot, hit in enumerate(hits)]
-    if scale != 1.0:
-        length, hits = round(length * scale), [int(hit * scale) for hit in hits]
-    return _seen(sight, hits, sight.loads), length
 
 
 def _limited(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
-from prefixroute.policies.view import View, gathered
+from prefixroute.policies.view import View
 from prefixroute.types import new_tuple
 from prefixroute.validation import check_int, shown
 
@@ -118,9 +118,9 @@ class Decision:
         """What the policy sees."""
         if self._view is not None:
             return self._view
-        fleet, sight, signals = self.fleet, self.sight, self.signals
-        if self.rule.kept:
-            signals = gathered(self.rule.kept, sight, signals)
+        fleet, sight, signals = self.fleet, self.sight, list(self.signals)
+        for place in self.rule.kept:
+            signals[place] = sight.signal(place)
         named = self.slots, fleet.names, fleet.hashes, fleet.weights, self.decision_id, self.seed, self.prompt_tokens
         view: View = new_tuple(View, (*named, *sight.columns(), self.query.info, *signals))
         self._view = view

@@ -116,6 +116,8 @@ class Fleet:
         self.members: dict[str, Member] = {}
         self.by_slot: list[Member | None] = []
         self.now = Snapshot()
+        self.reporting = False
+        """Whether a replica has ever reported its load."""
         self._generation = 0
 
     def __getitem__(self, name: str) -> Member:

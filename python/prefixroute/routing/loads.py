@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from prefixroute.policies.spread import ASSUMED_TOKENS_PER_S, start_seconds
+from prefixroute.columns import ASSUMED_TOKENS_PER_S, start_seconds
 from prefixroute.routing.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _seconds(state: RouterState, now: float, slots: Sequence[int]) -> Sequence[f
     queued = state.live.queued
 
     def value(slot: int, report: LoadReport) -> float | None:
-        return start_seconds(report, queued[slot])
+        return start_seconds(report.waiting_tokens, report.waiting, report.kv_use, report.tokens_per_s, queued[slot])
 
     return _reported(state, now, slots, value, [tokens / ASSUMED_TOKENS_PER_S for tokens in queued])
 

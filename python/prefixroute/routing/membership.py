@@ -148,6 +148,7 @@ def clear(state: RouterState, name: str | None) -> None:
 def report(state: RouterState, name: str, loads: LoadReport) -> bool:
     """Keep a replica's report of its load; return whether it was kept."""
     member = state.fleet[name]
+    state.fleet.reporting = True
     kept = member.keep(loads)
     if kept:
         state.ledger.reported(member.slot)

@@ -12,7 +12,7 @@ from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import Policy, as_policy
 from prefixroute.policies.base import kernel_of
-from prefixroute.policies.view import Readers, readers_of
+from prefixroute.policies.view import Readers, kept_of, readers_of
 from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.fleet import Fleet
 from prefixroute.routing.ledger import Head, Ledger
@@ -38,21 +38,18 @@ SWEEP_S = 1.0
 
 
 class Rule(NamedTuple):
-    """A policy, its kernel, and how the signals that it reads are read.
-
-    When it decides, and later from what is kept.
-    """
+    """A policy, its kernel, how the signals that it reads are read, and the places of those that the sight keeps for it."""
 
     policy: Policy
     kernel: Kernel | None
     readers: Readers
-    kept: Readers
+    kept: tuple[int, ...]
 
     @classmethod
     def of(cls, policy: Policy) -> Rule:
         """Return the rule of a policy."""
         required = policy.required_signals()
-        return cls(policy, kernel_of(policy), readers_of(required, kept=False), readers_of(required, kept=True))
+        return cls(policy, kernel_of(policy), readers_of(required), kept_of(required))
 
 
 class RouterState:
@@ -73,7 +70,6 @@ class RouterState:
         belief: what each replica is believed to hold.
         booked_load: the load signal, if the ledger has it, by its place in ``Ledger.LOADS``; else ``None``.
         capped: whether there are admission caps.
-        adjusts: whether hits may count other than in full: tiers have credits, or tokens are estimated.
         decision_id: number of the next decision.
         epoch: counts changes of the weights.
         width: slots that the belief may write; at least those of the fleet.
@@ -105,11 +101,11 @@ class RouterState:
             session_idle_s=timing.session_idle_s,
             session_capacity=config.session_capacity,
             recent=config.load == "recent" or "recent" in required,
+            balances_recent=config.load == "recent",
             served=config.load == "requests",
             hash_key=self.belief.hash_key,
         )
-        self.live, self.recent = self.ledger.loads(), self.ledger.loads(recent=True)
-        self.counts = self.recent if config.load == "recent" else self.live
+        self.live = self.ledger.loads()
         self.fleet = Fleet(timing.slow_start_s, config.hash_seed, self.ledger)
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
@@ -118,7 +114,6 @@ class RouterState:
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
-        self.adjusts = self.credits is not None or self.prompts.estimates
         self.decision_id = self.epoch = self.width = 0
         self.scratch: list[NDArray[np.uint32]] = []
         self.sweep_at = float("-inf")
@@ -146,6 +141,8 @@ class RouterState:
 
     def reports(self, now: float) -> list[LoadReport | None]:
         """Return each replica's report by slot, ``None`` where it is stale or absent."""
+        if not self.fleet.reporting:
+            return [None] * len(self.fleet.by_slot)
         fresh_s = self.config.timing.report_fresh_s
         return [None if m is None or m.has_lapsed(now, fresh_s) else m.report for m in self.fleet.by_slot]
 

@@ -4,7 +4,7 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use prefixroute_core::{Error, MAX_PROMPT_BLOCKS, draws};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyTuple};
+use pyo3::types::PyInt;
 
 use crate::errors;
 use crate::ints::hash_of;
@@ -41,38 +41,8 @@ pub fn scattered(numbers: PyReadonlyArray1<'_, u64>) -> Bound<'_, PyArray1<u64>>
     PyArray1::from_vec(numbers.py(), scattered)
 }
 
-/// The slot that ranks first for a key; of equal ranks the first.
-///
-/// Args:
-///     key: a hash, of which the lowest 64 bits count.
-///     slots: the candidate slots.
-///     hashes: 64-bit hash of each replica's name, by slot.
-///     weights: speed of each replica relative to the others, by slot; `None` = all equal.
-///
-/// Raises:
-///     ConfigError: there is no candidate slot, or a slot or a hash is no int of 64 bits.
-#[pyfunction]
-#[pyo3(signature = (key, slots, hashes, weights=None))]
-pub fn first_choice(
-    key: &Bound<'_, PyInt>,
-    slots: &Bound<'_, PyTuple>,
-    hashes: &Bound<'_, PyTuple>,
-    weights: Option<&Bound<'_, PyTuple>>,
-) -> PyResult<usize> {
-    let candidates = slots.iter_borrowed().map(|slot| member(&slot, hashes));
-    let weight = weights.map(|weights| |slot| weights.get_borrowed_item(slot)?.extract());
-    let first = draws::first_choice(bits(key), candidates, weight)?;
-    first.ok_or_else(|| errors::config("there must be a candidate slot"))
-}
-
-/// A slot, and the hash of its replica's name.
-fn member(slot: &Bound<'_, PyAny>, hashes: &Bound<'_, PyTuple>) -> PyResult<(usize, u64)> {
-    let slot = fitting(slot, "a slot")? as usize;
-    let hash = hashes.get_borrowed_item(slot)?;
-    Ok((slot, fitting(&hash, "a hash")?))
-}
-
-fn fitting(int: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+/// An int of 64 bits, or what fits in them, without a sign.
+pub fn fitting(int: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     hash_of(int).ok_or_else(|| errors::config(format!("{what} must be an int of 64 bits, got {int}")))
 }
 

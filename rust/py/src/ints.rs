@@ -135,12 +135,6 @@ impl<'a, 'py> Numbers<'a, 'py> {
         })
     }
 
-    #[inline]
-    pub fn is_none(&self, position: usize) -> bool {
-        // SAFETY: the address is only compared.
-        self.item(position) == unsafe { ffi::Py_None() }
-    }
-
     /// All of them as floats, if each is an exact float or an exact int of 64 bits.
     pub fn reals(&self) -> Option<Vec<f64>> {
         let mut values = Vec::with_capacity(self.len());

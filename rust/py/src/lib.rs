@@ -16,6 +16,7 @@ mod namespace;
 mod out;
 mod outcomes;
 mod peers;
+mod policies;
 mod routing;
 mod sim;
 mod sizes;
@@ -30,9 +31,9 @@ mod _core {
     #[pymodule_export]
     use super::cache::{Admitted, CacheEvent, EntryCache, Finished, NoRoom, ReplicaCache};
     #[pymodule_export]
-    use super::columns::{falling, filled, highest, is_answer, lowest, mapped, nth, sum_of_products, up_to};
+    use super::columns::is_answer;
     #[pymodule_export]
-    use super::draws::{chain, draw, first_choice, scattered};
+    use super::draws::{chain, draw, scattered};
     #[pymodule_export]
     use super::hashes::{BlockHashes, hash_blocks};
     #[pymodule_export]
@@ -42,12 +43,15 @@ mod _core {
     #[pymodule_export]
     use super::peers::{PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRing, PeerRings, PeerSeal};
     #[pymodule_export]
-    use super::routing::{Attempt, Kernel, Lease, Ledger, LoadCounts, Sight};
+    use super::policies::{Formula, Kernel, best_of, start_seconds};
+    #[pymodule_export]
+    use super::routing::{Attempt, Lease, Ledger, LoadCounts, Sight};
     #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, TransferPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};
     use prefixroute_core::hash::{CONTENT_SEED, TEXT_BYTES_PER_TOKEN};
     use prefixroute_core::peers::wire;
+    use prefixroute_core::policies::ASSUMED_TOKENS_PER_S;
     use prefixroute_core::routing::{DURATIONS_S, ZERO_STREAK};
     use prefixroute_core::{
         MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
@@ -68,6 +72,7 @@ mod _core {
         module.add("FIXED_HASH_KEY", CONTENT_SEED)?;
         module.add("DURATIONS_S", DURATIONS_S)?;
         module.add("ZERO_STREAK", ZERO_STREAK)?;
+        module.add("ASSUMED_TOKENS_PER_S", ASSUMED_TOKENS_PER_S)?;
         module.add("PEER_VERSION", wire::VERSION)?;
         module.add("MAX_PEER_FRAME_BYTES", wire::MAX_FRAME_BYTES)?;
         module.add("MAX_PEER_VERSION", wire::MAX_NUMBER)?;

@@ -1,6 +1,6 @@
 //! `cache-aware`: follow the longest match; leave it when its holder is much busier than another replica.
 
-use super::{Case, Incomparable, Pick};
+use super::{Case, Failure, Pick};
 use crate::columns;
 
 /// Requests that loads differ by at least without meaning anything, whatever their mean (SMG 1.13).
@@ -8,6 +8,8 @@ const LEAST_SWING: f64 = 4.0;
 /// Draws of the two holders of which the less loaded stays, and of what is left to chance after that.
 const DRAWN: [u64; 2] = [2, 3];
 const SPILLED: u64 = 4;
+/// Why a closed gate leaves the decision to another policy.
+pub(super) const GATED: &str = "imbalanced";
 
 /// What the load of a holder is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,19 +83,19 @@ pub struct CacheAware {
 
 impl CacheAware {
     /// The holder to follow, or the candidate to spill to; none if there is no match and no home, or the gate is closed.
-    pub(super) fn decide(&self, case: &Case<'_>) -> Result<Pick, Incomparable> {
+    pub(super) fn decide(&self, case: &Case<'_>) -> Result<Pick<'static>, Failure> {
         let (loads, low) = (case.loads, case.low()?);
         if self.gate_gap < f64::INFINITY {
             let high = loads.iter().copied().fold(low, f64::max);
             if high - low > self.gate_gap && high > self.gate_ratio * low {
-                return Ok((None, "imbalanced"));
+                return Ok((None, GATED));
             }
         }
         let (Some(at), reason) = self.holder(case)? else { return Ok((None, "no_match")) };
         let bound = match self.spill {
             Spill::Never => return Ok((Some(at), reason)),
             _ if loads[at] <= low => return Ok((Some(at), reason)),
-            Spill::Candidate => return Ok(self.beside_another(case, at, reason)),
+            Spill::Candidate => return self.beside_another(case, at, reason),
             Spill::Least => self.bound(low),
             Spill::Mean | Spill::Swing | Spill::Spread => self.limit(loads),
         };
@@ -107,7 +109,7 @@ impl CacheAware {
     }
 
     /// The candidate to stay at, and why.
-    fn holder(&self, case: &Case<'_>) -> Result<Pick, Incomparable> {
+    fn holder(&self, case: &Case<'_>) -> Result<Pick<'static>, Failure> {
         let hits = case.hits;
         let (first, count) = longest(hits)?;
         let home = case.home().filter(|_| self.adaptive);
@@ -124,20 +126,17 @@ impl CacheAware {
     }
 
     /// The holder that is followed, of `count` with a match of `best` tokens.
-    fn one_of(&self, case: &Case<'_>, best: u32, count: usize) -> Result<usize, Incomparable> {
+    fn one_of(&self, case: &Case<'_>, best: u32, count: usize) -> Result<usize, Failure> {
         let (hits, loads) = (case.hits, case.loads);
         if self.holders == Holders::Least {
             let holders: Vec<usize> = (0..hits.len()).filter(|&at| hits[at] == best).collect();
-            let load = |at: usize| Some(loads[holders[at]]);
-            let (first, equal) = columns::best(holders.len(), load, |one, other| one < other).ok_or(Incomparable)?;
-            let at = columns::nth(holders.len(), load, &loads[holders[first]], case.one_of(equal, DRAWN[0]));
-            return at.map(|at| holders[at]).ok_or(Incomparable);
+            return case.least_of(&holders, DRAWN[0]);
         }
         let [one, other] = DRAWN.map(|k| {
             let drawn = case.one_of(count, k);
             if count == hits.len() { Some(drawn) } else { nth_hit(hits, best, drawn) }
         });
-        let (one, other) = (one.ok_or(Incomparable)?, other.ok_or(Incomparable)?);
+        let (one, other) = (one.ok_or(Failure::Incomparable)?, other.ok_or(Failure::Incomparable)?);
         Ok(if self.holders == Holders::Two && loads[other] < loads[one] { other } else { one })
     }
 
@@ -159,10 +158,13 @@ impl CacheAware {
     }
 
     /// The holder, or a power-of-two pick among the others if the holder is too busy beside that.
-    fn beside_another(&self, case: &Case<'_>, at: usize, reason: &'static str) -> Pick {
-        let others: Vec<usize> = (0..case.loads.len()).filter(|&other| other != at).collect();
-        let other = case.less_loaded_of_two(&others, SPILLED);
-        if case.loads[at] > self.bound(case.loads[other]) { (Some(other), "spill") } else { (Some(at), reason) }
+    fn beside_another(&self, case: &Case<'_>, at: usize, reason: &'static str) -> Result<Pick<'static>, Failure> {
+        let (one, other) = case.two_of(case.loads.len() - 1, SPILLED)?;
+        let beyond = |drawn: usize| drawn + usize::from(drawn >= at); // the holder is left out
+        let (one, other) = (beyond(one), beyond(other));
+        let other = if case.loads[other] < case.loads[one] { other } else { one };
+        let busy = case.loads[at] > self.bound(case.loads[other]);
+        Ok(if busy { (Some(other), "spill") } else { (Some(at), reason) })
     }
 
     /// The load up to which a holder is kept beside another load.
@@ -185,7 +187,7 @@ impl CacheAware {
     }
 
     /// Another holder that is not over the bound, of the longest match first.
-    fn next(&self, case: &Case<'_>, bound: f64) -> Result<Option<usize>, Incomparable> {
+    fn next(&self, case: &Case<'_>, bound: f64) -> Result<Option<usize>, Failure> {
         let (first, count) = longest(case.hits)?;
         if !self.shorter && count == 1 {
             return Ok(None);
@@ -207,8 +209,8 @@ impl CacheAware {
 }
 
 /// Where the first of the longest matches is, and how many are equal to it.
-fn longest(hits: &[u32]) -> Result<(usize, usize), Incomparable> {
-    columns::best(hits.len(), |at| Some(hits[at]), |one, other| one > other).ok_or(Incomparable)
+fn longest(hits: &[u32]) -> Result<(usize, usize), Failure> {
+    columns::best(hits.len(), |at| Some(hits[at]), |one, other| one > other).ok_or(Failure::Incomparable)
 }
 
 fn nth_hit(hits: &[u32], wanted: u32, earlier: usize) -> Option<usize> {

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+use crate::columns::UNKNOWN_RATE;
+use crate::policies::Signal;
+
 /// Weight of the newest observation in a learned prefill rate.
 const RATE_MEMORY: f64 = 0.2;
 /// Prefills shorter than this say more about overhead than about the rate.
@@ -166,6 +169,22 @@ impl Book {
                 let both = self.live.queued.iter().zip(&self.live.decoding);
                 both.map(|(queued, decoding)| (queued + decoding) as f64).collect()
             }
+        }
+    }
+
+    /// A signal of each slot; none if a book does not have it. `recent`: what is in flight is counted over the recent window.
+    pub fn signal(&self, signal: Signal, recent: bool, now: f64) -> Option<Vec<f64>> {
+        let floats = |column: &[i64]| Some(column.iter().map(|&count| count as f64).collect());
+        let counts = if recent { &self.recent } else { &self.live };
+        match signal {
+            Signal::InFlight => floats(&counts.in_flight),
+            Signal::Queued => floats(&counts.queued),
+            Signal::Decoding => floats(&counts.decoding),
+            Signal::Recent => floats(&self.recent.in_flight),
+            Signal::LastMiss => floats(&self.last_miss),
+            Signal::WindowS => Some(self.window_s(now)),
+            Signal::Rates => Some(self.rates.iter().map(|rate| rate.unwrap_or(UNKNOWN_RATE)).collect()),
+            _ => None,
         }
     }
 

@@ -77,6 +77,13 @@ impl Trust {
         None
     }
 
+    /// Slots of the replicas that are distrusted.
+    pub fn distrusted_slots(&self) -> impl Iterator<Item = usize> {
+        let records = if self.distrusted == 0 { &[] } else { &*self.records };
+        let distrusted = |record: &Option<HitRecord>| record.is_some_and(|record| record.distrusted);
+        records.iter().enumerate().filter(move |(_, record)| distrusted(record)).map(|(slot, _)| slot)
+    }
+
     /// Begin a slot anew: another process has it. What was counted goes to the sum over those that are gone.
     pub fn reset(&mut self, slot: usize) {
         if let Some(record) = self.records.get_mut(slot).and_then(Option::take) {

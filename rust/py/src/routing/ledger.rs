@@ -35,6 +35,7 @@ pub type Effects<'py> = Option<Bound<'py, PyList>>;
 ///     session_idle_s: seconds after which an unused session is forgotten.
 ///     session_capacity: sessions remembered at most.
 ///     recent: whether the recent window is kept.
+///     balances_recent: whether policies weigh what the recent window holds in place of what is in flight.
 ///     served: whether served requests count in `busy`.
 ///     hash_key: key of the hashes that names of sessions and requests are kept as.
 #[pyclass(frozen, module = "prefixroute._core")]
@@ -43,6 +44,7 @@ pub struct Ledger {
     dropped: Arc<Dropped>,
     numbers: AtomicU64,
     hash_key: u64,
+    pub(super) balances_recent: bool,
 }
 
 impl Ledger {
@@ -111,7 +113,8 @@ fn outcome(name: &str) -> PyResult<core::Outcome> {
 #[pymethods]
 impl Ledger {
     #[new]
-    #[pyo3(signature = (*, window, window_s, ticket_s, session_idle_s, session_capacity, recent, served, hash_key))]
+    #[pyo3(signature = (*, window, window_s, ticket_s, session_idle_s, session_capacity, recent, balances_recent, served,
+        hash_key))]
     #[expect(clippy::too_many_arguments, reason = "each by name, from Python")]
     fn new(
         window: Option<&Bound<'_, PyAny>>,
@@ -120,6 +123,7 @@ impl Ledger {
         session_idle_s: f64,
         session_capacity: &Bound<'_, PyAny>,
         recent: bool,
+        balances_recent: bool,
         served: bool,
         hash_key: u64,
     ) -> Self {
@@ -128,7 +132,7 @@ impl Ledger {
         let limits = core::Limits { ticket_s, session_idle_s, sessions: limit(session_capacity) };
         let kept = core::Windows { bookings: window.map(limit), prefill_s: window_s, recent, served };
         let books = Mutex::new(core::Ledger::new(limits, kept));
-        Self { books, dropped: Arc::default(), numbers: AtomicU64::new(1), hash_key }
+        Self { books, dropped: Arc::default(), numbers: AtomicU64::new(1), hash_key, balances_recent }
     }
 
     /// Take in what the slots are: (name, generation, draining) of each; a free one has no name and generation -1.

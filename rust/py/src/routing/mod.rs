@@ -2,12 +2,11 @@
 
 mod attempt;
 mod counters;
-mod kernel;
 mod ledger;
 mod sessions;
 mod sight;
 
 pub use attempt::{Attempt, Lease};
-pub use kernel::Kernel;
 pub use ledger::Ledger;
+pub(crate) use sight::Candidates;
 pub use sight::{LoadCounts, Sight};

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use numpy::{PyArray1, PyArrayMethods};
 use prefixroute_core::BlockHash;
+use prefixroute_core::columns::UNKNOWN_RATE;
+use prefixroute_core::policies::Signal;
 use prefixroute_core::routing as core;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -23,23 +25,23 @@ use crate::out::not_an_out_array;
 ///     hits: leading prompt tokens that each slot is believed to hold.
 ///     loads: load of each slot; longer where slots are free.
 ///     binding: slot that the session is bound to; negative: bound, but it has to move; None: not bound.
-///     branch: hash of the last block that some replica holds, if the prompt goes on behind it.
-///     shared: share of the last beginnings that branched there.
+///     shared: share of the last beginnings that branched where the prompt leaves what is known.
 ///
 /// Raises:
 ///     ConfigError: a hit is no token count, or a load is no number.
 #[pyclass(frozen, module = "prefixroute._core")]
 #[derive(Clone)]
 pub struct Sight {
-    pub(super) hits: Vec<u32>,
-    pub(super) loads: Vec<f64>,
-    pub(super) binding: Option<i64>,
+    hits: Vec<u32>,
+    loads: Vec<f64>,
+    pub(crate) binding: Option<i64>,
     branch: Option<u64>,
-    pub(super) shared: Option<f64>,
+    pub(crate) shared: Option<f64>,
+    signals: Vec<(Signal, Vec<f64>)>,
 }
 
 /// The candidates' part of a sight.
-pub(super) struct Candidates<'a> {
+pub(crate) struct Candidates<'a> {
     /// Their slots; `None` = all are candidates.
     pub slots: Option<Vec<usize>>,
     pub hits: Cow<'a, [u32]>,
@@ -47,8 +49,13 @@ pub(super) struct Candidates<'a> {
 }
 
 impl Sight {
+    /// A signal of each slot, if it was asked for.
+    pub(crate) fn signal_of(&self, signal: Signal) -> Option<&[f64]> {
+        self.signals.iter().find(|(known, _)| *known == signal).map(|(_, column)| &**column)
+    }
+
     /// What is known of some slots.
-    pub(super) fn of_candidates(&self, slots: &Bound<'_, PyTuple>) -> PyResult<Candidates<'_>> {
+    pub(crate) fn of_candidates(&self, slots: &Bound<'_, PyTuple>) -> PyResult<Candidates<'_>> {
         let count = slots.len();
         if count == self.hits.len() && count <= self.loads.len() {
             let (hits, loads) = (Cow::Borrowed(&*self.hits), Cow::Borrowed(&self.loads[..count]));
@@ -89,16 +96,35 @@ impl Sight {
 #[pymethods]
 impl Sight {
     #[new]
-    #[pyo3(signature = (hits, loads, *, binding=None, branch=None, shared=None))]
+    #[pyo3(signature = (hits, loads, *, binding=None, shared=None))]
     fn new(
         hits: &Bound<'_, PyAny>,
         loads: &Bound<'_, PyAny>,
         binding: Option<i64>,
-        branch: Option<u64>,
         shared: Option<f64>,
     ) -> PyResult<Self> {
         let hits = columns::read(hits)?.into_iter().map(tokens).collect::<PyResult<_>>()?;
-        Ok(Self { hits, loads: columns::read(loads)?, binding, branch, shared })
+        Ok(Self { hits, loads: columns::read(loads)?, binding, branch: None, shared, signals: Vec::new() })
+    }
+
+    /// A signal that was asked for, by its place in `Kernel.SIGNALS`.
+    ///
+    /// Raises:
+    ///     ConfigError: it was not asked for.
+    #[pyo3(signature = (place, /))]
+    fn signal<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyAny>> {
+        let signal = Signal::ALL.get(place).map(|&(_, signal)| signal);
+        if signal == Some(Signal::Shared) {
+            return Ok(self.shared.into_pyobject(py)?.into_any());
+        }
+        let found = signal.and_then(|signal| Some((signal, self.signal_of(signal)?)));
+        let (signal, column) = found.ok_or_else(|| errors::config(format!("signal {place} was not asked for")))?;
+        let list = match signal {
+            Signal::WindowS => PyList::new(py, column),
+            Signal::Rates => PyList::new(py, column.iter().map(|&rate| (rate != UNKNOWN_RATE).then_some(rate))),
+            _ => PyList::new(py, column.iter().map(|&count| count as i64)),
+        };
+        list.map(Bound::into_any)
     }
 
     /// Hits, loads and binding, as they follow each other in a view.
@@ -129,18 +155,6 @@ impl Sight {
     #[getter]
     fn binding(&self) -> Option<i64> {
         self.binding
-    }
-
-    /// Hash of the last block that some replica holds, if the prompt goes on behind it.
-    #[getter]
-    fn branch(&self) -> Option<u64> {
-        self.branch
-    }
-
-    /// Share of the last beginnings that branched there.
-    #[getter]
-    fn shared(&self) -> Option<f64> {
-        self.shared
     }
 
     /// Leading prompt tokens that one slot is believed to hold.
@@ -179,11 +193,14 @@ impl Ledger {
     ///     block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
     ///     session: the request's session.
     ///     now: seconds.
-    ///     load: which of `LOADS` is balanced, by its place; None: none, so that there are no loads.
+    ///     load: which of `LOADS` is balanced, by its place; or the loads.
+    ///     wanted: places in `SIGNALS` of what is kept for the policy.
+    ///     scale: of the hits, from the router's tokens to the engine's.
+    ///     worth: what counts as the hits, in tokens, where that is not what is held.
     ///
     /// Raises:
-    ///     ConfigError: `out` is not a contiguous uint32 array.
-    #[pyo3(signature = (out, blocks, prompt_tokens, block_size, session, now, load, /))]
+    ///     ConfigError: `out` is not a contiguous uint32 array, or a load is no number.
+    #[pyo3(signature = (out, blocks, prompt_tokens, block_size, session, now, load, wanted, scale=1.0, worth=None, /))]
     #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
     fn sight(
         &self,
@@ -193,25 +210,46 @@ impl Ledger {
         block_size: usize,
         session: Option<&Bound<'_, PyString>>,
         now: f64,
-        load: Option<usize>,
+        load: &Bound<'_, PyAny>,
+        wanted: &Bound<'_, PyTuple>,
+        scale: f64,
+        worth: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Sight> {
         let limit = prompt_tokens.saturating_sub(1) / block_size * block_size;
         let held = out.try_readonly().map_err(|_| not_an_out_array())?;
         let held = held.as_slice().map_err(|_| not_an_out_array())?;
         let most_told = u32::try_from(limit).unwrap_or(u32::MAX);
-        let hits: Vec<u32> = held.iter().map(|&tokens| tokens.min(most_told)).collect();
+        let mut hits: Vec<u32> = held.iter().map(|&tokens| tokens.min(most_told)).collect();
         let branch = match hits.iter().copied().max().unwrap_or(0) as usize {
             most if 0 < most && most < limit => Some(hash_at(blocks, most / block_size - 1)?),
             _ => None,
         };
+        if let Some(worth) = worth {
+            hits = columns::read(worth)?.into_iter().map(|tokens| tokens.min(f64::from(most_told)) as u32).collect();
+        }
+        let (booked, given) = match hash_of(load) {
+            Some(place) => (core::Balanced::ALL.get(place as usize), Vec::new()),
+            None => (None, columns::read(load)?),
+        };
+        let signals =
+            wanted.iter_borrowed().filter_map(|place| Signal::ALL.get(hash_of(&place)? as usize)).collect::<Vec<_>>();
         let session = self.optional_name(session)?;
         let ledger = self.lock();
+        for slot in ledger.trust.distrusted_slots() {
+            hits.get_mut(slot).into_iter().for_each(|hit| *hit = 0);
+        }
+        if scale != 1.0 {
+            hits.iter_mut().for_each(|hit| *hit = (f64::from(*hit) * scale) as u32);
+        }
+        let signal =
+            |&(_, signal): &(_, Signal)| Some((signal, ledger.book.signal(signal, self.balances_recent, now)?));
         Ok(Sight {
             hits,
-            loads: load.map_or_else(Vec::new, |load| ledger.book.balanced(core::Balanced::ALL[load].1)),
+            loads: booked.map_or(given, |(_, load)| ledger.book.balanced(*load)),
             binding: session.and_then(|session| ledger.bound(session, now)),
             branch,
             shared: branch.map(|branch| ledger.heads.share(BlockHash(branch))),
+            signals: signals.into_iter().filter_map(signal).collect(),
         })
     }
 
@@ -230,15 +268,9 @@ impl Ledger {
         PyList::new(py, loads)
     }
 
-    /// What is in flight, by slot; with `recent`, what the recent window holds.
-    #[pyo3(signature = (*, recent=false))]
-    fn loads(slf: Py<Self>, recent: bool) -> LoadCounts {
-        LoadCounts { ledger: slf, recent }
-    }
-
-    #[getter]
-    fn last_miss<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.last_miss)
+    /// What is in flight, by slot.
+    fn loads(slf: Py<Self>) -> LoadCounts {
+        LoadCounts { ledger: slf }
     }
 
     #[getter]
@@ -256,29 +288,9 @@ impl Ledger {
         self.column(py, |book| &book.rates)
     }
 
-    /// Prefill seconds given to each replica within the window.
-    fn window_s<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
-        let seconds = self.lock().book.window_s(now);
-        PyList::new(py, seconds)
-    }
-
     /// A replica has reported its load: what was booked before is in the report.
     fn reported(&self, slot: usize) {
         self.lock().book.reported(slot);
-    }
-
-    /// Whether some replica's belief counts for nothing.
-    #[getter]
-    fn distrusts(&self) -> bool {
-        self.lock().trust.distrusted > 0
-    }
-
-    /// Slots of replicas whose belief counts for nothing.
-    #[getter]
-    fn distrusted(&self) -> Vec<usize> {
-        let ledger = self.lock();
-        let records = ledger.trust.records.iter().enumerate();
-        records.filter(|(_, record)| record.is_some_and(|record| record.distrusted)).map(|(slot, _)| slot).collect()
     }
 }
 
@@ -286,12 +298,11 @@ impl Ledger {
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct LoadCounts {
     ledger: Py<Ledger>,
-    recent: bool,
 }
 
 impl LoadCounts {
     fn column<'py>(&self, py: Python<'py>, of: impl Fn(&core::Counts) -> &Vec<i64>) -> PyResult<Bound<'py, PyList>> {
-        self.ledger.get().column(py, |book| of(if self.recent { &book.recent } else { &book.live }))
+        self.ledger.get().column(py, |book| of(&book.live))
     }
 }
 

@@ -83,7 +83,7 @@ impl Cluster {
             late_s,
         };
         let prices = match prices.cast::<StepPrices>() {
-            Ok(numbers) => Prices::Numbers(Box::new(numbers.get().prices.clone())),
+            Ok(numbers) => Prices::Numbers(Box::new((*numbers.get().prices).clone())),
             Err(_) => Prices::Function(prices.clone().unbind()),
         };
         let link = link.map(|link| link.get().link.clone()).unwrap_or_default();

@@ -1,10 +1,7 @@
 //! `TransferPrices`: what moving a prompt's keys and values between replicas takes, as numbers.
 
-use numpy::PyArray1;
 use prefixroute_core::sim as core;
 use pyo3::prelude::*;
-
-use crate::columns;
 
 /// Prices of every transfer of one model over one link: tokens in, seconds out.
 #[pyclass(module = "prefixroute._core", frozen, name = "TransferPrices")]
@@ -23,19 +20,6 @@ impl TransferPrices {
 
     fn seconds(&self, tokens: f64) -> f64 {
         self.link.seconds(tokens)
-    }
-
-    /// Seconds to move the rest of one prompt to each of several replicas that hold a head of it.
-    fn rest_seconds<'py>(
-        &self,
-        prompt_tokens: f64,
-        held_tokens: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let mut seconds = columns::read(held_tokens)?;
-        for value in &mut seconds {
-            *value = self.link.seconds(prompt_tokens - *value);
-        }
-        Ok(PyArray1::from_slice(held_tokens.py(), &seconds))
     }
 
     fn __getnewargs__(&self) -> (f64, f64, Vec<(f64, f64)>) {

@@ -1,15 +1,23 @@
 //! `StepPrices`: what a step costs, as numbers.
 
+use std::sync::Arc;
+
 use numpy::{PyArray1, PyReadonlyArray1};
 use prefixroute_core::sim as core;
 use pyo3::prelude::*;
 
-use crate::{columns, errors};
+use crate::errors;
 
 /// Prices of every step of one model on one replica: tokens in, seconds out.
 #[pyclass(module = "prefixroute._core", frozen, name = "StepPrices")]
 pub struct StepPrices {
-    pub prices: core::StepPrices,
+    pub prices: Arc<core::StepPrices>,
+}
+
+impl StepPrices {
+    fn of(prices: core::StepPrices) -> Self {
+        Self { prices: Arc::new(prices) }
+    }
 }
 
 #[pymethods]
@@ -24,7 +32,7 @@ impl StepPrices {
         kv_bytes: f64,
     ) -> Self {
         let formula = core::Formula { linear_s, attention_s, byte_s, weight_bytes, active_weight_bytes, kv_bytes };
-        Self { prices: core::StepPrices::Formula(formula) }
+        Self::of(core::StepPrices::Formula(formula))
     }
 
     #[staticmethod]
@@ -59,13 +67,13 @@ impl StepPrices {
                 .map(|(pair_s, context_s, window)| core::Attention { pair_s, context_s, window })
                 .collect(),
         };
-        Self { prices: core::StepPrices::Roofline(roofline) }
+        Self::of(core::StepPrices::Roofline(roofline))
     }
 
     #[staticmethod]
     fn grid(prefill: Points, decode: Points, beside: Points, step_s: f64) -> PyResult<Self> {
         let grid = core::Grid { prefill: table(prefill)?, decode: table(decode)?, beside: table(beside)?, step_s };
-        Ok(Self { prices: core::StepPrices::Grid(grid) })
+        Ok(Self::of(core::StepPrices::Grid(grid)))
     }
 
     #[pyo3(signature = (chunks, decodes = 0, decode_context_tokens = 0))]
@@ -94,48 +102,6 @@ impl StepPrices {
         }
         let seconds = new.iter().zip(cached).map(|(&new, &cached)| self.prices.prefill_seconds(new, cached));
         Ok(PyArray1::from_iter(py, seconds))
-    }
-
-    /// Seconds to compute the rest of a prompt behind each of several heads. Equal heads are priced once: few are distinct.
-    fn rest_seconds<'py>(
-        &self,
-        prompt_tokens: f64,
-        cached_tokens: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let mut seconds = columns::read(cached_tokens)?;
-        let mut known: Vec<(u64, f64)> = Vec::new();
-        for value in &mut seconds {
-            let cached = *value;
-            if let Some(&(_, priced)) = known.iter().find(|&&(bits, _)| bits == cached.to_bits()) {
-                *value = priced;
-                continue;
-            }
-            *value = self.prices.prefill_seconds(prompt_tokens - cached, cached);
-            known.push((cached.to_bits(), *value));
-        }
-        Ok(PyArray1::from_slice(cached_tokens.py(), &seconds))
-    }
-
-    /// Seconds of a decode step at each of several replicas, once a request of so many tokens has joined those that it decodes.
-    fn joined_seconds<'py>(
-        &self,
-        prompt_tokens: f64,
-        decodes: &Bound<'py, PyAny>,
-        decode_context_tokens: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let mut seconds = columns::read(decodes)?;
-        let contexts = columns::read(decode_context_tokens)?;
-        if seconds.len() != contexts.len() {
-            return Err(errors::config(format!(
-                "decodes and decode_context_tokens must be of one length, got {} and {}",
-                seconds.len(),
-                contexts.len()
-            )));
-        }
-        for (value, context) in seconds.iter_mut().zip(contexts) {
-            *value = self.prices.decode_seconds(*value + 1.0, context + prompt_tokens);
-        }
-        Ok(PyArray1::from_slice(decodes.py(), &seconds))
     }
 
     fn __repr__(&self) -> String {

@@ -1,0 +1,115 @@
+//! What a kernel may ask about a request and the replicas beside hits and loads.
+
+use std::any::Any;
+use std::borrow::Cow;
+
+macro_rules! signals {
+    ($($(#[doc = $doc:literal])+ $name:ident = $field:literal,)+) => {
+        /// A signal of a view, in the order of a view's fields.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Signal {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Signal {
+            /// All of them, by the name of the view's field.
+            pub const ALL: &'static [(&'static str, Self)] = &[$(($field, Self::$name),)+];
+        }
+    };
+}
+
+signals! {
+    /// Requests in flight.
+    InFlight = "in_flight",
+    /// Prompt tokens that wait to be computed.
+    Queued = "queued",
+    /// Context tokens in decode.
+    Decoding = "decoding",
+    /// How many of the latest bookings each replica received.
+    Recent = "recent",
+    /// Reports of load.
+    Reports = "reports",
+    /// Hash of the prompt's head.
+    Head = "head",
+    /// Tokens that each replica is believed to hold in all.
+    Held = "held",
+    /// Number of the decision on the last request that each replica took without a hit.
+    LastMiss = "last_miss",
+    /// Prefill seconds given to each replica within the window.
+    WindowS = "window_s",
+    /// Learned prefill rates; infinite where none is known.
+    Rates = "rates",
+    /// Tokens in the blocks of requests in flight.
+    Active = "active",
+    /// Leading prompt tokens whose blocks are among those.
+    ActiveHits = "active_hits",
+    /// Share of the last beginnings that branched where the prompt does.
+    Shared = "shared",
+    /// Slot of the replica that computes the prompt.
+    KvAt = "kv_at",
+}
+
+/// What a request may be placed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Its session.
+    Session,
+    /// The head of its prompt.
+    Head,
+    /// Its document, else the head of its prompt.
+    Document,
+}
+
+impl Key {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("session", Self::Session), ("head", Self::Head), ("document", Self::Document)];
+}
+
+/// A figure of a replica's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Uncached tokens that wait.
+    WaitingTokens,
+    /// Requests that wait.
+    Waiting,
+    /// Requests that run.
+    Running,
+    /// Share of the KV cache in use.
+    KvUse,
+    /// Prefill throughput.
+    TokensPerS,
+}
+
+/// Why there is no pick.
+#[derive(Debug)]
+pub enum Failure {
+    /// There is no best of nothing, nor of what is not a number.
+    Incomparable,
+    /// What was asked has failed, for a reason of its own.
+    Foreign(Box<dyn Any + Send>),
+}
+
+/// What a kernel asks about a decision. Columns have one number per candidate, in the order of their slots.
+pub trait Seen {
+    /// A signal that is a column of numbers.
+    fn column(&self, signal: Signal) -> Result<Cow<'_, [f64]>, Failure>;
+    /// A column that came with the question.
+    fn given(&self, number: usize) -> Result<Cow<'_, [f64]>, Failure>;
+    /// The hash of each candidate's name.
+    fn names(&self) -> Result<Vec<u64>, Failure>;
+    /// The speed of each candidate relative to the others; none: all are equal.
+    fn weights(&self) -> Result<Option<Vec<f64>>, Failure>;
+    /// Hash of the request's key; none: it has no such key.
+    fn key(&self, key: Key) -> Result<Option<u64>, Failure>;
+    /// How many candidates have a fresh report.
+    fn reporting(&self) -> Result<usize, Failure>;
+    /// A figure of a candidate's report; none: it is not reported.
+    fn reported(&self, at: usize, figure: Figure) -> Result<Option<f64>, Failure>;
+    /// Slot of the replica that computes the prompt, in a decision on who decodes.
+    fn kv_at(&self) -> Result<Option<usize>, Failure>;
+    /// Tokens of the answer at most.
+    fn max_tokens(&self) -> Result<Option<f64>, Failure>;
+    /// Seconds within which the first token is wanted.
+    fn slo_ttft_s(&self) -> Result<Option<f64>, Failure>;
+}

@@ -1,0 +1,8 @@
+//! Policies as compiled functions of what a decision sees.
+
+mod asked;
+mod formula;
+mod kernel;
+
+pub use formula::{Formula, best_of};
+pub use kernel::{Kernel, start_seconds};
