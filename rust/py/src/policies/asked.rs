@@ -28,7 +28,7 @@ pub struct Asked<'a, 'py> {
     pub text_hash: Option<&'a Py<PyAny>>,
 }
 
-impl<'a, 'py> Asked<'a, 'py> {
+impl<'py> Asked<'_, 'py> {
     fn count(&self) -> usize {
         self.candidates.hits.len()
     }

@@ -220,8 +220,8 @@ impl Kernel {
         let (py, sight) = (slots.py(), sight.get());
         let candidates = &sight.of_candidates(slots)?;
         let text_hash = self.text_hash.as_ref();
-        let seen = Asked { sight, candidates, request, hashes, weights, signals, given: &[], text_hash };
-        let case = case(&seen, seed, decision_id, prompt_tokens)?;
+        let decision = Asked { sight, candidates, request, hashes, weights, signals, given: &[], text_hash };
+        let case = case(&decision, seed, decision_id, prompt_tokens)?;
         let (at, why) = self.kernel.decide(&case).map_err(raised)?;
         let slot = at.and_then(|at| i64::try_from(case.slot(at)).ok());
         Ok((slot.unwrap_or(-1), reason(py, why)))
@@ -254,8 +254,8 @@ impl Kernel {
         };
         let sight = sight.get();
         let (candidates, given) = (&sight.of_candidates(slots)?, &*asked::given(given)?);
-        let seen = Asked { sight, candidates, request, hashes, weights, signals, given, text_hash: None };
-        let case = case(&seen, seed, decision_id, prompt_tokens)?;
+        let decision = Asked { sight, candidates, request, hashes, weights, signals, given, text_hash: None };
+        let case = case(&decision, seed, decision_id, prompt_tokens)?;
         let (scores, reason) = best.scores(&case).map_err(raised)?;
         Ok((PyArray1::from_vec(slots.py(), scores), reason.to_owned(), best.temperature))
     }
@@ -274,24 +274,24 @@ impl Kernel {
 
 /// What a kernel decides on.
 fn case<'a>(
-    seen: &'a Asked<'a, '_>,
+    decision: &'a Asked<'a, '_>,
     seed: &Bound<'_, PyInt>,
     decision_id: &Bound<'_, PyInt>,
     prompt_tokens: f64,
 ) -> PyResult<core::Case<'a>> {
-    let of = seen.candidates;
+    let of = decision.candidates;
     Ok(core::Case {
         seed: bits(seed),
         decision_id: bits(decision_id),
         turn: turn(seed, decision_id, of.hits.len())?,
         prompt_tokens,
-        in_session: seen.request.getattr(intern!(seed.py(), "session"))?.is_truthy()?,
-        binding: seen.sight.binding,
-        shared: seen.sight.shared,
+        in_session: decision.request.getattr(intern!(seed.py(), "session"))?.is_truthy()?,
+        binding: decision.sight.binding,
+        shared: decision.sight.shared,
         slots: of.slots.as_deref(),
         hits: &of.hits,
         loads: &of.loads,
-        seen,
+        seen: decision,
     })
 }
 

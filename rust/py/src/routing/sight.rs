@@ -225,7 +225,7 @@ impl Ledger {
             _ => None,
         };
         if let Some(worth) = worth {
-            hits = columns::read(worth)?.into_iter().map(|tokens| tokens.min(f64::from(most_told)) as u32).collect();
+            hits = columns::read(worth)?.into_iter().map(|tokens| whole(tokens.min(f64::from(most_told)))).collect();
         }
         let (booked, given) = match hash_of(load) {
             Some(place) => (core::Balanced::ALL.get(place as usize), Vec::new()),
@@ -238,8 +238,8 @@ impl Ledger {
         for slot in ledger.trust.distrusted_slots() {
             hits.get_mut(slot).into_iter().for_each(|hit| *hit = 0);
         }
-        if scale != 1.0 {
-            hits.iter_mut().for_each(|hit| *hit = (f64::from(*hit) * scale) as u32);
+        for hit in &mut hits {
+            *hit = whole(f64::from(*hit) * scale);
         }
         let signal =
             |&(_, signal): &(_, Signal)| Some((signal, ledger.book.signal(signal, self.balances_recent, now)?));
@@ -326,6 +326,12 @@ impl LoadCounts {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.ledger)
     }
+}
+
+/// The whole tokens of a count that is 0 or more.
+#[expect(clippy::cast_sign_loss, reason = "none is below 0")]
+fn whole(tokens: f64) -> u32 {
+    tokens as u32
 }
 
 fn tokens(hit: f64) -> PyResult<u32> {
