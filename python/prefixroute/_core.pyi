@@ -723,6 +723,7 @@ class Stored:
         reused: int,
         unindexed: int,
         placeless: int,
+        unfilled: int,
     ) -> Stored: ...
     @property
     def stored(self) -> int:
@@ -752,6 +753,9 @@ class Stored:
     def placeless(self) -> int:
         """Blocks that nobody can place: named without content and never stored, or parts of a block whose start is
         unknown."""
+    @property
+    def unfilled(self) -> int:
+        """Blocks smaller than the index's that completed none of its blocks: what follows them may."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
@@ -869,6 +873,9 @@ class Applied:
     def placeless(self) -> int:
         """Blocks that nobody can place: named without content and never stored, or parts of a block whose start is
         unknown."""
+    @property
+    def unfilled(self) -> int:
+        """Blocks smaller than the index's that completed none of its blocks: what follows them may."""
     @property
     def removed(self) -> int:
         """Copies taken away."""

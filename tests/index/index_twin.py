@@ -163,7 +163,16 @@ class Twin:
         replica.fed = True
         blocks = prefixes(parent + more)[len(parent) :]
         done = Counter(
-            stored=0, confirmed=0, copies=0, orphaned=0, adopted=0, dropped=0, reused=0, unindexed=0, placeless=0
+            stored=0,
+            confirmed=0,
+            copies=0,
+            orphaned=0,
+            adopted=0,
+            dropped=0,
+            reused=0,
+            unindexed=0,
+            placeless=0,
+            unfilled=0,
         )
         for block in blocks:
             if block in replica.belief:

@@ -88,6 +88,14 @@ def test_a13_a_second_store_is_a_second_copy(index: PrefixIndex) -> None:
     assert index.match(IDS).tolist() == [8, 4]
 
 
+def test_blocks_that_fill_no_block_of_the_index_are_counted_until_others_do(index: PrefixIndex) -> None:
+    done = index.apply("a", packed(stored([1], IDS[:2], 2)))
+    assert (done.stored, done.unfilled) == (0, 1)
+    done = index.apply("a", packed(stored([2], IDS[2:4], 2, parent=1)))
+    assert (done.stored, done.unfilled) == (1, 0)
+    assert match(index) == 4
+
+
 def test_a14_a_store_without_content_says_that_a_block_is_on_that_tier_too(index: PrefixIndex) -> None:
     on_cpu = {"medium": "CPU", "group_idx": 0}
     done = index.apply("a", packed(stored([1, 2], IDS[:8], **FULL), stored([1], [], 0, **on_cpu), removed(1, 2)))

@@ -132,6 +132,7 @@ def _stored(first: int, **fields: Any) -> bytes:
         ({"lora_name": "sql"}, "lora"),
         ({"extra_keys": [["tenant"]]}, "salt"),
         ({"token_ids": [], "block_size": 0}, "hashes_only"),
+        ({"token_ids": list(range(8)), "block_size": 8}, "block_size"),
     ],
 )
 def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[str, Any], reason: str) -> None:

@@ -381,6 +381,7 @@ APPLIED = (
     "dropped",
     "unindexed",
     "placeless",
+    "unfilled",
     "removed",
     "unknown",
     "cleared",

@@ -51,13 +51,15 @@ def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]
         found["feed"] = {name: value for name, value in feed.items() if name != "sample"}
     if poll is not None:
         found["poll"] = poll
-    blocks = state.belief.unmatched_event_blocks()[member.slot]
+    blocks, unfilled = state.belief.unmatched_event_blocks()[member.slot], 0
     if feed is not None and not feed["events"].get("stored"):
-        blocks += feed["events"].get("placeless", 0)  # of an engine whose events say what nobody can compare
+        # Of an engine whose events say what nobody can compare, or whose chains end before one block of the router.
+        unfilled = feed["events"].get("unfilled", 0)
+        blocks += feed["events"].get("placeless", 0) + unfilled
     found["crowded_blocks"] = state.belief.crowded_blocks()[member.slot]
     found["nothing_matches"] = None
     if blocks >= NOTHING_MATCHES_BLOCKS:
-        reason, detail = likely_reason(sample)
+        reason, detail = likely_reason(sample, state.block_size if unfilled else None)
         found["nothing_matches"] = {"blocks": blocks, "reason": reason, "detail": detail}
     return found
 
@@ -81,6 +83,7 @@ _BLOCKS = (
     "dropped",
     "unindexed",
     "placeless",
+    "unfilled",
     "unknown",
 )
 _TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "connections")

@@ -115,6 +115,8 @@ pub struct Stored {
     pub unindexed: usize,
     /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
     pub placeless: usize,
+    /// Blocks smaller than the index's that completed none of its blocks: what follows them may.
+    pub unfilled: usize,
 }
 
 /// What a removal event did.

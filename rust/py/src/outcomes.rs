@@ -93,6 +93,8 @@ value_class! {
         unindexed: usize,
         /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
         placeless: usize,
+        /// Blocks smaller than the index's that completed none of its blocks: what follows them may.
+        unfilled: usize,
     }
 }
 
@@ -205,6 +207,8 @@ pub struct Applied {
     unindexed: usize,
     /// Blocks that nobody can place: named without content and never stored, or parts of a block whose start is unknown.
     placeless: usize,
+    /// Blocks smaller than the index's that completed none of its blocks: what follows them may.
+    unfilled: usize,
     /// Copies taken away.
     removed: usize,
     /// Names in removals that no copy of this replica has.
@@ -245,6 +249,7 @@ impl From<core::Applied> for Applied {
             reused: stored.reused,
             unindexed: stored.unindexed,
             placeless: stored.placeless,
+            unfilled: stored.unfilled,
             removed: removed.removed,
             unknown: removed.unknown,
             cleared: done.cleared,
@@ -262,7 +267,7 @@ impl From<core::Applied> for Applied {
 
 impl Applied {
     /// The counts by name.
-    fn counts(&self) -> [(&'static str, u64); 16] {
+    fn counts(&self) -> [(&'static str, u64); 17] {
         [
             ("events", self.events as u64),
             ("stored", self.stored as u64),
@@ -274,6 +279,7 @@ impl Applied {
             ("reused", self.reused as u64),
             ("unindexed", self.unindexed as u64),
             ("placeless", self.placeless as u64),
+            ("unfilled", self.unfilled as u64),
             ("removed", self.removed as u64),
             ("unknown", self.unknown as u64),
             ("cleared", self.cleared as u64),

@@ -23,6 +23,7 @@ pub fn hot(task: &Task, emit: &mut dyn FnMut(Row)) {
             emit(compare(&shape.fleet(asking, 200), WARM, task));
         }
     }
+    emit(compare(&W4_256.fleet(Asking::Divergence, 8_192), 0, task));
 }
 
 /// 4.9 million distinct blocks, every lookup in another conversation.

@@ -126,7 +126,8 @@ impl Truth {
             seed,
             medium: event.residence.medium,
         };
-        let stored = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        let mut stored = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        stored.unfilled = done.unfilled;
         self.place_in_windows(held, slot, &done.names);
         stored
     }

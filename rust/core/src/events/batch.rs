@@ -127,6 +127,7 @@ impl std::ops::AddAssign for Stored {
         self.reused += other.reused;
         self.unindexed += other.unindexed;
         self.placeless += other.placeless;
+        self.unfilled += other.unfilled;
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Page {
 pub(crate) struct Completed {
     pub names: Vec<EngineHash>,
     pub contents: Vec<u64>,
+    /// Pages that completed none.
+    pub unfilled: usize,
 }
 
 /// The pages of a replica.
@@ -76,6 +78,7 @@ impl Pages {
         for (&name, tokens) in event.names.iter().zip(event.tokens.chunks_exact(event.block_size)) {
             seam.tail.extend_from_slice(tokens);
             let completes = (seam.tail.len() / block_size) as u32;
+            done.unfilled += usize::from(completes == 0);
             for at in 0..completes {
                 let block = block_name(name, at);
                 done.names.push(block);
