@@ -50,6 +50,11 @@ pub trait Contender {
     /// Leading blocks held by each replica.
     fn answer(&self, chain: &Chain, out: &mut [u32]);
 
+    /// Bytes that it has from the system past the allocator.
+    fn mapped_bytes(&self) -> usize {
+        0
+    }
+
     /// Returns when every event is applied (an index with a queue drains it).
     fn finish(&self) {}
 }

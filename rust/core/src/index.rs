@@ -318,6 +318,12 @@ impl Index {
         self.live(replica, |engine, slot| engine.remove(slot, names, medium.into(), 0))
     }
 
+    /// Bytes that its tables have from the system past the allocator, for who counts what the allocator gives.
+    #[cfg(feature = "testing")]
+    pub fn mapped_bytes(&self) -> usize {
+        self.state.read(|state| state.engine.held.names.mapped_bytes())
+    }
+
     /// Forgets what all replicas hold (their weights changed, say).
     pub fn new_epoch(&self) {
         self.state.write(|state| state.engine.new_epoch());

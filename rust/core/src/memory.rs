@@ -70,6 +70,12 @@ impl<T: Zero> Table<T> {
         Table { start: start.cast(), len, mapping: None }
     }
 
+    /// Bytes that come from the system and not from the allocator.
+    #[cfg(feature = "testing")]
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        if self.mapping.is_some() { size_of_val(&**self) } else { 0 }
+    }
+
     #[expect(clippy::expect_used, reason = "more than half of all addresses: what a vector panics for, too")]
     fn layout(len: usize) -> Layout {
         Layout::array::<T>(len).expect("a table that fits into memory")

@@ -27,7 +27,7 @@ pub fn bytes(task: &Task, emit: &mut dyn FnMut(Row)) {
 
 fn per_membership<C: Contender>(fleet: &Fleet) -> Figure {
     let (index, bytes) = live_bytes(|| fill::<C>(fleet));
-    drop(index);
+    let bytes = bytes + index.mapped_bytes() as f64;
     Figure::plain(C::NAME, bytes / fleet.memberships() as f64)
 }
 

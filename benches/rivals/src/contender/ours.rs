@@ -79,6 +79,10 @@ impl Contender for Ours {
         }
     }
 
+    fn mapped_bytes(&self) -> usize {
+        self.index.mapped_bytes()
+    }
+
     fn lookup(&self, query: &mut Self::Query, out: &mut [u32]) {
         self.matched(query, out);
     }

@@ -176,6 +176,11 @@ impl EventMap {
             + self.own.capacity() * size_of::<HashMap<EngineHash, (Place, BlockHash)>>()
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.shared.mapped_bytes()
+    }
+
     pub(crate) fn live_bytes(&self) -> usize {
         self.shared.live_bytes() + self.own_bytes()
     }

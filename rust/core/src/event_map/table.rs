@@ -457,6 +457,11 @@ impl Table {
         self.live * (size_of::<u64>() + size_of::<EngineHash>())
     }
 
+    #[cfg(feature = "testing")]
+    pub(super) fn mapped_bytes(&self) -> usize {
+        self.buckets.mapped_bytes()
+    }
+
     pub(super) fn reserved_bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
