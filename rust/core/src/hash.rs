@@ -69,12 +69,15 @@ pub(crate) fn common_prefix(a: &[BlockHash], b: &[BlockHash]) -> usize {
     let (mut low, mut a, mut b) = (0, &a[..length], &b[..length]);
     while a.len() > WAYS {
         let step = a.len() / WAYS;
-        let equal = (1..WAYS).filter(|way| a[way * step - 1] == b[way * step - 1]).count();
-        let part = equal * step..if equal + 1 < WAYS { (equal + 1) * step } else { a.len() };
+        let equal =
+            (1..WAYS).fold(0_u32, |seen, way| seen | u32::from(a[way * step - 1] == b[way * step - 1]) << (way - 1));
+        // Of hashes that are no chains, some place where they part: the one before is equal, and this one is not.
+        let before = equal.trailing_ones() as usize;
+        let part = before * step..if before + 1 < WAYS { (before + 1) * step } else { a.len() };
         low += part.start;
         (a, b) = (&a[part.clone()], &b[part]);
     }
-    low + a.iter().zip(b).filter(|(a, b)| a == b).count()
+    low + a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Seed of a namespace's chains. Every part is written with a tag and its length, so no two specs share an encoding.
@@ -332,6 +335,20 @@ mod tests {
                 assert_eq!(common_prefix(&whole, &chain(length, parting)), parting, "{length} blocks");
                 assert_eq!(common_prefix(&chain(parting, parting), &whole), parting, "{length} blocks");
             }
+        }
+    }
+
+    /// Engines' names may clash: whatever the hashes are, the blocks there differ and those before are equal.
+    #[test]
+    fn a_common_prefix_of_hashes_that_are_no_chains_ends_between_equal_and_different_ones() {
+        for case in 0..20_000_u64 {
+            let length = 1 + mix(case, 0) as usize % 40;
+            let of =
+                |side: u64| (0..length as u64).map(|at| BlockHash(mix(case ^ side << 40, at) % 2)).collect::<Vec<_>>();
+            let (a, b) = (of(1), of(2));
+            let shared = common_prefix(&a, &b);
+            assert!(shared == 0 || a[shared - 1] == b[shared - 1], "{a:?} {b:?} {shared}");
+            assert!(shared == length || a[shared] != b[shared], "{a:?} {b:?} {shared}");
         }
     }
 
