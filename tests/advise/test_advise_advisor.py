@@ -81,7 +81,7 @@ def test_json_and_report_hold_the_same_answer(on_chat: Advice) -> None:
     }
     assert document["assumptions"]["usd_per_gpu_hour"]["assumed"] is True
     text = advice_text(on_chat)
-    assert text.startswith("Advice for chat on 8 replicas: session")
+    assert text.startswith("Advice for chat on 8 replicas (ASSUMED): session")
     assert document["advice"]["verdict"] in text.splitlines()[0]
     assert "ASSUMED behind these figures: requests_per_day, gpu, " in text
     assert "current_policy" not in text  # somebody named it

@@ -27,7 +27,8 @@ ALL = busiest(BUSY, 10_000)
 
 
 def test_the_advice_names_the_fleet_that_size_finds() -> None:
-    advice = advise(BUSY, Question(policies=(), seeds=1, current="random"))
+    asked = Scenario(given=frozenset({"replicas"}))
+    advice = advise(BUSY, Question(scenario=asked, policies=(), seeds=1, current="random"))
     need = advice.need
     assert need is not None
     run = simulate(BUSY, Scenario(policy="random", engine=EngineModel(COST), seed=1))
@@ -43,10 +44,44 @@ def test_the_advice_names_the_fleet_that_size_finds() -> None:
     assert need.saved_usd_per_month == pytest.approx(COST.usd_per_month(max(0, 8 - fleet.replicas)))
     assert answer(advice).headline.startswith(advice.policy.split(":")[0])
     assert (f"; {fleet.replicas} of 8 replicas are enough" in answer(advice).headline) == need.is_smaller
+    assert need.saved_usd_per_month is not None
     assert advice.saving is None or need.saved_usd_per_month > (advice.saving.usd_per_month or 0)
     if need.is_smaller:  # the larger saving comes first
         assert answer(advice).opening[0].startswith(f"With {fleet.policy} on {fleet.replicas}: ")
     assert {"chunk_tokens", "max_running"} <= {item.name for item in advice.comparison.assumptions}
+
+
+def test_an_assumed_fleet_saves_no_rent_and_is_called_assumed() -> None:
+    advice = advise(BUSY, Question(policies=(), seeds=1))
+    assert advice.need is not None
+    assert advice.need.is_smaller
+    assert advice.need.saved_usd_per_month is None
+    assert (advice.assumes("replicas"), advice.assumes("current_policy")) == (True, True)
+    assert advice.steps[0].evidence["replicas_assumed"]
+    said = answer(advice)
+    assert "$" not in said.headline
+    assert "8 replicas (ASSUMED)" in said.headline
+    assert all(one.evidence["policy_assumed"] for one in advice.findings if one.kind == "not-kept")
+
+
+def test_a_fleet_that_today_s_policy_serves_too_is_not_put_down_to_routing() -> None:
+    calm = chat(1, requests=600, arrivals=Poisson(2.0))
+    advice = advise(calm, Question(scenario=Scenario(replicas=4), policies=(), seeds=1, current="round-robin"))
+    need = advice.need
+    assert need is not None
+    assert need.size.replicas is not None
+    assert need.is_smaller_today
+    own = size(calm, need.slos, ["round-robin"], headroom=Headroom(), most=need.size.replicas).fleets[0]
+    assert own.replicas == need.size.replicas
+    headline = answer(advice).headline
+    rent, saving = f"${need.saved_usd_per_month:,.0f} of rent", advice.saving
+    assert f"{need.size.replicas} of 4 replicas are enough, with round-robin as well (saves {rent} a month)" in headline
+    assert saving is not None
+    assert saving.usd_per_month is not None
+    assert f"; {advice.policy} saves ${saving.usd_per_month:,.0f} of prefill a month" in headline
+    only = replace(advice, need=replace(need, alike=False))
+    assert "as well" not in answer(only).headline
+    assert f"(not with round-robin), which saves {rent}" in answer(only).headline
 
 
 def test_the_advised_fleet_keeps_up_and_so_does_one_replica_less() -> None:

@@ -13,6 +13,7 @@ from prefixroute.advise.finding import Finding, Step
 from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.sensitivity import Flip
+from prefixroute.costmodel.assumption import on_defaults
 from prefixroute.document import SCHEMA, Document
 from prefixroute.sim.metrics import ResultRow
 from prefixroute.sim.sweep import assumptions_dict
@@ -116,6 +117,10 @@ class Advice(Document):
         """
         then = self.need is not None and self.need.then.is_overloaded
         return then or self.comparison.is_overloaded(self.row.policy)
+
+    def assumes(self, name: str) -> bool:
+        """Whether a figure behind the advice is a default that nobody gave: ``replicas``, ``current_policy``."""
+        return on_defaults(frozenset({name}), self.comparison.assumptions)
 
     def finding(self, kind: str) -> Finding | None:
         """Return the first finding of a kind."""

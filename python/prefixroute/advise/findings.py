@@ -13,6 +13,7 @@ from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.choice import (
     AWARE,
     BY_TOKENS,
+    CURRENT,
     MATERIAL,
     METRIC,
     NOTABLE,
@@ -26,6 +27,7 @@ from prefixroute.advise.compare import Comparison
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Evidence, Finding, Severity
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
+from prefixroute.costmodel.assumption import on_defaults
 from prefixroute.sim import ResultRow, Scenario
 from prefixroute.workload import Workload
 
@@ -266,7 +268,11 @@ def rejected(comparison: Comparison, choice: Choice, in_use: str) -> Iterator[Fi
     """Yield why what is in use is not kept, where no objective would: beside the advised policy, if that beats it."""
     for one in choice.rejected:
         if one.policy == in_use and one.why != "coincidence":
-            evidence: dict[str, float | int | str | bool | None] = {"policy": one.policy, "why": one.why}
+            evidence: dict[str, float | int | str | bool | None] = {
+                "policy": one.policy,
+                "policy_assumed": on_defaults(frozenset({CURRENT}), comparison.assumptions),
+                "why": one.why,
+            }
             if one.by is not None:
                 by_chosen = beats(comparison, choice.policy, in_use)
                 by, metrics = (choice.policy, by_chosen) if by_chosen else (one.by, one.metrics)

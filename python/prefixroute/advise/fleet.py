@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from prefixroute.advise.busiest import Part
-from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, size
-from prefixroute.advise.slo import Reading, Slo, Told, worst
+from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, faster, size
+from prefixroute.advise.slo import Reading, Slo, Told, promise_of, worst
+from prefixroute.advise.trials import Runs, Trials
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
 from prefixroute.sim.grid import seeds_of
@@ -43,8 +44,10 @@ class FleetNeed:
         then: what the advised policy gives on the whole fleet.
         size: the smallest fleet under the advised policy.
         there: what the advised policy gives on that fleet; on the largest that was tried where none is enough.
-        alike: whether today's policy keeps the promises on as many replicas; None where no fewer would do.
-        saved_usd_per_month: what the replicas that are not needed cost.
+        alike: whether today's policy keeps the promises on as many replicas, with the same headroom; None where no
+            fewer would do.
+        saved_usd_per_month: what the replicas that are not needed cost; None where nobody gave the fleet, so that none
+            of them is known to be rented.
         headroom: what the fleet must carry beyond the traffic.
         part: what the fleets were tried on.
     """
@@ -59,7 +62,7 @@ class FleetNeed:
     size: FleetSize
     there: Told
     alike: bool | None
-    saved_usd_per_month: float
+    saved_usd_per_month: float | None
     headroom: Headroom
     part: Part
 
@@ -67,6 +70,11 @@ class FleetNeed:
     def is_smaller(self) -> bool:
         """Whether fewer replicas would do. Never where the advised policy cannot keep up on all of them."""
         return self.size.replicas is not None and self.size.replicas < self.replicas and not self.then.is_overloaded
+
+    @property
+    def is_smaller_today(self) -> bool:
+        """Whether fewer replicas would do under today's policy too, another than the advised one."""
+        return self.is_smaller and self.policy != self.today and self.alike is True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -144,9 +152,12 @@ def needed(
     )
     found = replace(sizing.fleets[0], policy=fleet.policy_name)
     alike = None
-    if found.replicas is not None and found.replicas < fleet.replicas and found.least is not None:
-        alike = told(replace(before, replicas=found.least), promised).keeps(promised, room.preemptions)
-    spared = fleet.replicas - (found.replicas or fleet.replicas)
+    if found.replicas is not None and found.replicas < fleet.replicas:
+        traffic = (part.workload, faster(part.workload, room))
+        promising = replace(before, promise=promise_of(promised))
+        runs = Runs(promising, None, traffic, promised, tuple(seeds_of(seeds)), cost, jobs)
+        alike = before.policy_name == fleet.policy_name or _is_enough(found.replicas, runs, room, most)
+    spared = max(0, fleet.replicas - (found.replicas or fleet.replicas))
     return FleetNeed(
         policy=fleet.policy_name,
         today=before.policy_name,
@@ -158,10 +169,18 @@ def needed(
         size=found,
         there=told(replace(fleet, replicas=found.replicas or most), asked),
         alike=alike,
-        saved_usd_per_month=cost.usd_per_month(spared) if spared > 0 else 0.0,
+        saved_usd_per_month=cost.usd_per_month(spared) if advised.is_given("replicas") else None,
         headroom=room,
         part=part,
     )
+
+
+def _is_enough(count: int, runs: Runs, room: Headroom, most: int) -> bool:
+    """Whether so many replicas keep the promises with what the headroom lets fail, and keep up at the peak."""
+    trials = Trials.of(runs, room.preemptions, most, (None, None))
+    if not trials.keeps((max(1, count - room.spare),)):
+        return False
+    return room.utilization == 1 or trials.keeps((count,), peak=True)
 
 
 def _as_now(now: Told, then: Told) -> tuple[Slo, ...]:

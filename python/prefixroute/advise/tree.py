@@ -13,6 +13,7 @@ from prefixroute.advise.compare import Comparison
 from prefixroute.advise.finding import Step
 from prefixroute.advise.own_or_api import Offer
 from prefixroute.advise.profile import Profile
+from prefixroute.costmodel.assumption import on_defaults
 from prefixroute.sim.metrics import ResultRow
 
 
@@ -29,7 +30,7 @@ def walk(
         rent: US dollars a month of the fleet.
         apis: the default model of every API, the cheapest first; empty where the traffic has no rate.
     """
-    yield _own_or_api(replicas, rent, apis)
+    yield _own_or_api(replicas, rent, apis, assumed=on_defaults(frozenset({"replicas"}), comparison.assumptions))
     yield Step("two-or-more", {"replicas": replicas})
     if replicas == 1:
         return
@@ -52,8 +53,8 @@ def walk(
         )
 
 
-def _own_or_api(replicas: int, rent: float, apis: Sequence[Offer]) -> Step:
-    evidence: dict[str, Any] = {"replicas": replicas, "rent_usd_per_month": rent}
+def _own_or_api(replicas: int, rent: float, apis: Sequence[Offer], *, assumed: bool) -> Step:
+    evidence: dict[str, Any] = {"replicas": replicas, "replicas_assumed": assumed, "rent_usd_per_month": rent}
     if apis:
         best = apis[0]
         evidence |= {"api": best.name, "api_hit_ratio": best.hit_ratio, "api_usd_per_month": best.usd_per_month}

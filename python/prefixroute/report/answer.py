@@ -25,6 +25,8 @@ RATE = frozenset({"sessions_per_hour", "requests_per_day"})
 """Assumptions that the rate of requests rests on, and with it dollars a month."""
 BEHIND = MONEY | RATE | {"replicas", CURRENT, "bytes_per_token"}
 """Assumptions that the figures of an advice rest on."""
+LEAST_TOLD_USD = 0.5
+"""US dollars a month below which a headline, in whole dollars, names no saving."""
 TOLD_IN_THE_OPENING = frozenset({"fleet-size"})
 """Findings that the opening says."""
 
@@ -90,8 +92,13 @@ def advice_dict(advice: Advice) -> dict[str, Any]:
 
 
 def fleet(advice: Advice) -> str:
-    """Return the fleet advised on: ``8 replicas``."""
-    return replicas(advice.replicas)
+    """Return the fleet advised on: ``8 replicas``, marked where nobody gave it."""
+    return f"{replicas(advice.replicas)}{_mark(advice, 'replicas')}"
+
+
+def _mark(advice: Advice, name: str) -> str:
+    """Return the mark that stands behind a figure or a policy that is assumed; empty behind one that was given."""
+    return " (ASSUMED)" if advice.assumes(name) else ""
 
 
 def headline(advice: Advice) -> str:
@@ -119,7 +126,7 @@ def _then(advice: Advice) -> str:
     if advice.is_overloaded:
         return f"{kept}; but {replicas(advice.replicas)} cannot keep up"
     if need is not None and need.is_smaller:
-        return f"{kept}; {need.size.replicas} of {replicas(need.replicas)} are enough{_saves(need)}"
+        return f"{kept}; {_fewer(advice, need)}{_saved_by_policy(advice, need)}"
     if need is not None and need.size.replicas != need.replicas:
         wanted = f"more than {MOST_TIMES * need.replicas}" if need.size.replicas is None else need.size.replicas
         return f"{kept}; with a reserve {wanted} replicas are needed, not {need.replicas}"
@@ -135,9 +142,29 @@ def _named(advice: Advice) -> str:
     return f"{name} ({', '.join(settings)})"
 
 
-def _saves(need: FleetNeed) -> str:
-    """Return what the replicas that are not needed cost; empty where that is nothing."""
-    return f", which saves ${need.saved_usd_per_month:,.0f} of rent a month" if need.saved_usd_per_month else ""
+def _fewer(advice: Advice, need: FleetNeed) -> str:
+    """Return how many replicas are enough, whether with today's policy too, and what the others cost."""
+    enough = f"{need.size.replicas} of {fleet(advice)} are enough"
+    rent = f"${need.saved_usd_per_month:,.0f} of rent a month" if need.saved_usd_per_month else ""
+    today = f"{need.today}{_mark(advice, CURRENT)}"
+    if need.is_smaller_today:
+        return f"{enough}, with {today} as well{f' (saves {rent})' if rent else ''}"
+    only = "" if need.policy == need.today else f" (not with {today})"
+    return f"{enough}{only}{f', which saves {rent}' if rent else ''}"
+
+
+def _saved_by_policy(advice: Advice, need: FleetNeed) -> str:
+    """Return the prefill that the policy saves a month, beside a rent that no policy saves.
+
+    Empty where the fleet, the policy in use or the rate is assumed, and where the saving is within the noise.
+    """
+    saving = advice.saving
+    if not need.is_smaller_today or saving is None or saving.usd_per_month is None:
+        return ""
+    apart = advice.comparison.gap(advice.row.policy, saving.against, METRIC).excludes_zero
+    if saving.usd_per_month < LEAST_TOLD_USD or not apart or any(map(advice.assumes, ("replicas", CURRENT, *RATE))):
+        return ""
+    return f"; {advice.policy.partition(':')[0]} saves ${saving.usd_per_month:,.0f} of prefill a month"
 
 
 def _opening(advice: Advice) -> Iterator[str]:
@@ -165,7 +192,7 @@ def _leads(advice: Advice) -> bool:
     """Whether the number of replicas comes before the policy: a fleet that cannot keep up, or the larger saving."""
     need, saving = advice.need, advice.saving
     by_policy = 0.0 if saving is None else saving.usd_per_month or 0.0
-    smaller = need is not None and need.is_smaller and need.saved_usd_per_month > by_policy
+    smaller = need is not None and need.is_smaller and (need.saved_usd_per_month or 0.0) > by_policy
     return advice.is_overloaded or (need is not None and need.now.is_overloaded) or smaller
 
 
@@ -176,7 +203,7 @@ def _needed(advice: Advice, need: FleetNeed) -> str:
     """
     if advice.is_overloaded and not need.then.is_overloaded:
         return f"{_behind(need)} Give more replicas, or more capacity, and ask again."
-    return _need(need, told=need.is_smaller and advice.remedy is None and not advice.is_overloaded)
+    return _need(advice, need, told=need.is_smaller and advice.remedy is None and not advice.is_overloaded)
 
 
 def _behind(need: FleetNeed) -> str:
@@ -339,15 +366,15 @@ def _saving(advice: Advice, saving: Saving) -> str:
     less = f"{100 * abs(saving.share):.0f} % {'more' if saving.share < 0 else 'less'}"
     told_apart = advice.comparison.gap(advice.row.policy, saving.against, METRIC).excludes_zero
     return (
-        f"Against {saving.against}: {less} prefill capacity, ${usd(abs(saving.usd_per_million_requests))} per million "
+        f"Against {saving.against}{_mark(advice, CURRENT)}: {less} prefill capacity, ${usd(abs(saving.usd_per_million_requests))} per million "
         f"requests{monthly} ({BUSIEST}{'' if told_apart else '; within the noise'})."
     )
 
 
-def _need(need: FleetNeed, *, told: bool) -> str:
+def _need(advice: Advice, need: FleetNeed, *, told: bool) -> str:
     """Return how many replicas are needed, and why; only why, where the headline has ``told`` how many."""
-    enough = "" if told else _enough(need)
-    parts = [_today(need), enough, _times(need), _spare(need), _routing(need), _looked_at(need)]
+    enough = "" if told else _enough(advice, need)
+    parts = [_today(need), enough, _times(advice, need), _spare(need), _routing(need), _looked_at(need)]
     return " ".join(filter(None, parts))
 
 
@@ -362,18 +389,18 @@ def _today(need: FleetNeed) -> str:
     return ""
 
 
-def _enough(need: FleetNeed) -> str:
+def _enough(advice: Advice, need: FleetNeed) -> str:
     size = need.size
     if size.replicas is None:
         return f"Up to {MOST_TIMES * need.replicas} replicas do not keep the promise."
     if need.is_smaller:
-        return f"{size.replicas} of the {replicas(need.replicas)} are enough{_saves(need)}."
+        return f"{_fewer(advice, need)}."
     if size.replicas == need.replicas:
         return f"All {need.replicas} replicas are needed."
     return f"{replicas(size.replicas)} are needed."
 
 
-def _times(need: FleetNeed) -> str:
+def _times(advice: Advice, need: FleetNeed) -> str:
     """Return the times on the fleet that is enough, beside today's; empty where no fleet is."""
     if need.size.replicas is None:
         return ""
@@ -385,9 +412,8 @@ def _times(need: FleetNeed) -> str:
         named = (f"{need.asked[at].time.upper()} p{need.asked[at].percentile:g} {duration(seconds[at])}" for at in told)
         return ", ".join(named)
 
-    today = (
-        "" if need.now.is_overloaded else f" Today, with {need.today} on {need.replicas}: {listed(need.now.seconds)}."
-    )
+    policy, count = f"{need.today}{_mark(advice, CURRENT)}", f"{need.replicas}{_mark(advice, 'replicas')}"
+    today = "" if need.now.is_overloaded else f" Today, with {policy} on {count}: {listed(need.now.seconds)}."
     return f"With {need.policy} on {need.size.replicas}: {listed(need.there.seconds)}.{today}"
 
 

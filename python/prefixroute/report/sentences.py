@@ -175,15 +175,13 @@ def _losses(found: Evidence) -> str:
 
 
 def _not_kept(found: Evidence) -> str:
+    policy = f"{found['policy']}, which is {'assumed to be ' if found['policy_assumed'] else ''}in use,"
     if found["why"] == "overloaded":
-        return (
-            f"{found['policy']}, which is in use, cannot keep up: requests come faster than it serves them, so its times are no "
-            "promise."
-        )
+        return f"{policy} cannot keep up: requests come faster than it serves them, so its times are no promise."
     if found["why"] == "preempts":
-        return f"{found['policy']}, which is in use, preempts more requests than are borne, for want of memory; others do not."
+        return f"{policy} preempts more requests than are borne, for want of memory; others do not."
     better = " and ".join(SHORT[metric] for metric in found["metrics"].split(","))
-    return f"{found['policy']}, which is in use, is worse than {found['by']} in {better}, and better in nothing, beyond the noise."
+    return f"{policy} is worse than {found['by']} in {better}, and better in nothing, beyond the noise."
 
 
 def _tradeoff(found: Evidence) -> str:

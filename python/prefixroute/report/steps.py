@@ -28,8 +28,8 @@ def _own_replicas(found: Evidence) -> str:
             "another model than yours, and a price does not tell whether its answers are good enough."
         )
     return (
-        f"This advice is for the fleet that you gave, {replicas(found['replicas'])} of your own for "
-        f"{money.dollars(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
+        f"This advice is for {'an ASSUMED fleet' if found['replicas_assumed'] else 'the fleet that you gave'}, "
+        f"{replicas(found['replicas'])} of your own for {money.dollars(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
         "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
         "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at other models, "
         "and on the fewest replicas that keep a promise."
