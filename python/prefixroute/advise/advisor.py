@@ -251,7 +251,7 @@ def _advice(
         replicas=fleet.replicas,
         policy=chosen if routed else NO_ROUTER,
         in_use=how.asked.in_use,
-        deployment=Deployment.of(fleet, facts.workload.block_size) if routed else None,
+        deployment=Deployment.of(fleet, facts.workload) if routed else None,
         choice=study.choice if routed else None,
         row=study.comparison.row(chosen),
         saving=_saving(facts, study, how.asked) if routed else None,

@@ -12,6 +12,7 @@ from typing import Any
 from prefixroute.policies import as_policy
 from prefixroute.sim import Scenario
 from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Deployment:
         capacity_tokens: KV cache of one replica; None = not limited.
         block_size: tokens a block.
         replicas: of the fleet.
+        prompt_kind: what the prompts of the log are, ``messages`` or ``text``; None for token ids and hashes.
     """
 
     policy: str
@@ -34,10 +36,11 @@ class Deployment:
     capacity_tokens: int | None
     block_size: int
     replicas: int
+    prompt_kind: str | None = None
 
     @classmethod
-    def of(cls, scenario: Scenario, block_size: int) -> Deployment:
-        """Return the router of a scenario."""
+    def of(cls, scenario: Scenario, workload: Workload) -> Deployment:
+        """Return the router of a scenario, for prompts as the workload has them."""
         given = parameters_of(scenario.policy)
         name = scenario.policy if isinstance(scenario.policy, str) else as_policy(scenario.policy).name
         named = ":".join(
@@ -46,7 +49,15 @@ class Deployment:
                 *(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in given.items()),
             ]
         )
-        return cls(named, given, scenario.load_signal, scenario.capacity_tokens, block_size, scenario.replicas)
+        return cls(
+            named,
+            given,
+            scenario.load_signal,
+            scenario.capacity_tokens,
+            workload.block_size,
+            scenario.replicas,
+            workload.prompt_kind,
+        )
 
     @property
     def python(self) -> str:
@@ -56,6 +67,7 @@ class Deployment:
             "load": self.load,
             "block_size": self.block_size,
             "capacity_tokens": self.capacity_tokens,
+            **({} if self.prompt_kind is None else {"prompt_kind": self.prompt_kind}),
         }
         said = ", ".join(f"{name}={_literal(value)}" for name, value in arguments.items())
         return f"router = pr.Router(replicas, {said})"

@@ -100,6 +100,7 @@ def _workload(
         is_parsed=True,
         volatile=_volatile(opened),
         tally=tally,
+        prompt_kind=opened.prompt_kind,
     )
 
 

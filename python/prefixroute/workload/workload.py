@@ -75,6 +75,8 @@ class Workload:
         is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
         tally: what the last whole pass over its file left out; see :meth:`told`.
+        prompt_kind: ``messages`` or ``text``, what all prompts of its log are, as a router has to be told; None for token
+            ids and hashes, and where some are of another kind than others.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Workload:
     is_parsed: bool = False
     volatile: Volatile | None = None
     tally: Tally | None = field(default=None, repr=False, compare=False)
+    prompt_kind: str | None = None
 
     def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
         """Pickle the fields; possible where the source pickles."""

@@ -83,6 +83,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         reorder_s=_REORDER_S if timed else 0.0,
         assumptions=tuple(figures),
         notes=tuple(notes),
+        prompt_kind="messages",
     )
 
 

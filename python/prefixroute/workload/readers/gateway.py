@@ -72,6 +72,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         head,
         rate if found.text else 1.0,
         has_stray_keys=found.keys.few and found.keys.keyed > 0,
+        prompt_kind=found.prompt_kind,
     )
 
 

@@ -126,6 +126,7 @@ class Opened:
         head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
         bytes_per_token: of text.
         has_stray_keys: whether some records have a session key where sessions are inferred for the others.
+        prompt_kind: ``messages`` or ``text``, what all prompts are; None for token ids and hashes, or of several kinds.
     """
 
     block_size: int
@@ -138,6 +139,7 @@ class Opened:
     head_tokens: int | None = None
     bytes_per_token: float = 4.0
     has_stray_keys: bool = False
+    prompt_kind: str | None = None
 
 
 class Format(Protocol):

@@ -82,11 +82,13 @@ class Asked(NamedTuple):
         prompt: text or token ids.
         answer: text that a next prompt repeats.
         session: the conversation that it continues by the id of a response, if it does.
+        kind: what the prompt was made of: ``messages``, ``text`` or ``tokens``.
     """
 
     prompt: Prompt
     answer: str
     session: str | None
+    kind: str
 
 
 class RequestReader:
@@ -135,7 +137,7 @@ class RequestReader:
             return self._chained(found, answer)
         if not found:
             raise row.error("the prompt is empty")
-        return Asked(found, answer, None)
+        return Asked(found, answer, None, "text" if isinstance(found, str) else "tokens")
 
     def _chained(self, parts: Parts, answer: str) -> Asked:
         """Put the conversation that a request continues by the id of a response before it."""
@@ -147,7 +149,8 @@ class RequestReader:
         session = earlier.session if earlier is not None else own if isinstance(own, str) else None
         if isinstance(own, str) and own.startswith("resp"):
             self._chains.add(own, text + answer, session or own)
-        return Asked(parts.head + text, answer, session if self._settled.chained or before is not None else None)
+        named = session if self._settled.chained or before is not None else None
+        return Asked(parts.head + text, answer, named, "messages")
 
     def _record(self, row: Row) -> TraceRecord | None:
         asked = self.asked(row)

@@ -64,6 +64,7 @@ class Survey(NamedTuple):
         head: characters, or tokens where prompts are token ids, that prompts begin with in common.
         answers: whether answers are in the log, as text or token ids.
         lengths: whether lengths of answers are.
+        kinds: what prompts were made of, see :class:`~prefixroute.workload.readers.requests.Asked`.
     """
 
     text: bool
@@ -80,6 +81,13 @@ class Survey(NamedTuple):
     head: int
     answers: bool
     lengths: bool
+    kinds: frozenset[str]
+
+    @property
+    def prompt_kind(self) -> str | None:
+        """What all prompts are made of; None for token ids, and where some are of another kind than others."""
+        (kind,) = self.kinds if len(self.kinds) == 1 else ("tokens",)
+        return None if kind == "tokens" else kind
 
 
 class _Surveyor:
@@ -93,6 +101,7 @@ class _Surveyor:
         """Bytes and reported tokens of prompts."""
         self.changes, self.id_changes, self.heads = Changes(), Changes(units=TOKENS), Heads()
         self.requests = self.keyed = 0
+        self.kinds: set[str] = set()
         self.text = self.media = self.timed = self.chained = self.answers = self.lengths = False
 
     def look(self, row: Row) -> Asked | None:
@@ -104,6 +113,7 @@ class _Surveyor:
         self._look_at_fields(asked)
         session = asked.session or self.reader.finder.find("session")
         self.requests, self.keyed = self.requests + 1, self.keyed + (session is not None)
+        self.kinds.add(asked.kind)
         self.heads.add(-self.requests if session is None else str(session), asked.prompt)
         if isinstance(asked.prompt, str):
             self.text = True
@@ -163,5 +173,5 @@ def survey(file: LogFile, layout: FieldMap, options: Options) -> Survey:
     )
     return Survey(
         seen.text, seen.media, seen.timed, Keys(seen.requests if seen.chained else seen.keyed, seen.requests), seen.chained, tuple(seen.clocks), nowhere, rate, implausible,
-        span, mask, seen.heads.result(), seen.answers, seen.lengths,
+        span, mask, seen.heads.result(), seen.answers, seen.lengths, frozenset(seen.kinds),
     )  # fmt: skip
