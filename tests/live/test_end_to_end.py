@@ -150,6 +150,18 @@ def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[
             assert f'prefixroute_nothing_matches_reason{{replica="a",reason="{reason}"}} 1' in metrics
 
 
+def test_a_malformed_event_spoils_neither_stats_nor_metrics() -> None:
+    with EventPublisher() as publisher:
+        router = Router(["a"])
+        with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
+            for number in range(1_000):
+                publisher.publish(_stored(16 * number))
+            publisher.publish(_stored(1, block_hashes="abc"))
+            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == 1_001)
+            assert router.stats()["replicas"]["a"]["nothing_matches"]["reason"] == "unknown"
+            assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
+
+
 def test_a_feed_sets_the_capacity_of_a_replica_that_was_given_none() -> None:
     router = Router({"a": None, "b": Replica(capacity_tokens=7_000)}, capacity_tokens=1_000)
     feeds = {name: KvFeed("tcp://127.0.0.1:1", capacity_tokens=5_000) for name in "ab"}

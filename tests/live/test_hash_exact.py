@@ -6,8 +6,10 @@ import hashlib
 import json
 import pickle
 from pathlib import Path
+from typing import get_args
 
 import cbor2
+import msgpack
 import numpy as np
 import pytest
 import xxhash
@@ -31,6 +33,7 @@ from prefixroute.hash_exact import (
     stored_events,
     verify,
 )
+from prefixroute.live.diagnosis import NoMatchReason, likely_reason
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "engine_hashes.json").read_text())
 EIGHT = list(range(1, 9))
@@ -297,3 +300,71 @@ def test_blocks_behind_an_unknown_parent_are_not_checked() -> None:
 def test_what_is_no_batch_is_refused(payload: bytes) -> None:
     with pytest.raises(EventError):
         list(stored_events(payload))
+
+
+STORE = {
+    "type": "BlockStored",
+    "block_hashes": [1],
+    "parent_block_hash": None,
+    "token_ids": list(range(16)),
+    "block_size": 16,
+    "lora_name": None,
+    "extra_keys": [None],
+}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"block_hashes": "abc"},
+        {"block_hashes": [None]},
+        {"block_hashes": [1.5]},
+        {"block_hashes": 7},
+        {"parent_block_hash": "x"},
+        {"token_ids": ["a"]},
+        {"token_ids": [[]]},
+        {"token_ids": 5},
+        {"block_size": None},
+        {"block_size": 0},
+        {"block_size": "many"},
+        {"lora_name": ["x"]},
+        {"cache_salt": 5},
+        {"extra_keys": [[7]]},
+        {"extra_keys": [[["a"]]]},
+        {"extra_keys": [[["a", "b"]]]},
+        {"extra_keys": [None, None]},
+    ],
+    ids=str,
+)
+def test_a_malformed_store_event_is_refused_by_its_number(fields: dict[str, object]) -> None:
+    payload = msgpack.packb([1.5, [STORE, STORE | fields], None])
+    with pytest.raises(EventError, match="event 1"):
+        list(stored_events(payload))
+    assert likely_reason(payload)[0] == "unknown"
+
+
+@pytest.mark.parametrize("fields", [{"block_hashes": []}, {"block_hashes": None}, {"token_ids": None}], ids=str)
+def test_an_event_that_names_no_blocks_or_no_tokens_is_left_out(fields: dict[str, object]) -> None:
+    payload = msgpack.packb([1.5, [STORE | fields], None])
+    assert list(stored_events(payload)) == []
+    assert likely_reason(payload)[0] == "hashes_only"
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(sorted(STORE)), VALUES, max_size=3), max_size=3))
+def test_whatever_an_engine_sends_has_a_reason(events: list[dict[str, object]]) -> None:
+    payload = msgpack.packb([1.5, [STORE | fields for fields in events], None])
+    reason, detail = likely_reason(payload)
+    assert reason in get_args(NoMatchReason)
+    assert detail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any, Literal
 
 from prefixroute.errors import ConfigError, EventError
@@ -81,19 +82,24 @@ def stored_events(payload: bytes, lora_path: str = "") -> Iterator[StoredEvent]:
         lora_path: where the engine loaded its adapters from; events do not carry it.
 
     Raises:
-        EventError: the payload is not a batch.
+        EventError: the payload is not a batch, or what one of its events says of blocks is malformed.
     """
+    unpack = extra_module("msgpack", "hashes").unpackb
     try:
-        batch = extra_module("msgpack", "hashes").unpackb(payload, strict_map_key=False)
-        events = batch[1]
-    except ConfigError:
-        raise
+        events = list(unpack(payload, strict_map_key=False)[1])
     except Exception as error:
         raise EventError(f"not a KV-event batch: {error}") from error
-    for event in events:
-        fields = event if isinstance(event, Mapping) else dict(zip(_ARRAY_FIELDS, event, strict=False))
-        if fields.get("type") == "BlockStored" and fields.get("token_ids"):
-            yield _stored(fields, lora_path)
+    for number, event in enumerate(events):
+        try:
+            fields = event if isinstance(event, Mapping) else dict(zip(_ARRAY_FIELDS, event, strict=False))
+            names_blocks = (
+                fields.get("type") == "BlockStored" and fields.get("token_ids") and fields.get("block_hashes")
+            )
+            stored = _stored(fields, lora_path) if names_blocks else None
+        except Exception as error:
+            raise EventError(f"event {number} of a KV-event batch is malformed: {error!r}") from error
+        if stored is not None:
+            yield stored
 
 
 _ARRAY_FIELDS = (
@@ -111,12 +117,16 @@ _ARRAY_FIELDS = (
 def _stored(fields: Mapping[str, Any], lora_path: str) -> StoredEvent:
     hashes = tuple(_as_int(value) for value in fields["block_hashes"])
     parent, lora, size = fields.get("parent_block_hash"), fields.get("lora_name"), int(fields["block_size"])
-    tokens = [token[0] if isinstance(token, list) else token for token in fields["token_ids"]]
+    tokens = [index(token[0] if isinstance(token, list) else token) for token in fields["token_ids"]]
     last = fields["token_ids"][-1]
     if isinstance(last, list):  # pairs of neighbours: the last one brings the token after the block
-        tokens.append(last[-1])
+        tokens.append(index(last[-1]))
     keys = fields.get("extra_keys") or [None] * len(hashes)
     salt = fields.get("cache_salt")
+    if not (isinstance(lora, str | None) and isinstance(salt, str | None)):
+        raise TypeError(f"lora_name and cache_salt must be texts, got {lora!r} and {salt!r}")
+    if size < 1 or len(keys) != len(hashes):
+        raise ValueError(f"{len(hashes)} hashes, {len(keys)} extra keys, blocks of {size} tokens")
     contents = tuple(_content(extra, (lora, lora_path), salt, number, size) for number, extra in enumerate(keys))
     after = tuple(map(tuple, fields.get("lookahead_token_ids") or ()))
     return StoredEvent(hashes, None if parent is None else _as_int(parent), tuple(tokens), size, contents, after)
@@ -131,7 +141,8 @@ def _content(
         if isinstance(key, bytes):
             embeds.append((block, key))
         elif not isinstance(key, str):
-            media.append(Media(key[0], block * block_size + key[1], max(1, 1 - key[1])))
+            identifier, offset = key[:2]
+            media.append(Media(str(identifier), block * block_size + index(offset), max(1, 1 - offset)))
         elif position > 0 or key != lora[0]:
             salt = key
     return Content(lora[0], lora[1] if lora[0] else "", salt, tuple(media), tuple(embeds))
@@ -139,7 +150,7 @@ def _content(
 
 def _as_int(value: int | bytes) -> int:
     """Return a published hash as an unsigned 64-bit integer; of a digest the last 8 bytes."""
-    return int.from_bytes(value[-8:], "big") if isinstance(value, bytes) else value % _U64
+    return int.from_bytes(value[-8:], "big") if isinstance(value, bytes) else index(value) % _U64
 
 
 def verify(
