@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,33 +106,90 @@ def test_a_gateway_reads_prompt_session_and_usage() -> None:
     assert namespace["gateway"].stats()["unreported_requests"] == 0
 
 
-def test_the_fastapi_service_streams_and_retries_before_the_first_chunk() -> None:
-    namespace = run_blocks("docs/howto-fastapi.md")
-    router, asked = namespace["router"], list[str]()
-    usage = {"prompt_tokens": 600, "completion_tokens": 200, "prompt_tokens_details": {"cached_tokens": 0}}
-    events = [{"choices": [{"delta": {"content": "Good day. " * 80}}]}, {"choices": [], "usage": usage}]
-    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
-    question = {"role": "user", "content": "hello " * 400}
+QUESTION = {"role": "user", "content": "hello " * 400}
 
-    def engine(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url.copy_with(path="/")).rstrip("/"))
-        assert json.loads(request.content)["stream_options"] == {"include_usage": True}
-        return httpx.Response(503 if len(asked) == 1 else 200, text=stream)
+
+def ask_fastapi(
+    namespace: dict[str, Any], engine: Callable[[httpx.Request], httpx.Response], body: object
+) -> httpx.Response:
+    """Send a body to the service of the how-to, in front of engines that answer as ``engine`` does."""
 
     async def ask() -> httpx.Response:
         app = namespace["app"]
         app.state.client = httpx.AsyncClient(transport=httpx.MockTransport(engine))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            body = {"messages": [question]}
             return await client.post("/v1/chat/completions", json=body, headers={"x-session-id": "chat-17"})
 
-    response = asyncio.run(ask())
-    assert response.text == stream
+    return asyncio.run(ask())
+
+
+class Dying(httpx.AsyncByteStream):
+    """The body of an engine that dies after the head of its answer."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        raise httpx.ReadError("reset")
+        yield b""
+
+
+@pytest.mark.parametrize("failure", [429, 502, 503, 504, "refused", "dies after its head"])
+def test_the_fastapi_service_streams_and_retries_before_the_first_byte(failure: int | str) -> None:
+    namespace = run_blocks("docs/howto-fastapi.md")
+    router, asked = namespace["router"], list[str]()
+    usage = {"prompt_tokens": 600, "completion_tokens": 200, "prompt_tokens_details": {"cached_tokens": 0}}
+    events = [{"choices": [{"delta": {"content": "Good day. " * 80}}]}, {"choices": [], "usage": usage}]
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+
+    def engine(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url.copy_with(path="/")).rstrip("/"))
+        assert json.loads(request.content)["stream_options"] == {"include_usage": True}
+        if len(asked) > 1:
+            return httpx.Response(200, text=stream)
+        if isinstance(failure, int):
+            return httpx.Response(failure, text="not now")
+        if failure == "refused":
+            raise httpx.ConnectError(failure)
+        return httpx.Response(200, stream=Dying())
+
+    response = ask_fastapi(namespace, engine, {"messages": [QUESTION]})
+    assert (response.status_code, response.text) == (200, stream)
     assert sorted(asked) == sorted(namespace["ENGINES"])
     stats = router.stats()
     assert (stats["counts"]["finished"], stats["in_flight"], stats["unreported_requests"]) == (1, 0, 0)
-    answered = [question, {"role": "assistant", "content": "Good day. " * 80}, {"role": "user", "content": "More?"}]
+    assert "first_token_late" not in stats["counts"]
+    answered = [QUESTION, {"role": "assistant", "content": "Good day. " * 80}, {"role": "user", "content": "More?"}]
     assert router.choose(answered, session="chat-17").hit_tokens > 600  # prompt and answer
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 500])
+def test_the_fastapi_service_gives_an_engines_refusal_to_the_client_and_asks_once(status: int) -> None:
+    namespace, asked = run_blocks("docs/howto-fastapi.md"), list[str]()
+
+    def engine(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(status, json={"error": "max_tokens is too large"})
+
+    response = ask_fastapi(namespace, engine, {"messages": [QUESTION]})
+    assert (response.status_code, response.json()) == (status, {"error": "max_tokens is too large"})
+    assert len(asked) == 1
+    assert (namespace["router"].stats()["in_flight"], namespace["router"].stats()["counts"]["aborted"]) == (0, 1)
+
+
+def test_the_fastapi_service_answers_503_when_no_engine_is_left() -> None:
+    namespace, asked = run_blocks("docs/howto-fastapi.md"), list[str]()
+
+    def engine(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        raise httpx.ConnectError("refused")
+
+    assert ask_fastapi(namespace, engine, {"messages": [QUESTION]}).status_code == 503
+    assert len(asked) == len(set(asked)) == 2
+    assert namespace["router"].stats()["in_flight"] == 0
+
+
+@pytest.mark.parametrize("body", [{}, [], {"messages": 7}, {"messages": None}])
+def test_the_fastapi_service_refuses_what_is_no_chat(body: object) -> None:
+    response = ask_fastapi(run_blocks("docs/howto-fastapi.md"), lambda _: httpx.Response(200), body)
+    assert response.status_code == 400
 
 
 def test_links_lead_somewhere() -> None:

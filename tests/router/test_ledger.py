@@ -105,6 +105,23 @@ def test_a_stream_finishes_at_its_end(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
+def test_chunks_after_the_callers_own_finish_count_nothing(make_router: Make) -> None:
+    router = make_router(2)
+
+    async def relay() -> list[int]:
+        ticket, seen = router.route(TOKENS), list[int]()
+        async for chunk in ticket.stream(_chunks(4)):
+            if chunk == 1:  # the usage; what ends the stream follows
+                ticket.finish(reported_hit_tokens=0)
+            seen.append(chunk)
+        return seen
+
+    assert asyncio.run(relay()) == [0, 1, 2, 3]
+    counts = router.stats()["counts"]
+    assert counts["finished"] == 1
+    assert [name for name in counts if "late" in name] == []
+
+
 def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
     class Plain:
         """An iterator that cannot be closed."""

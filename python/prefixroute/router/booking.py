@@ -109,7 +109,8 @@ class Booking(Lease):
         """
         try:
             async for chunk in upstream:
-                self.first_token()
+                if self.open:  # the caller may have finished at the usage, with chunks still to come
+                    self.first_token()
                 yield chunk
         except BaseException as error:
             self._leave(type(error))
