@@ -1,6 +1,6 @@
-"""The server inside of a program of one's own: two engines without a GPU, the app, and one client.
+"""The server inside of a program of one's own: two engines without a GPU, their KV events, the app, and one client.
 
-Needs ``serve,testing``.
+Needs ``serve,testing,events``.
 
 For a server alone there is the command: ``prefixroute serve URL URL``. This shows what is behind it: a Service is a
 Router and two ASGI apps, so that it can be mounted beside other routes, given a policy of one's own, or looked at.
@@ -14,7 +14,7 @@ import aiohttp
 
 from prefixroute.serve import Service, Settings
 from prefixroute.serve.server import Worker, address_of, bind
-from prefixroute.testing import Behaviour, FakeEngine
+from prefixroute.testing import Behaviour, FakeEngine, render, tokenize
 
 TURNS = 4
 
@@ -38,13 +38,23 @@ async def chat(base: str) -> list[str]:
 async def main() -> None:
     """Serve, ask, and end."""
     with FakeEngine(behaviour=Behaviour(0, 0)) as one, FakeEngine(behaviour=Behaviour(0, 0)) as other:
-        service = Service(Settings.of({"discovery.replicas": [one.url, other.url]}))
+        service = Service(
+            Settings.of({"discovery.replicas": [one.url, other.url]}),
+            feeds={engine.url: engine.feed for engine in (one, other)},
+            render=render,
+            tokenizer=tokenize,
+        )
         listener = bind("127.0.0.1", 0)
         worker = Worker(service, [listener])
         running = asyncio.create_task(worker.run())
         await worker.serving.wait()
+        while not all(replica["feed"]["connected"] for replica in service.router.stats()["replicas"].values()):
+            await asyncio.sleep(0.01)  # until then what engines hold is unknown, and a conversation may move
         replicas = await chat(address_of(listener))
-        print(f"{len(set(replicas))} engine for {TURNS} turns, {service.router.stats()['in_flight']} left in flight")
+        stats = service.router.stats()
+        feeds = [replica["feed"] for replica in stats["replicas"].values()]
+        print(f"KV events of {sum(feed['connected'] for feed in feeds)} engines are followed")
+        print(f"{len(set(replicas))} engine for {TURNS} turns, {stats['in_flight']} left in flight")
         worker.end()
         await running
 

@@ -64,9 +64,9 @@ def test_sample_log_is_read_and_its_hits_are_those_of_the_simulator(tmp_path: Pa
 
 def test_proxy(tmp_path: Path) -> None:
     lines = run("proxy.py", cwd=tmp_path).splitlines()
-    assert lines[-1] == "1 engine for 4 turns, 0 left in flight"
+    assert lines[-2:] == ["KV events of 2 engines are followed", "1 engine for 4 turns, 0 left in flight"]
     assert lines[0].startswith("turn 0: 0 of 16")
-    assert all(int(line.split()[2]) > 1_600 for line in lines[1:-1])
+    assert all(int(line.split()[2]) > 1_600 for line in lines[1:-2])
 
 
 def test_every_example_is_tried() -> None:
