@@ -48,8 +48,10 @@ async def main() -> None:
         worker = Worker(service, [listener])
         running = asyncio.create_task(worker.run())
         await worker.serving.wait()
-        while not all(replica["feed"]["connected"] for replica in service.router.stats()["replicas"].values()):
-            await asyncio.sleep(0.01)  # until then what engines hold is unknown, and a conversation may move
+        for _ in range(500):  # until the feeds are heard, what engines hold is unknown, and a conversation may move
+            if all(replica["feed"]["connected"] for replica in service.router.stats()["replicas"].values()):
+                break
+            await asyncio.sleep(0.01)
         replicas = await chat(address_of(listener))
         stats = service.router.stats()
         feeds = [replica["feed"] for replica in stats["replicas"].values()]
