@@ -51,6 +51,7 @@ def test_an_empty_list_is_refused(text: str) -> None:
 )
 def test_observations(text: str | None, observation: object) -> None:
     assert arguments.observation(text) == observation
+    assert observation is None or str(observation) == text
 
 
 @pytest.mark.parametrize("text", ["", "all", "events:2", "events:x", "history:1"])

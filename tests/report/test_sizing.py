@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prefixroute.advise import EqualFleet, FleetSize, Headroom, Sizing, Slo
-from prefixroute.report.sizing import equal_fleets, sizes
+from prefixroute.report.sizing import equal_fleets, sized, sizes
 from prefixroute.report.table import Table
 
 
@@ -19,3 +21,21 @@ def test_a_promise_has_one_unit_in_both_tables_in_which_its_smallest_time_shows(
     bought, equal = columns(sizes(found, 8)), columns(equal_fleets(found))
     assert (bought["TTFT p95, ms"], bought["E2E p99, s"]) == (("200.0",), ("12.00",))
     assert (equal["TTFT p95, ms"], equal["E2E p99, s"]) == (("200.0", "1,080.0"), ("12.00", "30.00"))
+
+
+def test_of_fleets_of_equal_size_the_one_that_recomputes_least_is_named_first() -> None:
+    one = FleetSize("session", 2, 2, 9.0, 1, 1, "failure", (), None, 0.0722, 0.3, 0.0, overloaded=False)
+    round_robin, aware = (
+        replace(one, policy=name, recompute_ratio=ratio) for name, ratio in (("round-robin", 0.18), ("aware", 0.0719))
+    )
+    larger = replace(one, policy="random", replicas=3, recompute_ratio=0.01)
+    none = replace(one, policy="spread", replicas=None)
+    apart = replace(one, policy="session, 1+1", prefill=1, decode=1, recompute_ratio=0.01)
+    found = Sizing("chat", (), Headroom(), (round_robin, larger, one, none, aware, apart), (), ())
+    assert found.smallest == (one, aware, round_robin)  # 7.2 % both: in the order of the table
+    assert found.to_dict()["smallest"] == ["session", "aware", "round-robin"]
+    assert "2 replicas with any of session, aware, round-robin" in sized(found)
+    assert "session and aware recompute least (7.2 %, round-robin 18.0 %)" in sized(found)
+    assert replace(found, fleets=(none,)).smallest == ()
+    assert replace(found, fleets=(apart, larger)).smallest == (apart,)
+    assert "1 prefill and 1 decode" in sized(replace(found, fleets=(apart, larger)))

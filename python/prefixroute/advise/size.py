@@ -137,6 +137,19 @@ class Sizing(Document):
     notes: tuple[str, ...]
     equal: tuple[EqualFleet, ...] = ()
 
+    @property
+    def smallest(self) -> tuple[FleetSize, ...]:
+        """The fleets of the fewest replicas, the least recompute first, to a tenth of a percent.
+
+        Where a fleet whose replicas do both is as small as one that prefills and decodes apart, only the former.
+        """
+        enough = [one for one in self.fleets if one.replicas is not None]
+        if not enough:
+            return ()
+        fewest = min((one.replicas, one.prefill is not None) for one in enough)
+        alike = [one for one in enough if (one.replicas, one.prefill is not None) == fewest]
+        return tuple(sorted(alike, key=lambda one: round(one.recompute_ratio, 3)))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``size --json``."""
         told = {
@@ -146,6 +159,7 @@ class Sizing(Document):
             "headroom": asdict(self.headroom),
             "assumptions": assumptions_dict(self.assumptions),
             "notes": list(self.notes),
+            "smallest": [fleet.policy for fleet in self.smallest],
             "fleets": [_told(fleet) for fleet in self.fleets],
         }
         return {**told, "equal": [_told(fleet) for fleet in self.equal]} if self.equal else told

@@ -154,7 +154,7 @@ def observation(text: str | None) -> Observation | None:
             return Events(loss=float(loss or 0))
         except ValueError:
             raise ConfigError(f"--observe events:LOSS needs a share between 0 and 1, got {loss!r}") from None
-    plain: dict[str, Observation] = {"history": History(), "perfect": Perfect()}
+    plain: dict[str, Observation] = {str(known): known for known in (History(), Perfect())}
     if text not in plain:
         raise ConfigError(f"--observe must be history, perfect, events or events:LOSS, got {text!r}")
     return plain[text]

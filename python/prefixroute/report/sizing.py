@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefixroute.advise import EqualFleet, FleetSize, Headroom, Sizing, Slo
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES
-from prefixroute.report.figures import kinds, known, money_of, replicas
+from prefixroute.report.figures import kinds, known, money_of, percent, replicas
 from prefixroute.report.table import Column, Table
 from prefixroute.report.times import Unit, unit_of
 
@@ -109,13 +109,21 @@ def reserve(found: Sizing) -> str:
 
 def sized(found: Sizing) -> str:
     """Return what a sizing says, in a line."""
-    enough = [one for one in found.fleets if one.replicas is not None]
-    if not enough:
+    smallest = found.smallest
+    if not smallest:
         return f"{found.workload}: no fleet that was tried keeps the promise"
-    best = min(enough, key=lambda one: (one.replicas or 0, found.fleets.index(one)))
-    promised = " and ".join(map(str, found.slos)) or "requests served as fast as they come"
-    fleet = f"{replicas(best.replicas or 0)} with {best.policy}"
+    best, promised = smallest[0], " and ".join(map(str, found.slos)) or "requests served as fast as they come"
     if best.prefill is not None and best.decode is not None:
         policy = best.policy.removesuffix(f", {best.prefill}+{best.decode}")
-        fleet = f"{kinds(best.prefill, best.decode)} with {policy}"
-    return f"{found.workload}: {fleet} for {promised}"
+        return f"{found.workload}: {kinds(best.prefill, best.decode)} with {policy} for {promised}"
+    count = replicas(best.replicas or 0)
+    if len(smallest) == 1:
+        return f"{found.workload}: {count} with {best.policy} for {promised}"
+    named = ", ".join(one.policy for one in smallest)
+    least, most = percent(best.recompute_ratio), percent(smallest[-1].recompute_ratio)
+    those = [one.policy for one in smallest if percent(one.recompute_ratio) == least]
+    verb = "recomputes" if len(those) == 1 else "recompute"
+    told = f"{' and '.join(those)} {verb} least ({least}, {smallest[-1].policy} {most})"
+    if least == most:
+        told = f"each recomputes {least}"
+    return f"{found.workload}: {count} with any of {named} for {promised}; {told}"

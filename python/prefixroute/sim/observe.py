@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 class History:
     """Nothing comes back from the replicas: the router predicts them from what it sent and what finished."""
 
+    def __str__(self) -> str:
+        """Return what ``--observe`` takes."""
+        return "history"
+
 
 @dataclass(frozen=True, slots=True)
 class Perfect:
@@ -36,6 +40,10 @@ class Perfect:
 
     Under load this is no upper bound: caches do not hold yet what is in their queues, which routing history knows.
     """
+
+    def __str__(self) -> str:
+        """Return what ``--observe`` takes."""
+        return "perfect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,11 @@ class Events:
         """Check delay and loss."""
         check_float("delay_s of events", self.delay_s, 0)
         check_float("loss of events", self.loss, 0, 1)
+
+    def __str__(self) -> str:
+        """Return what ``--observe`` takes, and the delay, which it does not take."""
+        late = f" {self.delay_s:g} s late" if self.delay_s else ""
+        return f"events{f':{self.loss:g}' if self.loss else ''}{late}"
 
 
 Observation: TypeAlias = History | Perfect | Events

@@ -172,7 +172,7 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
             "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else LEFT_BY_WEIGHTS,
         ),
         "cache": row("cache", scenario.cache, "", "vLLM's rules"),
-        "observe": row("observe", repr(scenario.observation), "", "path from truth to belief"),
+        "observe": row("observe", str(scenario.observation), "", "path from truth to belief"),
         "load": row("load", scenario.load_signal, "", "signal that every policy balances"),
     }
     extra = {"policy", "replicas"} - set(also)
