@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -53,9 +54,9 @@ async def open_stream(replica: str, _tokens: list[int]) -> AsyncIterator[Chunk]:
         yield chunk
 
 
-def run_blocks(page: str) -> dict[str, Any]:
+def run_blocks(page: str, replace: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """Execute every Python block of a page, in order, in one namespace, as a reader would paste them."""
-    text = (ROOT / page).read_text()
+    text = (ROOT / page).read_text().replace(*replace)
     blocks = BLOCK.findall(text)
     assert blocks, f"{page} has no Python"
     namespace: dict[str, Any] = {"open_stream": open_stream, "post": lambda replica, _tokens: replica}
@@ -104,6 +105,16 @@ def test_a_gateway_reads_prompt_session_and_usage() -> None:
     first, second = (namespace["forward"]("/v1/chat/completions", {}, body) for _ in range(2))
     assert first["replica"] == second["replica"]
     assert namespace["gateway"].stats()["unreported_requests"] == 0
+
+
+def test_the_page_of_peers_runs_and_the_feed_carries_load(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("redis")
+    namespace = run_blocks("docs/peers.md", ("my-fleet", f"docs-{os.getpid()}"))
+    try:
+        assert capsys.readouterr().out == "1\n"
+    finally:
+        for name in ("router", "far"):
+            namespace[name].close()
 
 
 QUESTION = {"role": "user", "content": "hello " * 400}

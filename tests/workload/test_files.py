@@ -14,7 +14,7 @@ import pytest
 from logs import BAILIAN, chat_rows, read, write
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.workload import Options, chat, convert, read_trace
+from prefixroute.workload import FieldMap, Options, chat, convert, read_trace
 
 
 def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
@@ -110,8 +110,11 @@ def test_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
 
 def test_nothing_known(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(TraceError, match=r"x\.csv:1: neither JSON nor a known CSV header: 'a,b'"):
+    with pytest.raises(TraceError, match=r"x\.csv:1: neither JSON nor a known CSV header \(TIMESTAMP, .*: 'a,b'"):
         read_trace(tmp_path / "x.csv")
+    fields = FieldMap(paths={"prompt": ("a",)})
+    with pytest.raises(TraceError, match=r"x\.csv:1: not JSON, and a field map reads lines of JSON alone: 'a,b'"):
+        read_trace(tmp_path / "x.csv", Options(fields=fields))
 
 
 @pytest.mark.parametrize("name", ["gateway", "tokens", "bailian", "azure"])

@@ -162,20 +162,30 @@ def _format(sample: Sample, options: Options) -> Format:
         names = ", ".join(known.NAME for known in FORMATS)
         raise ConfigError(f"trace format must be one of {names}, got {shown(options.format)}")
     if options.fields is not None:
+        if sample.fields is None:
+            where, start = f"{sample.file}:{sample.line}", sample.text.strip()[:60]
+            raise TraceError(f"{where}: not JSON, and a field map reads lines of JSON alone: {start!r}")
         return gateway
     for known in FORMATS:
         if known.recognises(sample):
             return known
-    where = f"{sample.file}:{sample.line}"
+    raise _unknown(sample)
+
+
+def _unknown(sample: Sample) -> TraceError:
+    """Return the error of a row that no format recognises."""
+    where, start = f"{sample.file}:{sample.line}", sample.text.strip()[:60]
     if sample.fields is not None:
         found = f"the fields {', '.join(sorted(sample.fields))[:200]}" if sample.fields else "an object without fields"
-        raise TraceError(f"{where}: no known trace format has {found}{field_map_for(sample.fields)}")
+        return TraceError(f"{where}: no known trace format has {found}{field_map_for(sample.fields)}")
     if sample.text.lstrip().startswith("{"):
         try:
             json_of(sample.text)
         except ValueError as error:
-            raise TraceError(f"{where}: not JSON: {reason(error)}: {sample.text.strip()[:60]!r}") from None
-    raise TraceError(f"{where}: neither JSON nor a known CSV header: {sample.text.strip()[:60]!r}")
+            return TraceError(f"{where}: not JSON: {reason(error)}: {start!r}")
+    return TraceError(
+        f"{where}: neither JSON nor a known CSV header ({lengths.HEADERS}; see docs/traces.md): {start!r}"
+    )
 
 
 def read_arrivals(path: str | Path, options: Options | None = None) -> Recorded:

@@ -42,6 +42,8 @@ _LAYOUTS = (
     _Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
     _Columns("Timestamp", "Request tokens", "Response tokens", "Model", "Session ID", has_failures=True),
 )
+HEADERS: Final = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
+"""The columns that each known layout needs, for errors."""
 
 
 def _layout(sample: Sample) -> _Columns | None:
@@ -61,8 +63,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the layout."""
     layout = _layout(sample)
     if layout is None:
-        known = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in _LAYOUTS)
-        raise Row({}, sample.file, sample.line).error(f"the header has the columns of no known layout ({known})")
+        raise Row({}, sample.file, sample.line).error(f"the header has the columns of no known layout ({HEADERS})")
     size = options.block_size or BLOCK_SIZE
     notes = [UNSHARED]
     first = next(read_table(sample.file, Reading(skip_bad=2**53)), None)
