@@ -18,6 +18,7 @@ REPLAY = "replay chat,requests=40"
 MISTAKES = {
     "nonsense": "there is no command 'nonsense'; commands: simulate, compare, advise, backtest, size, trace, ",
     "trace .": "'.' is a folder: name a file in it",
+    "trace TRACE --model nope": "--model chooses requests here, --served-model prices their tokens",
     "convert . -o x.gz": "'.' is a folder",
     "simulate": "Missing argument 'WORKLOAD'",
     "simulate chat --replicas 0": "--replicas must be a whole number of at least 1",

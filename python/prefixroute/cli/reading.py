@@ -121,7 +121,9 @@ def parts(names: list[str] | str, told: Progress | None) -> tuple[Progress | Non
 class LogReading(Reading):
     """How to read a trace, for commands that know no model but the log's."""
 
-    only_model: str | None = _option(None, "Only requests for this model.", "--model", metavar="NAME")
+    only_model: str | None = _option(
+        None, "Only requests for this model; it prices nothing.", "--model", metavar="NAME"
+    )
 
     @property
     def options(self) -> Options:

@@ -15,12 +15,14 @@ from prefixroute.cli.reading import LogReading
 from prefixroute.cli.table import show, show_assumed, show_notes
 from prefixroute.costmodel import Assumption
 from prefixroute.document import SCHEMA
+from prefixroute.errors import TraceError
 from prefixroute.report.behind import remarks
 from prefixroute.report.table import Table, pairs
 from prefixroute.report.workloads import facts, lost, no_hits_notes
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
 from prefixroute.workload import TraceStatistics, Workload, measure
+from prefixroute.workload.selection import LEFT_OUT
 from prefixroute.workload.statistics import KEPT_S
 
 EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
@@ -42,7 +44,12 @@ def command(
     cost = machine.cost
     with console.progress(quiet=outputs.quiet) as told:
         opened = open_source(reading.source(workload, told, stream=True), seed)
-        found = measure(opened)
+        try:
+            found = measure(opened)
+        except TraceError as error:
+            if reading.only_model is None or LEFT_OUT.format(name="model") not in str(error):
+                raise
+            raise TraceError(f"{error}; --model chooses requests here, --served-model prices their tokens") from error
         opened = opened.told()
     price = cost.usd_per_token(max(1.0, found.prompt_lengths.mean))
     rests_on = (*opened.assumptions, *cost.assumptions)

@@ -11,6 +11,8 @@ from prefixroute.workload.request import Request
 
 EARLIER: Final = "before the time asked for"
 LATER: Final = "after the time asked for"
+LEFT_OUT: Final = "with another {name} or none"
+"""Why a request was not asked for: of what field its value is another."""
 _FIELDS = frozenset({"model", "tenant", "session"})
 
 
@@ -36,5 +38,5 @@ def _unasked(request: Request, options: Options) -> str | None:
     for name, value in options.where:
         found = getattr(request, name) if name in _FIELDS else request.attrs.get(name)
         if found is None or str(found) != value:
-            return f"with another {name} or none"
+            return LEFT_OUT.format(name=name)
     return None
