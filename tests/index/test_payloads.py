@@ -238,6 +238,12 @@ def test_lookahead_tokens_and_pairs_are_matched_by_their_tokens(index: PrefixInd
         ({"cache_salt": "s", "session_id": "chat-1"}, Namespace(salt="s")),
         ({"extra_keys": [[["img", 2]], [["img", -2]]]}, Namespace(extra=((2, "img"),))),
         ({"extra_keys": [[b"\x11" * 32], None]}, Namespace(extra=((0, b"\x11" * 32),))),
+        ({"extra_keys": [["s", b"\x11" * 32], None]}, Namespace(salt="s", extra=((0, b"\x11" * 32),))),
+        ({"lora_name": "x", "extra_keys": [["x", "x"], ["x"]]}, Namespace(lora="x", salt="x")),
+        (
+            {"lora_name": "x", "extra_keys": [["x", ["i", 1], "x", b"\x11" * 32], ["x"]]},
+            Namespace(lora="x", salt="x", extra=((0, b"\x11" * 32), (1, "i"))),
+        ),
         (
             {"lora_name": "x", "extra_keys": [["x", ["i", 0], ["j", 2], "s"], ["x", ["j", -2]]]},
             Namespace(lora="x", salt="s", extra=((0, "i"), (2, "j"))),
@@ -251,6 +257,8 @@ def test_what_keeps_equal_tokens_apart(index: PrefixIndex, more: dict[str, Any],
     assert index.apply("a", packed(stored([1, 2], IDS[:8], **more)), namespace=base).refused == 0
     assert match(index, namespace=wanted) == 8
     assert match(index, namespace=base) == 0
+    if wanted.salt:
+        assert match(index, namespace=Namespace(model=model, lora=space.lora, extra=space.extra)) == 0
 
 
 MALFORMED = [

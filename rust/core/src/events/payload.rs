@@ -346,8 +346,8 @@ impl<'a> Raw<'a> {
         Ok(tokens)
     }
 
-    /// Extra keys by position, in order. Engines publish them untagged: the adapter's bare name, `(media id, offset from the
-    /// block's start)`, the salt as the first block's last text, prompt embeddings as bytes.
+    /// Extra keys by position, in order. Engines publish them untagged and, within a block, in this order: the adapter's bare
+    /// name, `(media id, offset from the block's start)`, in the first block the salt's bare text, prompt embeddings as bytes.
     fn keys(
         &self,
         adapter: Option<&[u8]>,
@@ -359,36 +359,58 @@ impl<'a> Raw<'a> {
         let mut blocks = Reader::new(self.fields[Field::ExtraKeys as usize]);
         let Ok(Value::Array(count)) = blocks.value() else { return Ok(keys) };
         for block in 0..count {
-            let start = block * block_size;
             let items = match blocks.value() {
                 Ok(Value::Array(items)) => items,
                 Ok(Value::Nil) => continue,
                 _ => return refuse("extra_keys must have an array or nil for each block"),
             };
-            for item in 0..items {
-                match blocks.value() {
-                    Ok(Value::Text(text)) if adapter == Some(text) => {}
-                    Ok(Value::Text(text)) if first && block == 0 && item + 1 == items && salt.is_none() => {
-                        *salt = Some(text);
-                    }
-                    Ok(Value::Text(key) | Value::Bytes(key)) => keys.push(ExtraKey { position: start, key }),
-                    Ok(Value::Array(2)) => match (blocks.value(), blocks.value()) {
-                        // Media that began in an earlier block are part of this one's hash by the chain.
-                        (Ok(Value::Text(_) | Value::Bytes(_)), Ok(Value::Int(_))) => {}
-                        (Ok(Value::Text(key) | Value::Bytes(key)), Ok(Value::Uint(offset)))
-                            if offset < block_size as u64 =>
-                        {
-                            keys.push(ExtraKey { position: start + offset as usize, key });
-                        }
-                        _ => return refuse("extra_keys has a pair that is no (media, offset)"),
-                    },
-                    _ => return refuse("extra_keys must be texts, bytes or (media, offset)"),
-                }
+            let text = block_keys(&mut blocks, items, adapter, block * block_size, block_size, &mut keys)?;
+            if let Some(text) = text.filter(|_| first && block == 0 && salt.is_none()) {
+                *salt = Some(keys.remove(text).key);
             }
         }
         keys.sort_by_key(|key| key.position);
         Ok(keys)
     }
+}
+
+/// Appends the extra keys of the block that starts at `start`, without the adapter's name. Returns which of `keys` is a text
+/// in the salt's place: nothing but bytes follows it.
+fn block_keys<'a>(
+    input: &mut Reader<'a>,
+    items: usize,
+    mut adapter: Option<&[u8]>,
+    start: usize,
+    block_size: usize,
+    keys: &mut Vec<ExtraKey<'a>>,
+) -> std::result::Result<Option<usize>, Refusal> {
+    let mut last_text = None;
+    for _ in 0..items {
+        match input.value() {
+            // Once a block: a salt or a media id may equal the adapter's name.
+            Ok(Value::Text(text)) if adapter == Some(text) => adapter = None,
+            Ok(Value::Text(key)) => {
+                last_text = Some(keys.len());
+                keys.push(ExtraKey { position: start, key });
+            }
+            Ok(Value::Bytes(key)) => keys.push(ExtraKey { position: start, key }),
+            Ok(Value::Array(2)) => {
+                last_text = None;
+                match (input.value(), input.value()) {
+                    // Media that began in an earlier block are part of this one's hash by the chain.
+                    (Ok(Value::Text(_) | Value::Bytes(_)), Ok(Value::Int(_))) => {}
+                    (Ok(Value::Text(key) | Value::Bytes(key)), Ok(Value::Uint(offset)))
+                        if offset < block_size as u64 =>
+                    {
+                        keys.push(ExtraKey { position: start + offset as usize, key });
+                    }
+                    _ => return refuse("extra_keys has a pair that is no (media, offset)"),
+                }
+            }
+            _ => return refuse("extra_keys must be texts, bytes or (media, offset)"),
+        }
+    }
+    Ok(last_text)
 }
 
 /// Bits of the number in a token id of so many bytes.
