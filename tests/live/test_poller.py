@@ -36,6 +36,7 @@ sglang:cached_tokens_total{cache_source="host"} 20
 sglang:prompt_tokens_total{model_name="m"} 100
 """
 TRTLLM = "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 0\ntrtllm_kv_cache_utilization 0.62\n"
+TRTLLM += "trtllm_kv_cache_reused_blocks_total 9\n"
 QUICK = PollOptions(interval_s=0.01, timeout_s=1.0, max_interval_s=0.05)
 
 
@@ -63,7 +64,14 @@ def test_metrics_are_read(text: str, options: dict[str, Any], expected: tuple[An
 
 @pytest.mark.parametrize(
     ("text", "engine"),
-    [("", None), ("go_gc 1", None), (VLLM, "sglang"), ("vllm:num_requests_running{ 3", None), ("vllm:other 3", "vllm")],
+    [
+        ("", None),
+        ("go_gc 1", None),
+        (VLLM, "sglang"),
+        ("vllm:num_requests_running{ 3", None),
+        ('vllm:num_requests_running{model_name=, ="m"} 3', None),
+        ("vllm:other 3", "vllm"),
+    ],
 )
 def test_what_is_no_load_is_refused(text: str, engine: str | None) -> None:
     with pytest.raises(EventError):
@@ -82,15 +90,42 @@ def test_wrong_settings_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "address"),
+    ("source", "addresses"),
     [
-        (MetricsSource("http://h:1"), "http://h:1/metrics"),
-        (MetricsSource("http://h:1/", "tensorrt-llm"), "http://h:1/prometheus/metrics"),
-        (MetricsSource("http://h:1/own/metrics"), "http://h:1/own/metrics"),
+        (MetricsSource("http://h:1"), ["http://h:1/metrics", "http://h:1/prometheus/metrics"]),
+        (MetricsSource("http://h:1", "vllm"), ["http://h:1/metrics"]),
+        (MetricsSource("http://h:1/", "tensorrt-llm"), ["http://h:1/prometheus/metrics"]),
+        (MetricsSource("http://h:1/own/metrics"), ["http://h:1/own/metrics"]),
     ],
 )
-def test_addresses(source: MetricsSource, address: str) -> None:
-    assert source.address == address
+def test_addresses(source: MetricsSource, addresses: list[str]) -> None:
+    assert list(source.addresses) == addresses
+
+
+@pytest.mark.parametrize("first", [None, "[]"], ids=["no page", "a page of another form"])
+def test_a_plain_url_finds_where_the_engine_serves_its_metrics(first: str | None) -> None:
+    asked: list[str] = []
+
+    async def fetch(address: str) -> str:
+        asked.append(address)
+        await asyncio.sleep(0)
+        if address == "http://a/prometheus/metrics":
+            return TRTLLM
+        if first is None:
+            raise EventError("404")
+        return first
+
+    async def run() -> None:
+        async with LoadPoller(Router(["a"]), {"a": "http://a"}, options=QUICK, fetch=fetch) as poller:
+            async with asyncio.timeout(20):
+                while poller.stats()["a"]["polls"] < 4:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+        told = poller.stats()["a"]
+        assert (told["engine"], told["failures"], told["note"]) == ("tensorrt-llm", 0, "")
+
+    asyncio.run(run())
+    assert asked[0] == "http://a/metrics"
+    assert set(asked[1:]) == {"http://a/prometheus/metrics"}
 
 
 class _Handler(BaseHTTPRequestHandler):

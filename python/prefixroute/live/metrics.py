@@ -123,5 +123,5 @@ def _samples(text: str, wanted: set[str]) -> Iterator[tuple[str, dict[str, str],
             for sample in family.samples:
                 if isfinite(sample.value) and sample.value >= 0:
                     yield sample.name, sample.labels, sample.value
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         raise EventError(f"malformed metrics: {error}") from error

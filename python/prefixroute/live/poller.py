@@ -14,7 +14,7 @@ from typing import Any, Self
 from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.extras import extra_module
 from prefixroute.live.connection import Sink
-from prefixroute.live.metrics import MAX_TEXT_BYTES, EngineReading, engine_named, read_metrics
+from prefixroute.live.metrics import MAX_TEXT_BYTES, EngineReading, engine_named, metric_names, read_metrics
 from prefixroute.validation import check_float, check_int
 
 _LOG = logging.getLogger("prefixroute")
@@ -43,10 +43,12 @@ class MetricsSource:
             check_int("rank", self.rank, 0)
 
     @property
-    def address(self) -> str:
-        """The address of the metrics."""
-        path = engine_named(self.engine or "vllm").path
-        return self.url if self.url.endswith("/metrics") else self.url.rstrip("/") + path
+    def addresses(self) -> tuple[str, ...]:
+        """Where the metrics may be: the engine's path, or that of each known engine, vLLM's first."""
+        if self.url.endswith("/metrics"):
+            return (self.url,)
+        engines = metric_names().values() if self.engine is None else [engine_named(self.engine)]
+        return tuple(self.url.rstrip("/") + path for path in dict.fromkeys(names.path for names in engines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class _Replica:
 
     def __init__(self, source: MetricsSource) -> None:
         self.source = source
+        self.addresses = list(source.addresses)
         self.reading: EngineReading | None = None
         self.read_at: float | None = None
         self.polls = self.failures = self.failed_in_a_row = 0
@@ -208,7 +211,7 @@ class LoadPoller:
             except Exception as error:  # noqa: BLE001  # whatever a fetch of one's own raises costs this replica alone
                 replica.failures += 1
                 replica.failed_in_a_row = min(replica.failed_in_a_row + 1, 32)
-                replica.note = str(error) or type(error).__name__
+                replica.note = _reason(error)
             else:
                 replica.failed_in_a_row = 0
             wait = options.interval_s * 2**replica.failed_in_a_row
@@ -216,10 +219,27 @@ class LoadPoller:
 
     async def _read(self, name: str, replica: _Replica, fetch: Fetch) -> None:
         async with asyncio.timeout(self._options.timeout_s):
-            text = await fetch(replica.source.address)
-        reading = read_metrics(text, replica.source.engine, rank=replica.source.rank)
+            reading = await _first_reading(replica, fetch)
         self._sink.update_load(name, running=reading.running, waiting=reading.waiting, kv_use=reading.kv_use)
         replica.reading, replica.read_at, replica.note = reading, self._clock(), ""
+
+
+async def _first_reading(replica: _Replica, fetch: Fetch) -> EngineReading:
+    """Read the first address that has metrics of an engine. It is the first one asked from then on."""
+    source, reasons = replica.source, []
+    for address in replica.addresses:
+        try:
+            reading = read_metrics(await fetch(address), source.engine, rank=source.rank)
+        except Exception as error:  # noqa: BLE001  # a fetch of one's own may raise anything
+            reasons.append(_reason(error))
+            continue
+        replica.addresses.sort(key=lambda one: one != address)
+        return reading
+    raise EventError("; ".join(dict.fromkeys(reasons)))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _get(httpx: Any, client: Any, address: str) -> str:
