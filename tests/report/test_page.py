@@ -115,6 +115,13 @@ def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Study, one_fleet
     assert "bar" in marks[1]
 
 
+def test_a_long_title_makes_no_picture_wider(study: Study) -> None:
+    def width(title: str) -> int:
+        return int.from_bytes(png(Picture(title, charts(study)), scale=1)[16:20], "big")
+
+    assert width("session computes less than round-robin does, on a fleet that is " + 12 * "as large ") == width("chat")
+
+
 def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Study, one_fleet: Study) -> None:
     for drawn in (study, one_fleet):
         drawing = png(Picture("chat", charts(drawn)), scale=1)

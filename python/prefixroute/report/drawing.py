@@ -58,6 +58,8 @@ SMALL, LINE_HEIGHT = 11, 14
 """Size of what is written beside charts, and the distance of its lines, in pixels."""
 LINE = 150
 """Letters in a line of remarks on a picture."""
+TITLE_SIZE, TITLE_LINE = 17, 88
+"""Size of a picture's title in pixels, and letters in a line of it: two charts are as wide."""
 
 
 def svg(chart: Chart) -> str:
@@ -103,9 +105,9 @@ def vega(picture: Picture) -> str:
         rests_on = ()
     page = alt.vconcat(*rows, spacing=28).resolve_scale(color="shared", shape="shared")
     heading = alt.Title(
-        title,
+        textwrap.wrap(title, TITLE_LINE),
         subtitle=_wrapped([*remarks, *rests_on]),
-        fontSize=17,
+        fontSize=TITLE_SIZE,
         subtitleFontSize=SMALL,
         subtitleColor=INK,
         subtitlePadding=8,
