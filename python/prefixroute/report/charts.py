@@ -24,6 +24,8 @@ BAR = 42
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
 """The skew axis reaches at least here, so that a difference of a hundredth does not fill the chart."""
+LABEL = "format(datum.value, abs(datum.value) < 1 ? '~g' : '~s')"
+"""Thousands as 1k; a half as 0.5, which the same format writes as 500m."""
 LOGARITHMIC = alt.Axis(grid=False, format="~s", tickCount=6)
 LEGEND = alt.Legend(title=None, orient="top", columns=4)
 
@@ -177,9 +179,9 @@ def _load(study: Study, replicas: int) -> Chart:
         "x:Q",
         title="seconds" if timed else "requests so far",
         scale=alt.Scale(nice=False),
-        axis=alt.Axis(grid=False, format="~s", tickCount=6),
+        axis=alt.Axis(grid=False, labelExpr=LABEL, tickCount=6),
     )
-    up = alt.Axis(domain=False, ticks=False, tickCount=3, format="~s")
+    up = alt.Axis(domain=False, ticks=False, tickCount=3, labelExpr=LABEL)
     height = alt.Y("most:Q", title=None, axis=up)
     colours = _colour(study.policies, legend=None)  # the other charts have one, and not of a pale band
     strip = max(LEAST_STRIP, min(STRIP, STRIPS // len(curves)))
