@@ -212,3 +212,23 @@ def test_an_actor_that_dies_is_replaced_and_what_waits_is_sent(mailbox: str) -> 
     until(lambda: pair[0].status()["connected"])
     for transport in pair:
         transport.close()
+
+
+AFTER_RAY = """
+import time, ray
+from prefixroute import Router
+from prefixroute.peers.transports import RayPeers
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+router = Router(["a", "b"], peers=RayPeers("test-after"), hash_key=7)
+ray.shutdown()
+for _ in range(20):
+    router.route(list(range(64))).finish()
+    time.sleep(0.1)
+assert not ray.is_initialized()
+print("alone")
+"""
+
+
+def test_a_router_that_outlives_its_ray_starts_none() -> None:
+    ended = subprocess.run([sys.executable, "-c", AFTER_RAY], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.split() == ["alone"], ended.stderr

@@ -96,6 +96,8 @@ class RayPeers(Threads):
 
     def _call(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
         """Call the actor; one that has died is replaced, and the call fails once more."""
+        if not self._ray.is_initialized():  # a call would start a cluster of its own
+            raise ConnectionError("Ray is no longer connected")
         try:
             return self._ray.get(getattr(self._actor, method).remote(*arguments), timeout=TIMEOUT_S + wait_s)
         except self._ray.exceptions.ActorDiedError:
