@@ -43,6 +43,7 @@ CONTENTS = {
     "lora": Content(lora="a", lora_path="/x"),
     "salt": Content(salt="s"),
     "mm+salt": Content(salt="s", media=(Media("img", -3, 4),)),
+    "embeds": Content(embeds=((0, bytes(range(32))),)),
     "old lora": Content(lora="a"),
     "old salt": Content(salt="s"),
 }
@@ -68,9 +69,16 @@ def test_vllm_hashes_equal_the_engine_s_own(row: dict[str, str]) -> None:
     digest = scheme.states(tokens, 4, content)[0]
     assert scheme.root().hex() == row["none_hash"]
     assert (digest.hex(), scheme.published(digest)) == (row["block1"], row["block1_int"])
-    if name in {"none", "salt", "old salt"}:
-        second = scheme.states(EIGHT, 4, content)[1]
-        assert (second.hex(), scheme.published(second)) == (row["block2"], row["block2_int"])
+    second = _vllm(row).step(digest, EIGHT[4:], 1, 4)  # extra keys are of the first block alone
+    assert (second.hex(), scheme.published(second)) == (row["block2"], row["block2_int"])
+
+
+def test_the_golden_rows_are_complete() -> None:
+    """Four algorithms, each seed that gives a fixed root, eight kinds of content: as many as the engine's own."""
+    rows = {(row["algorithm"], row["PYTHONHASHSEED"], row["extra_block1"]) for row in GOLDEN["vllm"]}
+    seeds = {kind: [None, "0", "42", "vllm-none-hash"][kind.startswith("xxhash") :] for kind in KINDS}
+    assert rows == {(kind, seed, name) for kind in KINDS for seed in seeds[kind] for name in [*CONTENTS, "lookahead1"]}
+    assert len(GOLDEN["vllm"]) == 112
 
 
 @pytest.mark.parametrize("row", GOLDEN["vllm_edges"], ids=lambda row: f"{row['algorithm']}-{row['name']}")
@@ -261,7 +269,7 @@ def test_engines_payloads_are_reproduced(name: str, scheme: object, path: str) -
         ("vllm_store_root", VllmHashes("xxhash", seed="7"), "algorithm"),
         ("vllm_lookahead", VllmHashes(), "look_ahead"),
         ("sglang_bigram", SglangHashes(), "look_ahead"),
-        ("sglang_dynamo_salt", SglangHashes(), "salt"),
+        ("sglang_dynamo_salt", SglangHashes(), "format"),
     ],
 )
 def test_a_wrong_scheme_is_explained(name: str, scheme: object, reason: str) -> None:

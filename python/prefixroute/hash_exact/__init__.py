@@ -7,9 +7,10 @@ an engine.
 
 from __future__ import annotations
 
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, Media
+from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, Media, NotReproducibleError
 from prefixroute.hash_exact.sglang import SglangHashes, event_namespace, namespaced, storage_namespace
-from prefixroute.hash_exact.verify import StoredEvent, Verification, stored_events, verify
+from prefixroute.hash_exact.stored import StoredEvent, stored_events
+from prefixroute.hash_exact.verify import Verification, verify
 from prefixroute.hash_exact.vllm import VllmHashes
 from prefixroute.hash_exact.xxh import GatewayHashes, LlmdCborHashes, LlmdXxh64Hashes, Xxh3Local, Xxh3Sequence
 
@@ -21,6 +22,7 @@ __all__ = [
     "LlmdCborHashes",
     "LlmdXxh64Hashes",
     "Media",
+    "NotReproducibleError",
     "SglangHashes",
     "StoredEvent",
     "Verification",

@@ -3,15 +3,75 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from operator import index
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
-from prefixroute.errors import TokensError
+from prefixroute.errors import ConfigError, TokensError
 from prefixroute.validation import check_int, shown
 
 State = TypeVar("State")
+Reason = Literal[
+    "algorithm",
+    "seed",
+    "legacy",
+    "look_ahead",
+    "format",
+    "model",
+    "block_size",
+    "lora",
+    "salt",
+    "media",
+    "extra_key",
+    "parent",
+    "tokenizer",
+    "unknown",
+]
+"""Why hashes or prompts do not agree, see :class:`~prefixroute.hash_exact.Verification`."""
+COMMON_SEEDS = ("", "0", "1", "42")
+"""Hash seeds that deployments use."""
+
+
+class NotReproducibleError(ConfigError):
+    """A hash covers something that is not known outside of the engine.
+
+    Attributes:
+        reason: what it covers.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Choice(NamedTuple):
+    """A field of a scheme that engines set in different ways.
+
+    Attributes:
+        reason: what is named when it is set otherwise.
+        values: how it may be set, likeliest first.
+        told: how it is told to people, with the value in it.
+    """
+
+    reason: Reason
+    values: tuple[Any, ...]
+    told: str
+
+
+class Variant(NamedTuple):
+    """Another setting of a scheme.
+
+    Attributes:
+        reasons: what is otherwise, most telling first.
+        detail: the same for people.
+        scheme: the scheme so set.
+    """
+
+    reasons: tuple[Reason, ...]
+    detail: str
+    scheme: HashScheme[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +131,12 @@ class HashScheme(ABC, Generic[State]):
     """Whether a short last block is hashed too."""
     look_ahead = 0
     """Tokens after a block that enter its hash (EAGLE)."""
+    choices: ClassVar[Mapping[str, Choice]] = {}
+    """Fields that an engine may have set otherwise, most telling first."""
+    root_inputs: ClassVar[tuple[Reason, ...]] = ()
+    """What the root covers that no event carries."""
+    hidden: ClassVar[tuple[Reason, ...]] = ("lora", "salt", "media")
+    """What a hash covers and an event may leave out, as those of connectors do."""
 
     @abstractmethod
     def root(self, content: Content = PLAIN) -> State:
@@ -91,6 +157,34 @@ class HashScheme(ABC, Generic[State]):
     @abstractmethod
     def published(self, state: State, content: Content = PLAIN) -> int:
         """Return the integer by which the last block of a state is known outside."""
+
+    def resumed(self, published: int, digest: bytes | None) -> State | None:
+        """Return the state that a published block stands for; ``None`` = what is published does not tell it.
+
+        Args:
+            published: the block's integer.
+            digest: its whole digest, where the engine publishes bytes.
+        """
+        del published, digest
+        return None
+
+    def variants(self) -> Iterator[Variant]:
+        """Yield the other settings of the scheme that engines use, fewest changes first."""
+        names = list(self.choices)
+        found = []
+        for values in product(*(self.choices[name].values for name in names)):
+            changed = {name: new for name, new in zip(names, values, strict=True) if new != getattr(self, name)}
+            if changed:
+                found.append(changed)
+        for changed in sorted(found, key=len):
+            told = ", ".join(self.choices[name].told.format(shown(value)) for name, value in changed.items())
+            try:
+                yield Variant(tuple(self.choices[name].reason for name in changed), told, self._with(changed))
+            except ConfigError:
+                continue  # a root that is random in every process, or a library that is not installed
+
+    def _with(self, changed: Mapping[str, Any]) -> Self:
+        return replace(self, **changed)  # type: ignore[type-var]  # every scheme is a dataclass
 
     def states(
         self,

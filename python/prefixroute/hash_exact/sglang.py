@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
+from prefixroute.hash_exact.scheme import PLAIN, Choice, Content, HashScheme, NotReproducibleError
+from prefixroute.validation import shown
 
 _SALT_TAG = b"sglang-cache-salt-v1\0"
 _EVENT_TAG = b"sglang-kv-event-namespace-v1"
@@ -24,7 +25,8 @@ class SglangHashes(HashScheme[bytes]):
         bigram: pages hold pairs of neighbouring tokens (EAGLE); a page of n needs n + 1 tokens.
         dynamo_format: the engine publishes its events in Dynamo's format, whose namespace covers the salt once more.
         extra_key: the request's ``extra_key``; with an adapter it holds a random id of the loaded adapter, which no
-            event carries, so hashes of adapters cannot be computed outside of the engine.
+            event carries, so hashes of adapters cannot be computed outside of the engine. In the plain format it
+            enters the hashes of adapters alone.
     """
 
     bigram: bool = False
@@ -32,6 +34,12 @@ class SglangHashes(HashScheme[bytes]):
     extra_key: str | None = None
 
     partial_tail = True
+    choices = {  # noqa: RUF012  # declared as a ClassVar by the base
+        "bigram": Choice("look_ahead", (False, True), "pages hold pairs of tokens (EAGLE): {}"),
+        "dynamo_format": Choice("format", (False, True), "events are in Dynamo's format: {}"),
+    }
+    root_inputs = ("extra_key",)
+    hidden = ("salt", "extra_key")
 
     @property
     def look_ahead(self) -> int:  # type: ignore[override]  # a property where the base has a constant
@@ -53,12 +61,19 @@ class SglangHashes(HashScheme[bytes]):
         return hashlib.sha256(state + (b"\xff" if wide else b"") + packed).digest()
 
     def published(self, state: bytes, content: Content = PLAIN) -> int:
-        """Return the first 8 bytes, big-endian and signed, namespaced where the engine does so."""
+        """Return the first 8 bytes, big-endian and signed, namespaced where the engine does so.
+
+        Raises:
+            NotReproducibleError: the page belongs to an adapter, and ``extra_key`` is not given.
+        """
         plain = int.from_bytes(state[:8], "big", signed=True)
+        if content.lora is not None and self.extra_key is None:
+            raise NotReproducibleError(
+                "lora", f"SGLang hashes a random id of adapter {shown(content.lora)}, which no event carries"
+            )
         salt = content.salt if self.dynamo_format else None
-        if self.extra_key is None and salt is None:
-            return plain
-        return namespaced(plain, event_namespace(self.extra_key, salt))
+        key = self.extra_key if self.dynamo_format or content.lora is not None else None
+        return plain if key is None and salt is None else namespaced(plain, event_namespace(key, salt))
 
 
 def namespaced(plain: int, namespace: bytes) -> int:

@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from operator import index
-from typing import Any, Literal
+from math import gcd
+from typing import Any
 
-from prefixroute.errors import ConfigError, EventError
-from prefixroute.extras import extra_module
-from prefixroute.hash_exact.scheme import Content, HashScheme, Media, token_list
+from prefixroute.hash_exact.compare import Block, Comparison, compare, continues
+from prefixroute.hash_exact.scheme import Content, HashScheme, Reason, Variant, token_list
 from prefixroute.hash_exact.sglang import SglangHashes
-from prefixroute.hash_exact.vllm import ALGORITHMS, VllmHashes
+from prefixroute.hash_exact.stored import StoredEvent
+from prefixroute.hash_exact.vllm import VllmHashes
+from prefixroute.hash_exact.xxh import GatewayHashes, LlmdCborHashes, LlmdXxh64Hashes, Xxh3Local, Xxh3Sequence
 
-Reason = Literal["algorithm", "seed", "legacy", "look_ahead", "block_size", "lora", "salt", "media", "tokenizer"]
-COMMON_SEEDS = (None, "0", "1", "42")
-"""Values of PYTHONHASHSEED that deployments use."""
-_BATCH_FIELDS = 2
-_U64 = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """A store event of an engine, as far as hashes go.
-
-    Attributes:
-        hashes: the published integer of each block.
-        parent: that of the block before the first; ``None`` = the first is the prompt's first.
-        token_ids: token ids of all blocks.
-        block_size: tokens in a block.
-        contents: what else entered the hash of each block, placed as if the event began the prompt.
-        after: look-ahead tokens of each block, where the engine gives them.
-    """
-
-    hashes: tuple[int, ...]
-    parent: int | None
-    token_ids: tuple[int, ...]
-    block_size: int
-    contents: tuple[Content, ...]
-    after: tuple[tuple[int, ...], ...] = ()
-
-    def block(self, number: int, look_ahead: int) -> tuple[int, ...]:
-        """Return the tokens of a block and so many after it."""
-        begin, end = number * self.block_size, (number + 1) * self.block_size
-        if self.after:
-            return self.token_ids[begin:end] + self.after[number][:look_ahead]
-        return self.token_ids[begin : end + look_ahead]
+_PROBES = 8
+"""Prompts whose first blocks decide which other settings are tried on all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +25,11 @@ class Verification:
     Attributes:
         matched: blocks whose hash was reproduced.
         mismatched: blocks whose hash was not.
-        unchecked: blocks behind an unknown parent, or without content.
-        reason: the likely reason of the mismatch; ``None`` = everything that could be checked agrees.
+        unchecked: blocks behind an unknown parent, without all of their tokens, or that hash what no event carries.
+        reason: the likely reason why not everything was reproduced; ``None`` = everything that could be checked agrees.
+            ``"unknown"`` = the evidence is equal for several, which ``remaining`` lists.
         detail: the reason with its figures, for people.
+        remaining: the reasons that the evidence leaves, if they are several.
         scheme: the scheme that does reproduce the hashes, if one was found.
     """
 
@@ -66,91 +38,13 @@ class Verification:
     unchecked: int = 0
     reason: Reason | None = None
     detail: str = ""
+    remaining: tuple[Reason, ...] = ()
     scheme: HashScheme[Any] | None = field(default=None, repr=False)
 
     @property
     def agrees(self) -> bool:
         """Whether at least one block was reproduced and none was not."""
         return self.matched > 0 and self.mismatched == 0
-
-
-def stored_events(payload: bytes, lora_path: str = "") -> Iterator[StoredEvent]:
-    """Yield the store events of one KV-event batch.
-
-    Args:
-        payload: the msgpack payload of vLLM or SGLang, maps as well as the older arrays.
-        lora_path: where the engine loaded its adapters from; events do not carry it.
-
-    Raises:
-        EventError: the payload is not a batch, or what one of its events says of blocks is malformed.
-    """
-    unpack = extra_module("msgpack", "hashes").unpackb
-    try:
-        events = list(unpack(payload, strict_map_key=False)[1])
-    except Exception as error:
-        raise EventError(f"not a KV-event batch: {error}") from error
-    for number, event in enumerate(events):
-        try:
-            fields = event if isinstance(event, Mapping) else dict(zip(_ARRAY_FIELDS, event, strict=False))
-            names_blocks = (
-                fields.get("type") == "BlockStored" and fields.get("token_ids") and fields.get("block_hashes")
-            )
-            stored = _stored(fields, lora_path) if names_blocks else None
-        except Exception as error:
-            raise EventError(f"event {number} of a KV-event batch is malformed: {error!r}") from error
-        if stored is not None:
-            yield stored
-
-
-_ARRAY_FIELDS = (
-    "type",
-    "block_hashes",
-    "parent_block_hash",
-    "token_ids",
-    "block_size",
-    "lora_id",
-    "medium",
-    "lora_name",
-)
-
-
-def _stored(fields: Mapping[str, Any], lora_path: str) -> StoredEvent:
-    hashes = tuple(_as_int(value) for value in fields["block_hashes"])
-    parent, lora, size = fields.get("parent_block_hash"), fields.get("lora_name"), int(fields["block_size"])
-    tokens = [index(token[0] if isinstance(token, list) else token) for token in fields["token_ids"]]
-    last = fields["token_ids"][-1]
-    if isinstance(last, list):  # pairs of neighbours: the last one brings the token after the block
-        tokens.append(index(last[-1]))
-    keys = fields.get("extra_keys") or [None] * len(hashes)
-    salt = fields.get("cache_salt")
-    if not (isinstance(lora, str | None) and isinstance(salt, str | None)):
-        raise TypeError(f"lora_name and cache_salt must be texts, got {lora!r} and {salt!r}")
-    if size < 1 or len(keys) != len(hashes):
-        raise ValueError(f"{len(hashes)} hashes, {len(keys)} extra keys, blocks of {size} tokens")
-    contents = tuple(_content(extra, (lora, lora_path), salt, number, size) for number, extra in enumerate(keys))
-    after = tuple(map(tuple, fields.get("lookahead_token_ids") or ()))
-    return StoredEvent(hashes, None if parent is None else _as_int(parent), tuple(tokens), size, contents, after)
-
-
-def _content(
-    extra: Sequence[Any] | None, lora: tuple[str | None, str], salt: str | None, block: int, block_size: int
-) -> Content:
-    media: list[Media] = []
-    embeds: list[tuple[int, bytes | str]] = []
-    for position, key in enumerate(extra or ()):
-        if isinstance(key, bytes):
-            embeds.append((block, key))
-        elif not isinstance(key, str):
-            identifier, offset = key[:2]
-            media.append(Media(str(identifier), block * block_size + index(offset), max(1, 1 - offset)))
-        elif position > 0 or key != lora[0]:
-            salt = key
-    return Content(lora[0], lora[1] if lora[0] else "", salt, tuple(media), tuple(embeds))
-
-
-def _as_int(value: int | bytes) -> int:
-    """Return a published hash as an unsigned 64-bit integer; of a digest the last 8 bytes."""
-    return int.from_bytes(value[-8:], "big") if isinstance(value, bytes) else index(value) % _U64
 
 
 def verify(
@@ -168,112 +62,165 @@ def verify(
         scheme: how the engine should hash.
         prompts: token ids of prompts that the engine has computed, as the router sees them.
         block_size: tokens in a block by the router; ``None`` = the events' own.
-        content: adapter and salt of the prompts.
+        content: adapter, salt and media of the prompts.
 
     Returns:
         The counts, and the likely reason if nothing or not everything matches.
     """
-    events = list(events)
-    found = _compare(events, scheme)
-    if found.mismatched:
-        return _explain(events, scheme, found)
-    if found.matched and (reason := _prompt_reason(events, prompts, block_size, content)):
-        return replace(found, reason=reason[0], detail=reason[1])
-    return found
+    events = [event for event in events if event.hashes]
+    found = compare(events, scheme)
+    result = Verification(len(found.matched), found.mismatched, found.unchecked, scheme=scheme)
+    if found.mismatched or not found.matched:
+        return _explain(events, scheme, found, result)
+    if reason := _prompt_reason(events, prompts, block_size, content):
+        return replace(result, reason=reason[0], detail=reason[1])
+    return replace(result, **_refused(found))
 
 
-def _compare(events: Iterable[StoredEvent], scheme: HashScheme[Any], sub_size: int | None = None) -> Verification:
-    """Count what a scheme reproduces; ``sub_size``: the chain runs over smaller blocks than events have."""
-    known: dict[int, Any] = {}
-    matched = mismatched = unchecked = 0
-    for event in events:
-        if event.parent is not None and event.parent not in known:
-            unchecked += len(event.hashes)
-            continue
-        state = scheme.root(event.contents[0]) if event.parent is None else known[event.parent]
-        for number, told in enumerate(event.hashes):
-            tokens = event.block(number, scheme.look_ahead)
-            if len(tokens) <= scheme.look_ahead or (number and len(tokens) < event.block_size):
-                unchecked += 1
-                continue
-            try:
-                state = _stepped(scheme, state, event, number, sub_size)
-            except ConfigError:
-                unchecked += 1
-                break
-            agrees = scheme.published(state, event.contents[number]) % _U64 == told
-            matched, mismatched = matched + agrees, mismatched + (not agrees)
-            known[told] = state
-    return Verification(matched, mismatched, unchecked, scheme=scheme)
+def _refused(found: Comparison) -> dict[str, Any]:
+    """Say why some blocks could not be computed."""
+    reasons = list(dict.fromkeys(error.reason for error in found.refused))
+    details = "; ".join(dict.fromkeys(str(error) for error in found.refused))
+    return _told(reasons, details) if reasons else {}
 
 
-def _stepped(scheme: HashScheme[Any], state: Any, event: StoredEvent, number: int, sub_size: int | None) -> Any:
-    """Add a block of an event, whole or in parts, to a chain."""
-    tokens, content = event.block(number, scheme.look_ahead), event.contents[number]
-    size = sub_size or event.block_size
-    parts = max(1, (len(tokens) - scheme.look_ahead) // size)
-    for part in range(parts):
-        chunk = tokens[part * size : (part + 1) * size + scheme.look_ahead]
-        state = scheme.step(state, chunk, number * parts + part, size, content)
-    return state
+def _told(reasons: Sequence[Reason], detail: str) -> dict[str, Any]:
+    """Name a reason, or those that remain."""
+    if len(reasons) == 1:
+        return {"reason": reasons[0], "detail": detail}
+    return {"reason": "unknown", "remaining": tuple(reasons), "detail": detail}
 
 
-def _explain(events: list[StoredEvent], scheme: HashScheme[Any], found: Verification) -> Verification:
+def _explain(
+    events: list[StoredEvent], scheme: HashScheme[Any], found: Comparison, result: Verification
+) -> Verification:
     """Find what would have to be otherwise for the hashes to agree."""
-    for reason, detail, other, sub_size in _alternatives(events, scheme):
-        if _compare(events, other, sub_size).agrees:
-            return replace(found, reason=reason, detail=detail, scheme=other)
-    plain = [event for event in events if all(content == Content() for content in event.contents)]
-    if plain and not _compare(plain, scheme).mismatched:
-        return replace(found, **_special(events))
+    best, variant, best_unit = found, Variant((), "", scheme), None
+    for other, unit in _alternatives(events, scheme):
+        tried = compare(events, other.scheme, unit)
+        if tried.agrees:
+            return replace(result, reason=other.reasons[0], detail=other.detail, scheme=other.scheme)
+        if len(tried.matched) > len(best.matched):
+            best, variant, best_unit = tried, other, unit
+    if best.matched:
+        told = _differing(best, variant.scheme)
+        if variant.reasons:
+            told = {"reason": variant.reasons[0], "detail": f"{variant.detail}; then {told['detail']}"}
+        return replace(result, scheme=variant.scheme, **told)
+    if found.mismatched:
+        return replace(result, **_nothing_matches(events, scheme, found, best_unit))
+    return replace(result, **_nothing_checked(found))
+
+
+def _alternatives(events: list[StoredEvent], scheme: HashScheme[Any]) -> Iterator[tuple[Variant, int | None]]:
+    """Yield what reproduces the first block of a prompt, fewest changes first, with the unit of the chain."""
+    roots = {event.contents[0]: event for event in reversed(events) if event.parent is None}
+    probes = [_head(event) for event in list(roots.values())[:_PROBES]]
+    given = Variant((), "", scheme)
+    sizes = [event.block_size for event in events]
+    units = [unit for unit in range(1, max(sizes, default=1)) if gcd(*sizes) % unit == 0]
+    for unit in (None, *reversed(units)):
+        for variant in (given, *scheme.variants(), *(_others(scheme) if unit is None else ())):
+            if (unit, variant) == (None, given) or not compare(probes, variant.scheme, unit).matched:
+                continue
+            if unit is None:
+                yield variant, unit
+            else:
+                told = f"the engine chains blocks of {unit}, its events have up to {max(sizes)}"
+                detail = ", ".join(filter(None, (variant.detail, told)))
+                yield Variant((*variant.reasons, "block_size"), detail, variant.scheme), unit
+
+
+def _head(event: StoredEvent) -> StoredEvent:
+    """Return the first block of an event; all of it if blocks before that were not stored."""
+    if event.masked:
+        return event
+    ahead = event.token_ids[: 2 * event.block_size]
     return replace(
-        found, reason="seed", detail="no known seed gives these hashes: is the root random in every process?"
+        event,
+        hashes=event.hashes[:1],
+        contents=event.contents[:1],
+        after=event.after[:1] or (ahead[event.block_size :],),
+        token_ids=ahead[: event.block_size],
+        digests=event.digests[:1],
     )
 
 
-def _special(events: list[StoredEvent]) -> dict[str, Any]:
-    """Name the kind of content without which everything agrees."""
-    contents = [content for event in events for content in event.contents]
-    if any(content.lora for content in contents):
-        detail = "only blocks of an adapter differ: give the path (vLLM); SGLang hashes an id that no event carries"
-        return {"reason": "lora", "detail": detail}
-    if any(content.salt for content in contents):
-        return {"reason": "salt", "detail": "only salted blocks differ"}
-    return {"reason": "media", "detail": "only blocks with media or embeddings differ"}
+def _others(scheme: HashScheme[Any]) -> Iterator[Variant]:
+    """Yield the other schemes, as engines have them by default, and with their own variants."""
+    model = getattr(scheme, "model", None)
+    named: list[HashScheme[Any]] = [VllmHashes(), SglangHashes(), Xxh3Sequence(), Xxh3Local()]
+    if model is not None:
+        named += [LlmdCborHashes(model), LlmdXxh64Hashes(model), GatewayHashes(model)]
+    for other in named:
+        if type(other) is not type(scheme):
+            detail = f"the hashes are those of {type(other).__name__}"
+            yield Variant(("algorithm",), detail, other)
+            for variant in other.variants():
+                yield Variant(("algorithm", *variant.reasons), f"{detail}, {variant.detail}", variant.scheme)
 
 
-def _alternatives(
-    events: list[StoredEvent], scheme: HashScheme[Any]
-) -> Iterator[tuple[Reason, str, HashScheme[Any], int | None]]:
-    """Yield schemes that the engine may have used instead, likeliest first."""
-    if isinstance(scheme, VllmHashes):
-        yield from _vllm_alternatives(scheme)
-    elif isinstance(scheme, SglangHashes):
-        yield "look_ahead", "the engine hashes pairs (EAGLE)", replace(scheme, bigram=not scheme.bigram), None
-        yield "salt", "the engine's event format is the other one", replace(scheme, dynamo_format=True), None
-    size = max((event.block_size for event in events), default=1)
-    for sub_size in (1, 8, 16, 32, 64, 128, 256):
-        if sub_size < size and size % sub_size == 0:
-            yield "block_size", f"the engine chains blocks of {sub_size}, its events have {size}", scheme, sub_size
+def _differing(found: Comparison, scheme: HashScheme[Any]) -> dict[str, Any]:
+    """Name what the blocks that begin to differ have, and no block that agrees has."""
+    fine = {pair for block in found.matched for pair in block.kinds.items()}
+    causes: dict[Reason, int] = {}
+    for block in found.first:
+        kinds: list[Reason] = [kind for kind, value in block.kinds.items() if (kind, value) not in fine]
+        for kind in kinds or _hidden(block, scheme):
+            causes[kind] = causes.get(kind, 0) + 1
+    blocks = len(found.first)
+    if any(count == blocks for count in causes.values()):
+        causes = {kind: count for kind, count in causes.items() if count == blocks}
+    if not causes:
+        return _told((), f"{blocks} blocks differ, and no setting of the scheme explains it")
+    return _told(list(causes), "; ".join(_DIFFERING[kind].format(count) for kind, count in causes.items()))
 
 
-def _vllm_alternatives(scheme: VllmHashes) -> Iterator[tuple[Reason, str, HashScheme[Any], int | None]]:
-    seeds = [scheme.seed, *(seed for seed in COMMON_SEEDS if seed != scheme.seed)]
-    algorithms = [scheme.algorithm, *(name for name in ALGORITHMS if name != scheme.algorithm)]
-    for algorithm in algorithms:
-        for seed in seeds:
-            for legacy in (scheme.legacy, not scheme.legacy):
-                try:
-                    other = replace(scheme, algorithm=algorithm, seed=seed, legacy=legacy)
-                except ConfigError:
-                    continue  # a random root, or a library that is not installed
-                if algorithm != scheme.algorithm:
-                    yield "algorithm", f"the engine hashes with {algorithm}, PYTHONHASHSEED={seed}", other, None
-                elif seed != scheme.seed:
-                    yield "seed", f"the engine's PYTHONHASHSEED is {seed}", other, None
-                elif legacy != scheme.legacy:
-                    yield "legacy", f"the engine hashes with legacy={legacy}", other, None
-    yield "look_ahead", "the engine hashes one token after each block", replace(scheme, look_ahead=1), None
+def _hidden(block: Block, scheme: HashScheme[Any]) -> tuple[Reason, ...]:
+    """Return what a block's hash may cover that its event leaves out. Salts enter the first block alone."""
+    return tuple(kind for kind in scheme.hidden if block.at_root or block.masked or kind in ("media", "extra_key"))
+
+
+_DIFFERING: dict[Reason, str] = {
+    "lora": "{} blocks of an adapter differ: vLLM hashes its path, SGLang an id that no event carries",
+    "salt": "{} salted blocks differ, or blocks whose event leaves the salt out",
+    "media": "{} blocks with media or embeddings differ, or blocks whose event leaves them out",
+    "extra_key": "{} blocks differ as if their requests had an extra_key, which no event carries",
+}
+
+
+def _nothing_matches(
+    events: list[StoredEvent], scheme: HashScheme[Any], found: Comparison, unit: int | None
+) -> dict[str, Any]:
+    """Name what is left if no known setting reproduces a single block."""
+    left: list[Reason] = list(scheme.root_inputs)
+    common = set.intersection(*(set(block.kinds) for block in found.first)) if found.first else set()
+    left += [
+        kind for kind in ("lora", "salt", "media") if kind in common and kind not in left and kind in scheme.hidden
+    ]
+    chained = continues(events, scheme, unit)
+    where = "each block follows from the one before, so only the root differs" if chained else "no known setting fits"
+    return _told(left, f"{where}; not known: {', '.join(_ROOTS[kind] for kind in left)}")
+
+
+_ROOTS: dict[Reason, str] = {
+    "seed": "a hash seed that is none of the common ones, or random in every process",
+    "model": "the name of the model as the other side has it",
+    "extra_key": "an extra_key of the requests, which no event carries",
+    "lora": "the path of the adapter",
+    "salt": "the salt",
+    "media": "the identifiers of media or embeddings",
+}
+
+
+def _nothing_checked(found: Comparison) -> dict[str, Any]:
+    """Say why not a single block could be computed."""
+    if found.refused:
+        return _refused(found)
+    if found.orphans:
+        told = "every event continues a block that no event names: begin with the first events of the engine"
+        return {"reason": "parent", "detail": told}
+    return _told((), "no event names a block together with its tokens")
 
 
 def _prompt_reason(
@@ -293,11 +240,19 @@ def _prompt_reason(
     if not whole:
         longest = max(shared for shared, _ in same)
         return "tokenizer", f"no prompt's tokens are the engine's: at best they agree up to position {longest}"
-    if not any(event.contents[0].lora == asked.lora for event in whole):
-        return "lora", f"the engine stored these tokens under adapter {whole[0].contents[0].lora!r}, not {asked.lora!r}"
-    if not any(event.contents[0].salt == asked.salt for event in whole):
-        return "salt", f"the engine stored these tokens under salt {whole[0].contents[0].salt!r}, not {asked.salt!r}"
+    stored = [_kinds(event.contents[0], event.block_size) for event in whole]
+    wanted = _kinds(asked, block_size or whole[0].block_size)
+    for kind, value in wanted.items():
+        if all(one[kind] != value for one in stored):
+            return kind, f"the engine stored these tokens with {kind} {stored[0][kind]!r}, not {value!r}"
     return None
+
+
+def _kinds(content: Content, block_size: int) -> dict[Reason, Any]:
+    """Return what besides tokens is in the first block of a prompt."""
+    items = [(item.identifier, item.first) for item in content.media_in(0, block_size)]
+    embeds = [digest for number, digest in content.embeds if number == 0]
+    return {"lora": content.lora, "salt": content.salt, "media": items + embeds}
 
 
 def _shared(left: Sequence[int], right: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
+from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Choice, Content, HashScheme, NotReproducibleError
 from prefixroute.validation import check_int, shown
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
@@ -40,6 +40,15 @@ class VllmHashes(HashScheme[bytes]):
     seed: str | None = None
     legacy: bool = False
     look_ahead: int = 0
+
+    choices = {  # noqa: RUF012  # declared as a ClassVar by the base
+        "algorithm": Choice("algorithm", ALGORITHMS, "the engine hashes with {}"),
+        "seed": Choice("seed", (None, *COMMON_SEEDS), "its PYTHONHASHSEED is {}"),
+        "legacy": Choice("legacy", (False, True), "it hashes with legacy={}"),
+        "look_ahead": Choice("look_ahead", (0, 1), "a hash covers {} tokens after its block"),
+    }
+    root_inputs = ("seed",)
+
     _digest: Callable[[Any], bytes] = field(init=False, repr=False, compare=False)
     _root: bytes = field(init=False, repr=False, compare=False)
 
@@ -72,17 +81,26 @@ class VllmHashes(HashScheme[bytes]):
         del content
         return int.from_bytes(state[-8:], "big")
 
+    def resumed(self, published: int, digest: bytes | None) -> bytes | None:
+        """Return the digest, if the engine publishes whole digests."""
+        del published
+        return digest if digest is not None and len(digest) == len(self._root) else None
+
     def extra_keys(self, block: int, block_size: int, content: Content) -> tuple[Any, ...] | None:
         """Return a block's extra keys in vLLM's order: adapter, media, salt (first block only), prompt embeddings.
 
         Raises:
-            ConfigError: an identifier is used twice in a block under a pickled algorithm. The bytes then depend on
-                whether the engine held it as one object or two.
+            NotReproducibleError: the path of the adapter is not given. Or an identifier is used twice in a block under
+                a pickled algorithm: the bytes then depend on whether the engine held it as one object or two.
         """
         if content == PLAIN:
             return None
         keys: list[Any] = []
         if content.lora is not None:
+            if not (self.legacy or content.lora_path):
+                raise NotReproducibleError(
+                    "lora", f"vLLM hashes the path of adapter {shown(content.lora)}, which no event carries: give it"
+                )
             keys.append(content.lora if self.legacy else ("lora", content.lora, content.lora_path))
         for item in content.media_in(block, block_size):
             place = (item.identifier, item.first - block * block_size)
@@ -104,7 +122,9 @@ def _refuse_repeats(keys: list[Any]) -> None:
     names = [text for text in texts if text not in _TAGS]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{shown(name)} is used twice in one block: a pickled hash of it cannot be reproduced")
+            raise NotReproducibleError(
+                "media", f"{shown(name)} is used twice in one block: a pickled hash of it cannot be reproduced"
+            )
 
 
 _TAGS = frozenset({"lora", "mm", "cache_salt", "prompt_embeds"})

@@ -6,14 +6,14 @@ Dynamo, Mooncake and SMG, llm-d, and the Gateway API's approximate scorer.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme
+from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Choice, Content, HashScheme, NotReproducibleError
 from prefixroute.validation import shown
 
 XXH3_SEED = 1337
@@ -32,6 +32,12 @@ class Xxh3Local(HashScheme[int]):
 
     eagle: bool = False
     seed: int = XXH3_SEED
+
+    choices = {  # noqa: RUF012  # declared as a ClassVar by the base
+        "eagle": Choice("look_ahead", (False, True), "a block covers one token more (EAGLE): {}"),
+        "seed": Choice("seed", (XXH3_SEED, 0), "the scheme's seed is {}"),
+    }
+    root_inputs = ("seed",)
 
     @property
     def look_ahead(self) -> int:  # type: ignore[override]  # a property where the base has a constant
@@ -72,10 +78,31 @@ class Xxh3Sequence(HashScheme[tuple[int, ...]]):
 
     local: Xxh3Local = Xxh3Local()
 
+    choices = Xxh3Local.choices
+    root_inputs = Xxh3Local.root_inputs
+
+    @property
+    def eagle(self) -> bool:
+        """As the local hash."""
+        return self.local.eagle
+
+    @property
+    def seed(self) -> int:
+        """As the local hash."""
+        return self.local.seed
+
     @property
     def look_ahead(self) -> int:  # type: ignore[override]  # a property where the base has a constant
         """As the local hash."""
         return self.local.look_ahead
+
+    def _with(self, changed: Mapping[str, Any]) -> Self:
+        return replace(self, local=replace(self.local, **changed))
+
+    def resumed(self, published: int, digest: bytes | None) -> tuple[int, ...]:
+        """Return the chain that ends there."""
+        del digest
+        return (published,)
 
     def root(self, content: Content = PLAIN) -> tuple[int, ...]:
         """Return the empty chain."""
@@ -107,6 +134,10 @@ class LlmdCborHashes(HashScheme[int]):
     model: str
     seed: str = ""
 
+    choices = {"seed": Choice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
+    root_inputs = ("model", "seed")
+    hidden = ("salt", "media")
+
     def root(self, content: Content = PLAIN) -> int:
         """Return the hash of seed and model."""
         del content
@@ -116,6 +147,11 @@ class LlmdCborHashes(HashScheme[int]):
         """Return the hash of a block."""
         extra = [{"Hash": text} for text in _extra_texts(content, block, block_size)]
         return _fnv1a(_cbor([state, list(tokens), extra or None]))
+
+    def resumed(self, published: int, digest: bytes | None) -> int:
+        """Return the hash itself."""
+        del digest
+        return published
 
     def published(self, state: int, content: Content = PLAIN) -> int:
         """Return the hash itself."""
@@ -130,6 +166,10 @@ class LlmdXxh64Hashes(HashScheme[int]):
     model: str
     seed: str = ""
 
+    choices = {"seed": Choice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
+    root_inputs = ("model", "seed")
+    hidden = ("salt", "media")
+
     def root(self, content: Content = PLAIN) -> int:
         """Return the hash of seed and model."""
         del content
@@ -139,6 +179,11 @@ class LlmdXxh64Hashes(HashScheme[int]):
         """Return the hash of a block."""
         extra = b"".join(map(_counted, _extra_texts(content, block, block_size)))
         return _xxh64(_u64([state]) + _u32(tokens) + extra)
+
+    def resumed(self, published: int, digest: bytes | None) -> int:
+        """Return the hash itself."""
+        del digest
+        return published
 
     def published(self, state: int, content: Content = PLAIN) -> int:
         """Return the hash itself."""
@@ -157,6 +202,8 @@ class GatewayHashes(HashScheme[int]):
     model: str
 
     partial_tail = True
+    root_inputs = ("model", "salt")
+    hidden = ("salt",)
 
     def root(self, content: Content = PLAIN) -> int:
         """Return the hash of model and salt."""
@@ -166,6 +213,11 @@ class GatewayHashes(HashScheme[int]):
         """Return the hash of the block's own hash and the previous one."""
         del block, block_size, content
         return _xxh64(_u64([_xxh64(_u32(tokens)), state]))
+
+    def resumed(self, published: int, digest: bytes | None) -> int:
+        """Return the hash itself."""
+        del digest
+        return published
 
     def published(self, state: int, content: Content = PLAIN) -> int:
         """Return the hash itself."""
@@ -182,7 +234,7 @@ def _extra_texts(content: Content, block: int, block_size: int) -> list[str]:
 
 def _number(identifier: str | int) -> int:
     if not isinstance(identifier, int):
-        raise ConfigError(f"this scheme names media by 64-bit integers, got {shown(identifier)}")
+        raise NotReproducibleError("media", f"this scheme names media by 64-bit integers, got {shown(identifier)}")
     return identifier
 
 
