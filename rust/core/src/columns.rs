@@ -70,6 +70,10 @@ pub fn fill(rates: &mut [f64], unknown: &[usize], otherwise: f64) {
 }
 
 /// Combines a column with another of the same length, place by place; the two lengths if they differ.
+///
+/// # Errors
+///
+/// The two lengths differ; the column is unchanged.
 pub fn combine(column: &mut [f64], other: &[f64], operation: impl Fn(f64, f64) -> f64) -> Result<(), (usize, usize)> {
     if column.len() != other.len() {
         return Err((column.len(), other.len()));

@@ -48,6 +48,10 @@ impl Default for Config {
 
 impl Config {
     /// Typed error unless an index can be made of this.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BlockSize`], [`Error::Ttl`] and [`Error::Provisional`] of what is outside of its limits.
     pub fn check(&self) -> Result<()> {
         check_block_size(self.block_size)?;
         let wrong = |seconds: &f64| !(*seconds > 0.0 && seconds.is_finite());

@@ -137,6 +137,10 @@ pub fn content_hash_with(tokens: &[u32], extra: &[(u32, &[u8])], key: u64) -> Co
 
 /// Appends the hashes of the full blocks of `tokens` to `out`. Extra keys stand in order of position; one that lies in the
 /// last, partial block is not part of any hash.
+///
+/// # Errors
+///
+/// [`Error::BlockSize`], and [`Error::ExtraKeyOrder`] where a key stands behind one of a later position. `out` is unchanged.
 pub fn hash_tokens(
     tokens: &[u32],
     block_size: usize,
@@ -148,6 +152,10 @@ pub fn hash_tokens(
 }
 
 /// The same under any key.
+///
+/// # Errors
+///
+/// As [`hash_tokens`].
 pub fn hash_tokens_keyed(
     tokens: &[u32],
     block_size: usize,
@@ -161,11 +169,19 @@ pub fn hash_tokens_keyed(
 }
 
 /// Appends the hashes of the full blocks of a text to `out`; a block is `4 * block_size` bytes, cut wherever it falls.
+///
+/// # Errors
+///
+/// [`Error::BlockSize`]; `out` is unchanged.
 pub fn hash_text(text: &[u8], block_size: usize, seed: u64, out: &mut Vec<BlockHash>) -> Result<()> {
     hash_text_keyed(text, block_size, seed, CONTENT_SEED, out)
 }
 
 /// The same under any key.
+///
+/// # Errors
+///
+/// As [`hash_text`].
 pub fn hash_text_keyed(text: &[u8], block_size: usize, seed: u64, key: u64, out: &mut Vec<BlockHash>) -> Result<()> {
     check_block_size(block_size)?;
     let mut hash = text_seed(seed);
@@ -178,6 +194,10 @@ pub fn hash_text_keyed(text: &[u8], block_size: usize, seed: u64, key: u64, out:
 }
 
 /// Typed error unless an index can have this block size.
+///
+/// # Errors
+///
+/// [`Error::BlockSize`] of a size of 0, or above [`MAX_BLOCK_SIZE`].
 pub fn check_block_size(block_size: usize) -> Result<()> {
     if (1..=MAX_BLOCK_SIZE).contains(&block_size) { Ok(()) } else { Err(Error::BlockSize(block_size)) }
 }

@@ -34,11 +34,19 @@ struct State {
 
 impl Index {
     /// An empty index.
+    ///
+    /// # Errors
+    ///
+    /// What [`Config::check`] finds, and [`Error::Budget`] where `max_bytes` is less than an empty index takes.
     pub fn new(config: Config) -> Result<Self> {
         Index::with_table_key(config, RandomState::new().hash_one(config.block_size))
     }
 
     /// The same with a given key of its hash tables. Results do not depend on it, instruction counts do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
     pub fn with_table_key(config: Config, key: u64) -> Result<Self> {
         config.check()?;
         let engine = Engine::new(config, key);
@@ -61,12 +69,21 @@ impl Index {
     }
 
     /// Adds an empty replica. `capacity_blocks` overrides the index's own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Name`] of an empty or too long name, [`Error::ReplicaExists`], [`Error::TooManyReplicas`], and [`Error::Budget`] where
+    /// `max_bytes` has no room for one more.
     pub fn add_replica(&self, name: &str, capacity_blocks: Option<u64>) -> Result<Slot> {
         self.add_replica_with(name, capacity_blocks, false)
     }
 
     /// The same for a replica whose engine may report reuse, in the shape of a store: a block stored again is then no
     /// further copy, and one removal ends it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add_replica`].
     pub fn add_replica_with(&self, name: &str, capacity_blocks: Option<u64>, reuse_reports: bool) -> Result<Slot> {
         self.state.write(|state| {
             state.engine.check_room(state.registry.slots_with(state.registry.live() + 1))?;
@@ -79,6 +96,10 @@ impl Index {
 
     /// Typed error if `max_bytes` leaves no room for so many replicas, so that a caller who adds several can ask before the
     /// first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Budget`], with the least that so many replicas allow.
     pub fn check_room(&self, replicas: usize) -> Result<()> {
         self.state.read(|state| state.engine.check_room(state.registry.slots_with(replicas)))
     }
@@ -99,6 +120,10 @@ impl Index {
     }
 
     /// Removes a replica with all it holds. Costs what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn remove_replica(&self, replica: impl ReplicaKey) -> Result<()> {
         self.state.write(|state| {
             let slot = replica.slot_in(&state.registry)?;
@@ -109,6 +134,10 @@ impl Index {
     }
 
     /// Forgets what a replica holds, believed and known; pins too. The next batch of its events may have any number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn clear(&self, replica: impl ReplicaKey) -> Result<()> {
         self.live(replica, |engine, slot| {
             engine.clear(slot);
@@ -117,12 +146,21 @@ impl Index {
     }
 
     /// Another capacity, in blocks of belief; evicts down to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn set_capacity(&self, replica: impl ReplicaKey, capacity_blocks: Option<u64>) -> Result<()> {
         self.live(replica, |engine, slot| engine.belief.set_capacity(&mut engine.held, slot, capacity_blocks))
     }
 
     /// Belief from a decision: all blocks of the path are held and touched, older ones make room. Drops what of this
     /// replica is over its time first. Time that goes back counts as the latest seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Time`] of a time that is not finite, [`Error::TooManyBlocks`], [`Error::Full`], and [`Error::UnknownSlot`] or
+    /// [`Error::UnknownReplica`] of a replica that is not there.
     pub fn insert(&self, replica: impl ReplicaKey, hashes: &[BlockHash], now: f64) -> Result<Inserted> {
         check_time(now)?;
         self.grow(replica, hashes.len(), |engine, slot| engine.insert(slot, hashes, now))
@@ -130,11 +168,19 @@ impl Index {
 
     /// Takes back belief at positions from `keep` on that was last touched by the insert with this stamp and is not
     /// pinned; how many blocks. `keep` is at least the insert's `held_before`, as older blocks are not distinguished.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn retract(&self, replica: impl ReplicaKey, hashes: &[BlockHash], keep: usize, stamp: u64) -> Result<usize> {
         self.live(replica, |engine, slot| engine.belief.retract(&mut engine.held, slot, hashes, keep, stamp))
     }
 
     /// Touches the leading blocks held; how many blocks lead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Time`] of a time that is not finite, and [`Error::UnknownSlot`] or [`Error::UnknownReplica`].
     pub fn touch(&self, replica: impl ReplicaKey, hashes: &[BlockHash], now: f64) -> Result<usize> {
         check_time(now)?;
         self.live(replica, |engine, slot| engine.touch(slot, hashes, now))
@@ -142,11 +188,19 @@ impl Index {
 
     /// Pins the leading blocks held, so that neither capacity nor time takes them; how many blocks lead. Unpin with as
     /// many.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn pin(&self, replica: impl ReplicaKey, hashes: &[BlockHash]) -> Result<usize> {
         self.live(replica, |engine, slot| engine.belief.pin(&mut engine.held, slot, hashes))
     }
 
     /// Takes one pin from each of these blocks and evicts what is over capacity.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn unpin(&self, replica: impl ReplicaKey, hashes: &[BlockHash]) -> Result<()> {
         self.live(replica, |engine, slot| engine.belief.unpin(&mut engine.held, slot, hashes))
     }
@@ -165,6 +219,10 @@ impl Index {
     }
 
     /// The same from tokens: hashes as it walks and stops where the prompt leaves the index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExtraKeyOrder`] where a key stands behind one of a later position; `out` is unchanged.
     pub fn match_tokens(&self, tokens: &[u32], seed: u64, extra: &[ExtraKey<'_>], out: &mut [u32]) -> Result<usize> {
         let mut chain = TokenChain::new(tokens, self.config.block_size, seed, extra, self.config.hash_key)?;
         out.fill(0);
@@ -179,6 +237,10 @@ impl Index {
     }
 
     /// The same, and appends the hashes of all full blocks to `hashes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::match_tokens`]; `hashes` is unchanged too.
     pub fn hash_and_match(
         &self,
         tokens: &[u32],
@@ -198,6 +260,10 @@ impl Index {
     }
 
     /// Truth from a store event.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::insert`], and [`Error::EventLengths`] unless there is a content for each name.
     pub fn stored(&self, replica: impl ReplicaKey, event: &StoredEvent<'_>, now: f64) -> Result<Stored> {
         check_time(now)?;
         if event.engine.len() != event.contents.len() {
@@ -207,6 +273,11 @@ impl Index {
     }
 
     /// Truth from a store event of any shape: of any attention group, in blocks of any size, with or without content.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::insert`], and [`Error::EventTokens`] where an event of full attention has tokens, but not those of its
+    /// blocks.
     pub fn store(&self, replica: impl ReplicaKey, event: &StoreEvent<'_>, now: f64) -> Result<Stored> {
         check_time(now)?;
         let contents = self.contents_of(event)?;
@@ -214,6 +285,10 @@ impl Index {
     }
 
     /// The same from a replica whose engine hashes prompts as this index does: its hashes say what the blocks hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::insert`].
     pub fn store_hashes(
         &self,
         replica: impl ReplicaKey,
@@ -255,6 +330,10 @@ impl Index {
     }
 
     /// Truth from a removal event of any shape: one copy less of each of these blocks at that residence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn remove(
         &self,
         replica: impl ReplicaKey,
@@ -271,6 +350,11 @@ impl Index {
     /// `base` is the namespace where events are silent: they name no model. With `sequence`, the batch's number, gaps are
     /// counted, a batch that came before does nothing, and number 0 after others means that the engine began again: what it
     /// held is forgotten first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PayloadBytes`] and [`Error::Payload`] of bytes that are no batch, [`Error::Time`] of a time that is not finite, and
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`].
     pub fn apply(
         &self,
         replica: impl ReplicaKey,
@@ -301,6 +385,10 @@ impl Index {
     }
 
     /// Counters of a replica's event feed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn feed_stats(&self, replica: impl ReplicaKey) -> Result<FeedStats> {
         self.state.read(|state| {
             let slot = replica.slot_in(&state.registry)?;
@@ -309,11 +397,19 @@ impl Index {
     }
 
     /// The replica sends events, though none has come yet: what is inserted there is provisional.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn expect_events(&self, replica: impl ReplicaKey) -> Result<()> {
         self.live(replica, Engine::expect_events)
     }
 
     /// Truth from a removal event: one copy less of each of these blocks on that medium.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSlot`] or [`Error::UnknownReplica`] of a replica that is not there.
     pub fn removed(&self, replica: impl ReplicaKey, names: &[EngineHash], medium: Medium) -> Result<Removed> {
         self.live(replica, |engine, slot| engine.remove(slot, names, medium.into(), 0))
     }
@@ -330,6 +426,10 @@ impl Index {
     }
 
     /// Drops belief whose time is over; how many blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Time`] of a time that is not finite.
     pub fn expire(&self, now: f64) -> Result<usize> {
         check_time(now)?;
         Ok(self.state.write(|state| state.engine.expire(now)))
@@ -367,6 +467,10 @@ impl Index {
     }
 
     /// The index that `to_bytes` wrote. Bytes that were cut or altered are `Error::Corrupt`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] of bytes that were cut or altered, or are of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
         Ok(Index::of(engine, registry))
@@ -398,6 +502,10 @@ fn check_time(now: f64) -> Result<()> {
 #[cfg(any(test, feature = "testing"))]
 impl Index {
     /// Checks every invariant of the inside; the first one that does not hold.
+    ///
+    /// # Errors
+    ///
+    /// The invariant that does not hold, and where.
     pub fn validate(&self) -> std::result::Result<(), String> {
         self.state.read(|state| state.engine.held.validate())
     }

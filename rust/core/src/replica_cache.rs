@@ -239,6 +239,10 @@ impl ReplicaCache {
     /// Admit a request: pin what is held, allocate the rest, evict as needed.
     ///
     /// The new blocks are visible to later requests at once, as in an engine that registers blocks when it schedules them.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::NoRoom`] where running requests leave too few blocks.
     pub fn start(&mut self, prompt: Sequence) -> Result<Started, Refused> {
         let empty = Running { tail: RunId::NONE, blocks: 0, unfinished: 0 };
         let walk = self.runs.walk(RunId::NONE, prompt.blocks);
@@ -252,6 +256,11 @@ impl ReplicaCache {
     }
 
     /// Make room for what a running request has generated so far. All or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::NoRoom`] where running requests leave too few blocks, [`Refused::NotRunning`] of a request that has ended, and
+    /// [`Refused::OtherContext`] where the context does not begin with its blocks.
     pub fn grow(&mut self, request: RequestId, context: Sequence) -> Result<(), Refused> {
         let entry = self.entry(request, context.blocks)?;
         let more = context.blocks.get(entry.blocks..).unwrap_or_default();
@@ -268,6 +277,11 @@ impl ReplicaCache {
     /// `context` is prompt and output, whose full blocks are kept; blocks that do not fit beside the other running
     /// requests are dropped from the end. Its unfinished last block takes its room first and is then free. A context
     /// shorter than the prompt keeps the prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::NotRunning`] of a request that has ended, or is of another cache, and [`Refused::OtherContext`] where the context does
+    /// not begin with its blocks.
     pub fn finish(&mut self, request: RequestId, context: Sequence) -> Result<Finished, Refused> {
         let entry = self.entry(request, context.blocks)?;
         self.running.remove(&request);
@@ -285,6 +299,10 @@ impl ReplicaCache {
     }
 
     /// End a request without output: its prompt stays cached, its pins are gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::NotRunning`] of a request that has ended, or is of another cache.
     pub fn abort(&mut self, request: RequestId) -> Result<(), Refused> {
         let entry = self.entry(request, &[])?;
         self.running.remove(&request);
@@ -296,6 +314,10 @@ impl ReplicaCache {
     /// One request from start to finish with nothing in between; returns its hit tokens.
     ///
     /// A prompt that does not fit is counted in [`Self::refused`] and leaves the cache as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::OtherContext`] where the context does not begin with the prompt's blocks; the prompt is cached all the same.
     pub fn serve(&mut self, prompt: Sequence, context: Sequence) -> Result<usize, Refused> {
         match self.start(prompt) {
             Ok(started) => {

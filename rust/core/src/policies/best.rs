@@ -31,6 +31,10 @@ pub struct Best {
 
 impl Best {
     /// The scores of the candidates, and why.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Incomparable`] where no stage decides; what a score asks for and does not get.
     pub fn scores(&self, case: &Case<'_>) -> Result<(Vec<f64>, &str), Failure> {
         let mut found = None;
         for (at, stage) in self.stages.iter().enumerate() {

@@ -18,8 +18,16 @@ type Column<'a> = Result<Cow<'a, [f64]>, Failure>;
 /// Seconds that some work takes at a replica.
 pub trait Price: Debug + Send + Sync {
     /// Seconds to compute new tokens of a prompt behind cached ones.
+    ///
+    /// # Errors
+    ///
+    /// The model of the engine has failed.
     fn prefill_seconds(&self, new: f64, cached: f64) -> Result<f64, Failure>;
     /// Seconds of a decode step once a prompt has joined requests that hold so many tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::prefill_seconds`].
     fn joined_seconds(&self, prompt: f64, requests: f64, context: f64) -> Result<f64, Failure>;
 }
 
@@ -161,6 +169,10 @@ pub enum Formula {
 
 impl Formula {
     /// The numbers, in the order of the candidates.
+    ///
+    /// # Errors
+    ///
+    /// A signal, a price or a report that the formula asks for cannot be had: the [`Failure`] of who was asked.
     pub fn column<'a>(&self, case: &Case<'a>) -> Column<'a> {
         let of = |formula: &Self| formula.column(case).map(Cow::into_owned);
         Ok(Cow::Owned(match self {

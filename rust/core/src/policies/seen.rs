@@ -93,23 +93,63 @@ pub enum Failure {
 /// What a kernel asks about a decision. Columns have one number per candidate, in the order of their slots.
 pub trait Seen {
     /// A signal that is a column of numbers.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn column(&self, signal: Signal) -> Result<Cow<'_, [f64]>, Failure>;
     /// A column that came with the question.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn given(&self, number: usize) -> Result<Cow<'_, [f64]>, Failure>;
     /// The hash of each candidate's name.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn names(&self) -> Result<Vec<u64>, Failure>;
     /// The speed of each candidate relative to the others; none: all are equal.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn weights(&self) -> Result<Option<Vec<f64>>, Failure>;
     /// Hash of the request's key; none: it has no such key.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn key(&self, key: Key) -> Result<Option<u64>, Failure>;
     /// How many candidates have a fresh report.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn reporting(&self) -> Result<usize, Failure>;
     /// A figure of a candidate's report; none: it is not reported.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn reported(&self, at: usize, figure: Figure) -> Result<Option<f64>, Failure>;
     /// Slot of the replica that computes the prompt, in a decision on who decodes.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn kv_at(&self) -> Result<Option<usize>, Failure>;
     /// Tokens of the answer at most.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn max_tokens(&self) -> Result<Option<f64>, Failure>;
     /// Seconds within which the first token is wanted.
+    ///
+    /// # Errors
+    ///
+    /// Who is asked has failed.
     fn slo_ttft_s(&self) -> Result<Option<f64>, Failure>;
 }

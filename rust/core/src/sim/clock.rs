@@ -82,6 +82,10 @@ impl<A> EventQueue<A> {
     }
 
     /// Put an event at second `at`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotInOrder`] of a time before the present, and of one that is not finite.
     pub fn schedule(&mut self, at: f64, action: A) -> Result<(), NotInOrder> {
         if !(self.now <= at && at < f64::INFINITY) {
             return Err(NotInOrder { now: self.now, at });

@@ -144,11 +144,19 @@ impl<P: Prices> Cluster<P> {
     }
 
     /// Give a request to a replica at second `now`, to which the cluster has been advanced.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] where a step has no price or none that is a time, or a request is not what its cache was told before.
     pub fn submit(&mut self, replica: usize, request: Request, now: f64) -> Result<(), Failure<P::Error>> {
         self.take(replica, Job::new(request), now)
     }
 
     /// Give a request to two replicas: one computes the prompt, the other decodes.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] where a step has no price or none that is a time, or a request is not what its cache was told before.
     pub fn submit_pair(
         &mut self,
         prefill: usize,
@@ -174,6 +182,10 @@ impl<P: Prices> Cluster<P> {
 
     /// Drop a request of a replica at second `now`; whether it waited and is gone at once. One that runs ends as
     /// [`Outcome::Aborted`], or as [`Outcome::Finished`] if the step under way finishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] where a step has no price or none that is a time, or a request is not what its cache was told before.
     pub fn abort(&mut self, replica: usize, number: u64, now: f64) -> Result<bool, Failure<P::Error>> {
         let Some(engine) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return Ok(false) };
         let (gone, wake, kept) = engine.abort(number, now);
@@ -183,6 +195,10 @@ impl<P: Prices> Cluster<P> {
     }
 
     /// Let a replica die at second `now`; what it leaves behind.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] where a step has no price or none that is a time, or a request is not what its cache was told before.
     pub fn stop(&mut self, replica: usize, now: f64) -> Result<Stopped, Failure<P::Error>> {
         let mut left = Stopped { requests: Vec::new(), bereft: Vec::new(), busy_s: 0.0 };
         let Some(mut engine) = self.replicas.get_mut(replica).and_then(Option::take) else { return Ok(left) };
@@ -215,6 +231,10 @@ impl<P: Prices> Cluster<P> {
 
     /// Let time pass up to second `until`, what happens then included if `inclusive`; what became known, in order. With
     /// [`BATCH`] outcomes or more there may be more to come: call again.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] where a step has no price or none that is a time, or a request is not what its cache was told before.
     pub fn advance(&mut self, until: f64, inclusive: bool) -> Result<Vec<Outcome>, Failure<P::Error>> {
         while let Some(at) = self.clock.next_at().filter(|&at| at < until || inclusive && at <= until) {
             if self.outcomes.len() >= BATCH {

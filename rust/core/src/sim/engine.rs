@@ -47,6 +47,10 @@ pub trait Prices {
     type Error;
 
     /// Seconds of a step with these chunks, beside `decodes` requests with `context_tokens` all together.
+    ///
+    /// # Errors
+    ///
+    /// The step has no price.
     fn step_seconds(&self, chunks: &[Chunk], decodes: usize, context_tokens: i128) -> Result<f64, Self::Error>;
 }
 
@@ -210,6 +214,10 @@ impl Engine {
     }
 
     /// Take a request. It starts with the next step if there is room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
     pub fn submit<P: Prices>(
         &mut self,
         request: Request,
@@ -308,6 +316,10 @@ impl Engine {
     }
 
     /// Choose the next step, or fall idle.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Price`] where the step has no price, and [`Failure::Cache`] where a request is not what its cache was told before.
     pub fn begin<P: Prices>(&mut self, now: f64, prices: &P) -> Result<Option<Wake>, Failure<P::Error>> {
         self.began = now;
         let mut chunks = Vec::new();
@@ -489,6 +501,10 @@ impl Engine {
 
     /// Close the step or run under way: tokens out, requests on. `None` if `version` is stale: the run was cut short, or
     /// the replica died. Else [`Self::begin`] has to follow.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Cache`] where a request is not what its cache was told before.
     pub fn end<E>(&mut self, version: u64, now: f64) -> Result<Option<Ended>, Failure<E>> {
         if version != self.version {
             return Ok(None);

@@ -75,6 +75,10 @@ impl Store {
     }
 
     /// Serve a request from start to end with nothing in between; its hit tokens, those loaded from a tier included.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplicaCache::serve`], of the GPU's cache or a tier's.
     pub fn serve(&mut self, prompt: Sequence, context: Sequence) -> Result<usize, Refused> {
         let mut best = 0;
         for (_, tier) in &mut self.tiers {
@@ -121,11 +125,19 @@ impl Store {
     }
 
     /// Take a request off the GPU before its end: what it has computed stays there as ordinary cached blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplicaCache::finish`].
     pub fn preempt(&mut self, running: RequestId, context: Sequence) -> Result<(), Refused> {
         self.cache.finish(running, context).map(drop)
     }
 
     /// End a request: prompt and output stay as ordinary cached blocks, in every tier.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplicaCache::finish`] and [`Self::serve`].
     pub fn release(&mut self, running: Option<RequestId>, prompt: Sequence, context: Sequence) -> Result<(), Refused> {
         if let Some(running) = running {
             self.cache.finish(running, context)?;

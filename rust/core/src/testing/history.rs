@@ -103,6 +103,10 @@ pub struct History {
 }
 
 /// Runs the history that these bytes describe; what differed, or which invariant broke.
+///
+/// # Errors
+///
+/// What differs, or the invariant that broke.
 pub fn run(bytes: &[u8]) -> Result<(), String> {
     let mut choices = Choices::new(bytes);
     let mut history = History::new(&mut choices)?;
@@ -116,6 +120,10 @@ pub fn run(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// The saved index after the history that these bytes describe.
+///
+/// # Errors
+///
+/// What differs, or the invariant that broke.
 pub fn saved(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut choices = Choices::new(bytes);
     let mut history = History::new(&mut choices)?;
@@ -393,6 +401,10 @@ impl History {
 }
 
 /// Loads these bytes as a saved index, with a checksum made to fit; what loads must be valid and save and load again.
+///
+/// # Errors
+///
+/// What differs, or the invariant that broke.
 pub fn load(bytes: &[u8]) -> Result<(), String> {
     let mut bytes = bytes.to_vec();
     let sum = xxhash_rust::xxh3::xxh3_64(&bytes);

@@ -207,6 +207,10 @@ fn names_of(tokens: &[u32], size: usize) -> Vec<EngineHash> {
 }
 
 /// Runs the history that these bytes describe; what differed, or which invariant broke.
+///
+/// # Errors
+///
+/// What differs, or the invariant that broke.
 pub fn run(bytes: &[u8]) -> Result<(), String> {
     let mut choices = Choices::new(bytes);
     let (size, block_size) = SIZES[usize::from(choices.below(SIZES.len() as u16))];
@@ -358,6 +362,10 @@ impl Feed {
 }
 
 /// Applies any bytes to an index that holds something: bytes that are refused change nothing, the rest leaves it valid.
+///
+/// # Errors
+///
+/// What differs, or the invariant that broke.
 pub fn apply(bytes: &[u8]) -> Result<(), String> {
     let index = Index::with_table_key(Config { block_size: 4, ..Config::default() }, 0x5DEE_CE66_D1CE_4E5B);
     let index = index.map_err(|error| error.to_string())?;
