@@ -9,6 +9,7 @@ import numpy as np
 from prefixroute.router import Router
 
 NAMES = [f"r{number}" for number in range(4)]
+NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 KEY = 7
 
 
@@ -24,8 +25,7 @@ class Mesh:
         for _ in range(count):
             self.join()
         self.deliver()
-        self.tick(10.0)  # the snapshots of the beginning are over
-        self.deliver()
+        self.play(seconds=10.0)  # the snapshots of the beginning are over
 
     def join(self, *, secret: str | None = None, **options: Any) -> Router:
         """Let one more router in."""
@@ -42,6 +42,12 @@ class Mesh:
         for sent in self.sent:
             sent.clear()
         return found
+
+    def play(self, times: int = 1, seconds: float = 1.0) -> None:
+        """Let time pass so often, and deliver what the beats say."""
+        for _ in range(times):
+            self.tick(seconds)
+            self.deliver()
 
     def deliver(self, messages: list[tuple[int, bytes]] | None = None) -> None:
         """Give messages to every router but their sender, and what these answer, until nobody says anything more."""
@@ -60,12 +66,23 @@ class Mesh:
                 link.tick()
 
 
+def meshed(count: int, **options: Any) -> tuple[Any, ...]:
+    """Return a mesh, and its routers behind it."""
+    mesh = Mesh(count, **options)
+    return mesh, *mesh.routers
+
+
 def load_of(router: Router) -> dict[str, tuple[int, int, int]]:
     """Return requests in flight, uncached tokens that wait and tokens decoding, by replica."""
     return {
         name: (numbers["in_flight"], numbers["uncached_tokens"], numbers["decode_tokens"])
         for name, numbers in router.stats()["replicas"].items()
     }
+
+
+def total(router: Router) -> int:
+    """Return requests in flight at all replicas."""
+    return sum(load[0] for load in load_of(router).values())
 
 
 def prompt(number: int, tokens: int = 4_000) -> np.ndarray[Any, np.dtype[np.uint32]]:

@@ -47,7 +47,7 @@ class RedisServer:
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.go_on()
         self.client.close()
         self.kill()

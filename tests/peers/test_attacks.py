@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 from frames import framed, kinds
-from mesh import KEY, NAMES, Mesh, load_of, prompt
+from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt, total
 
 from prefixroute._core import BlockHashes, hash_blocks
 from prefixroute.errors import ConfigError, PeerError
@@ -23,25 +23,19 @@ from prefixroute.router import Router
 from prefixroute.types import Timing
 from waiting import until
 
-NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 SECRET = "sixteen or more bytes"  # noqa: S105  # of a test
 
 
 @pytest.mark.parametrize("jump", [3_600.0, -3_600.0, 1e9, -1e9])
 def test_a_clock_that_jumps_heals_with_the_next_beats(jump: float) -> None:
-    mesh = Mesh(2, timing=Timing(peer_s=10.0, ticket_s=1e12))
-    a, b = mesh.routers
+    mesh, a, b = meshed(2, timing=Timing(peer_s=10.0, ticket_s=1e12))
     a.route(prompt(1), key="k")
     mesh.deliver()
     mesh.now += jump
-    for _ in range(3):
-        mesh.tick()
-        mesh.deliver()
-    assert sum(load[0] for load in load_of(b).values()) == 1
+    mesh.play(3)
+    assert total(b) == 1
     mesh.links[0].is_open = False  # a falls silent
-    for _ in range(12):
-        mesh.tick()
-        mesh.deliver()
+    mesh.play(12)
     assert load_of(b) == NOTHING
     assert mesh.links[1].stats()["expired"] == (2 if jump > 0 else 1), "after a jump ahead everybody seems to be silent"
 
@@ -53,13 +47,10 @@ def test_64_routers_that_join_at_once_learn_all_and_flood_nobody() -> None:
         first.route(prompt(number), session=f"s{number}").finish()
     first.route(prompt(99), candidates=["r3"], key="open")
     mesh.deliver()
-    mesh.tick(10.0)
-    mesh.deliver()
+    mesh.play(seconds=10.0)
     late = [mesh.join() for _ in range(64)]
     mesh.deliver()
-    for _ in range(6):
-        mesh.tick(1.1)
-        mesh.deliver()
+    mesh.play(6, 1.1)
     sent = {number: link.stats()["sent"] for number, link in enumerate(mesh.links)}
     assert sum(counts.get("chain", 0) for counts in sent.values()) <= 3 * 31, "one router tells newcomers what all know"
     assert sum(counts.get("welcome", 0) for counts in sent.values()) <= 2 * 66
@@ -71,8 +62,7 @@ def test_64_routers_that_join_at_once_learn_all_and_flood_nobody() -> None:
 
 
 def test_a_large_snapshot_comes_in_parts() -> None:
-    mesh = Mesh(1)
-    (first,) = mesh.routers
+    mesh, first = meshed(1)
     for number in range(200):
         first.route(prompt(number, 800), candidates=["r0"]).finish()
     mesh.take()
@@ -94,8 +84,7 @@ def test_a_large_snapshot_comes_in_parts() -> None:
 
 
 def test_a_prompt_longer_than_a_message_is_told_in_pieces() -> None:
-    mesh = Mesh(2, capacity_tokens=2_000_000)
-    a, b = mesh.routers
+    mesh, a, b = meshed(2, capacity_tokens=2_000_000)
     blocks = hash_blocks(prompt(1, 16 * 70_005), hash_key=KEY)
     assert isinstance(blocks, BlockHashes)
     a.route(blocks, candidates=["r1"], key="k")
@@ -141,8 +130,7 @@ def test_a_secret_that_is_none_is_refused(secret: Any) -> None:
 
 
 def test_nobody_can_book_at_a_slot_that_is_free() -> None:
-    mesh = Mesh(1)
-    (router,) = mesh.routers
+    mesh, router = meshed(1)
     inbox = mesh.links[0]._feed._inbox
     inbox.see([(77, 5, -1), (78, 0, -1), (79, 900, 3)])
     for mark in (77, 78, 79):

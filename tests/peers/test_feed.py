@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frames import HEADER, kinds, read
-from mesh import KEY, NAMES, Mesh, load_of, prompt
+from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt, total
 
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.peers.seal import seal_of
@@ -18,8 +18,7 @@ from prefixroute.types import Replica, Timing
 
 
 def test_peers_know_load_and_blocks_and_bindings() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     ticket = a.route(prompt(1), session="chat")
     peers.deliver()
     decision = b.choose(prompt(1), session="chat")
@@ -31,14 +30,13 @@ def test_peers_know_load_and_blocks_and_bindings() -> None:
     assert load_of(b)[ticket.replica] == (1, 0, 4_000)
     ticket.finish(output=list(range(100)))
     peers.deliver()
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     following = np.concatenate([prompt(1), np.arange(300, dtype=np.uint32)])
     assert b.choose(following, session="chat").hit_tokens == 4_096  # 4,099 tokens are cached: all but the last one
 
 
 def test_nothing_counts_as_own() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     b.shadow("session")
     before, seen = b.stats(), b.choose(prompt(9)).decision_id
     for number in range(20):
@@ -56,8 +54,7 @@ def test_nothing_counts_as_own() -> None:
 
 
 def test_own_requests_and_those_of_all_are_told_apart() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     tickets = [a.route(prompt(number), candidates=["r1"]) for number in range(2)]
     b.route(prompt(7), candidates=["r1"], key="k")
     peers.deliver()
@@ -74,8 +71,7 @@ def test_own_requests_and_those_of_all_are_told_apart() -> None:
 
 
 def test_an_abort_takes_blocks_back_everywhere() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     ticket = a.route(prompt(1))
     peers.deliver()
     assert b.choose(prompt(1)).best_hit_tokens == 3_984
@@ -90,25 +86,23 @@ def test_an_abort_takes_blocks_back_everywhere() -> None:
 
 
 def test_retry_and_hedge_leave_no_load() -> None:
-    peers = Mesh(3)
-    a, b, _ = peers.routers
+    peers, a, b, _ = meshed(3)
     first = a.route(prompt(1), session="s")
     second = first.retry()
     hedge = second.hedge()
     peers.deliver()
-    assert sum(load[0] for load in load_of(b).values()) == 2
+    assert total(b) == 2
     hedge.first_token()
     peers.deliver()
     assert [name for name, load in load_of(b).items() if load[0]] == [hedge.replica]
     assert b.choose(prompt(1), session="s").replica == hedge.replica
     hedge.finish()
     peers.deliver()
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
 
 
 def test_a_turn_is_small() -> None:
-    peers = Mesh(1)
-    (a,) = peers.routers
+    peers, a = meshed(1)
     history = prompt(1, 12_000)
     a.route(history[:8_800], session="s").finish(output=history[8_800:9_001])
     peers.take()
@@ -121,8 +115,7 @@ def test_a_turn_is_small() -> None:
 
 
 def test_sessions_are_forgotten_and_aliased_everywhere() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     ticket = a.route(prompt(1), session="s")
     ticket.alias("response-1")
     peers.deliver()
@@ -137,8 +130,7 @@ def test_sessions_are_forgotten_and_aliased_everywhere() -> None:
 
 
 def test_the_last_use_of_a_session_counts() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.route(prompt(1), session="s", candidates=["r0"])
     peers.deliver()
     peers.now = 1.0
@@ -150,8 +142,7 @@ def test_the_last_use_of_a_session_counts() -> None:
 
 
 def test_event_fed_replicas_share_load_and_bindings_alone() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     for router in (a, b):
         router.sync(dict.fromkeys(NAMES, Replica(events=True)))
     peers.take()
@@ -171,8 +162,7 @@ def states(router: Router) -> list[str]:
 
 
 def test_drain_suspend_and_resume_reach_everybody() -> None:
-    peers = Mesh(3)
-    a, b, c = peers.routers
+    peers, a, b, c = meshed(3)
     shadow = b.shadow("session")
     a.drain("r0")
     b.suspend("r1")
@@ -182,16 +172,14 @@ def test_drain_suspend_and_resume_reach_everybody() -> None:
         assert states(router) == ["draining", "suspended", "suspended", "active"]
     b.resume("r0")
     peers.deliver()
-    peers.tick(6.0)
-    peers.deliver()
+    peers.play(seconds=6.0)
     for router in peers.routers:
         assert states(router) == ["active", "suspended", "active", "active"]
     assert peers.take() == []
 
 
 def test_the_last_change_of_a_replica_wins_in_any_order() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     peers.take()
     a.drain("r0")
     a.resume("r0")
@@ -203,8 +191,7 @@ def test_the_last_change_of_a_replica_wins_in_any_order() -> None:
 
 
 def test_two_changes_at_once_end_alike() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.drain("r0")
     b.suspend("r0")
     peers.deliver()
@@ -212,8 +199,7 @@ def test_two_changes_at_once_end_alike() -> None:
 
 
 def test_a_new_incarnation_empties_the_replica_everywhere() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.route(prompt(1), candidates=["r0"]).finish()
     open_one = a.route(prompt(2), candidates=["r0"])
     peers.deliver()
@@ -234,20 +220,18 @@ def test_a_new_incarnation_empties_the_replica_everywhere() -> None:
 
 
 def test_bookings_of_another_process_of_a_replica_are_not_believed() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.sync({name: Replica(incarnation="2") for name in NAMES})
     booking = a.route(prompt(1))
     bookings = [data for _, data in peers.take() if kinds(data) == ["booked"]]
     b.apply_peer(bookings[0])
     assert b.choose(prompt(1)).best_hit_tokens == 0
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     booking.abort()
 
 
 def test_clear_and_new_epoch_reach_everybody() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.route(prompt(1), candidates=["r0"]).finish()
     a.route(prompt(1), candidates=["r1"]).finish()
     peers.deliver()
@@ -261,8 +245,7 @@ def test_clear_and_new_epoch_reach_everybody() -> None:
 
 
 def test_a_replica_that_joins_later_takes_its_register() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.add_replica("r9")
     a.drain("r9")
     peers.deliver()
@@ -274,8 +257,7 @@ def test_a_replica_that_joins_later_takes_its_register() -> None:
 
 
 def test_a_late_router_gets_a_snapshot() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.route(prompt(1), session="s", candidates=["r2"]).finish(output=list(range(200)))
     b.route(prompt(2), session="t", candidates=["r3"], key="open")
     a.drain("r0")
@@ -296,8 +278,7 @@ def test_one_peer_alone_sends_the_snapshot() -> None:
     for number, router in enumerate(peers.routers):
         router.route(prompt(number)).finish()
     peers.deliver()
-    peers.tick(8.0)
-    peers.deliver()
+    peers.play(seconds=8.0)
     hello = peers.join()
     message, _ = peers.take()
     for router in peers.routers[:3]:
@@ -312,54 +293,47 @@ def test_a_newcomer_asks_again_if_the_elder_was_dead() -> None:
     peers = Mesh(2)
     peers.routers[1].route(prompt(1)).finish()
     peers.deliver()
-    for _ in range(2):
-        peers.tick(8.0)
-        peers.deliver()
+    peers.play(2, 8.0)
     late = peers.join()
     message, _ = peers.take()
     peers.routers[1].apply_peer(message[1])  # the elder never hears it
     peers.links[0].is_open = False
     peers.deliver()
     assert late.choose(prompt(1)).best_hit_tokens == 0
-    for _ in range(3):
-        peers.tick(6.0)
-        peers.deliver()
+    peers.play(3, 6.0)
     assert late.choose(prompt(1)).best_hit_tokens == 3_984
 
 
 def test_a_lost_booking_is_a_miss_and_heals() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     peers.deliver()
     history = prompt(1, 8_000)
     first = a.route(history[:4_000], session="s", candidates=["r1"])
     lost = peers.take()
     assert lost
     assert b.choose(history[:4_000]).best_hit_tokens == 0
-    peers.tick()
-    peers.deliver()
+    peers.play()
     assert load_of(b) == load_of(a), "the next beat lists it"
     first.finish(output=history[4_000:4_401])
     peers.deliver()  # names a chain that b does not know: it asks, and gets it
     assert b.choose(history, session="s").hit_tokens == 4_400
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
 
 
 def test_a_silent_peer_expires_once() -> None:
-    peers = Mesh(2, timing=Timing(peer_s=10.0))
-    a, b = peers.routers
+    peers, a, b = meshed(2, timing=Timing(peer_s=10.0))
     peers.deliver()
     for number in range(3):
         a.route(prompt(number), key=f"k{number}")
     messages = peers.take()
     peers.deliver(messages)
-    assert sum(load[0] for load in load_of(b).values()) == 3
+    assert total(b) == 3
     peers.now = 11.0
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     assert peers.links[1].stats()["expired"] == 3
     for _, data in messages:  # late doubles open nothing again
         b.apply_peer(data)
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     peers.now = 22.0
     b.stats()
     assert peers.links[1].stats()["expired"] == 3
@@ -368,19 +342,18 @@ def test_a_silent_peer_expires_once() -> None:
     assert load_of(b) == load_of(a)
     a.finish("k0")
     peers.deliver()
-    assert sum(load[0] for load in load_of(b).values()) == 2
+    assert total(b) == 2
 
 
 def test_a_peer_that_leaves_gives_back_at_once() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     a.route(prompt(1), key="k")
     b.route(prompt(2), key="k")
     peers.deliver()
     peers.links[0].close()
     peers.deliver()
-    assert sum(load[0] for load in load_of(b).values()) == 1
-    assert sum(load[0] for load in load_of(a).values()) == 1
+    assert total(b) == 1
+    assert total(a) == 1
     peers.links[0].close()
     assert not a.apply_peer(b"anything"), "it listens no more"
     a.finish("k")
@@ -388,8 +361,7 @@ def test_a_peer_that_leaves_gives_back_at_once() -> None:
 
 
 def test_the_load_signal_counts_peers() -> None:
-    peers = Mesh(2, policy="least-loaded")
-    a, b = peers.routers
+    peers, a, b = meshed(2, policy="least-loaded")
     for number in range(3):
         a.route(prompt(number), candidates=[f"r{number}"], key=f"k{number}")
     peers.deliver()
@@ -412,7 +384,7 @@ def test_strangers_are_refused(options: dict[str, Any]) -> None:
     for _, data in peers.take():
         with pytest.raises(PeerError, match="fingerprint"):
             peers.routers[0].apply_peer(data)
-    assert load_of(peers.routers[0]) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(peers.routers[0]) == NOTHING
 
 
 def test_the_fingerprint_covers_block_size_key_and_secret() -> None:
@@ -421,8 +393,7 @@ def test_the_fingerprint_covers_block_size_key_and_secret() -> None:
 
 
 def test_broken_messages_are_refused() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     peers.take()
     a.route(prompt(1))
     ((_, data),) = peers.take()
@@ -436,7 +407,7 @@ def test_broken_messages_are_refused() -> None:
             b.apply_peer(data[:length])
     with pytest.raises(ConfigError, match="data must be a bytes"):
         b.apply_peer("text")  # type: ignore[arg-type]
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     assert b.apply_peer(data)
 
 
@@ -464,11 +435,10 @@ def test_wrong_calls_are_refused() -> None:
 
 
 def test_own_messages_change_nothing() -> None:
-    peers = Mesh(1)
-    (a,) = peers.routers
+    peers, a = meshed(1)
     a.route(prompt(1), key="k")
     assert [a.apply_peer(data) for _, data in peers.take()] == [False]
-    assert sum(load[0] for load in load_of(a).values()) == 1
+    assert total(a) == 1
 
 
 def test_unshared_routers_agree_on_first_homes() -> None:
@@ -486,8 +456,7 @@ def test_views_read_the_shared_load() -> None:
         seen.append(view)
         return view.slots[0], "first"
 
-    peers = Mesh(2, policy=policy)
-    a, b = peers.routers
+    peers, a, b = meshed(2, policy=policy)
     a.route(prompt(1), key="k")
     peers.deliver()
     b.choose(prompt(2))
@@ -495,20 +464,19 @@ def test_views_read_the_shared_load() -> None:
 
 
 def test_pairs_of_prefill_and_decode_are_shared() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     for router in (a, b):
         router.sync({name: Replica(role="prefill" if name in {"r0", "r1"} else "decode") for name in NAMES})
     pair = a.route_pair(prompt(1), key="k")
     peers.deliver()
     assert load_of(b) == load_of(a)
-    assert sum(load[0] for load in load_of(b).values()) == 2
+    assert total(b) == 2
     pair.first_token()
     peers.deliver()
     assert load_of(b) == load_of(a)
     pair.finish()
     peers.deliver()
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
 
 
 def test_metrics_of_peers_are_numbers() -> None:

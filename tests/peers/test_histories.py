@@ -13,7 +13,7 @@ import pytest
 from frames import HEADER, KINDS, framed, kinds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh import KEY, NAMES, Mesh, load_of, prompt
+from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt
 from peer_twin import TwinPeers
 
 from prefixroute.errors import NoReplicaError, PeerError
@@ -108,7 +108,7 @@ def test_routers_that_hear_everything_believe_the_same(seed: int) -> None:
         ticket.abort()
     mesh.deliver()
     for router in mesh.routers:
-        assert load_of(router) == dict.fromkeys(NAMES, (0, 0, 0))
+        assert load_of(router) == NOTHING
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,7 @@ def frames() -> list[bytes]:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_hostile_bytes_raise_typed_errors_and_leave_a_sound_router(frames: list[bytes], data: st.DataObject) -> None:
-    mesh = Mesh(1)
-    (router,) = mesh.routers
+    mesh, router = meshed(1)
     ticket = router.route(prompt(1))
     for _ in range(data.draw(st.integers(1, 8))):
         raw = bytearray(data.draw(st.one_of(st.sampled_from(frames), st.binary(max_size=200))))
@@ -170,5 +169,5 @@ def test_hostile_bytes_raise_typed_errors_and_leave_a_sound_router(frames: list[
         router.resume(name)
     ticket.finish()
     mesh.now = 1_000.0
-    assert load_of(router) == dict.fromkeys(NAMES, (0, 0, 0)), "all that a stranger made up has expired"
+    assert load_of(router) == NOTHING, "all that a stranger made up has expired"
     router.route(prompt(3)).finish()

@@ -7,13 +7,11 @@ import threading
 
 import pytest
 from frames import framed
-from mesh import KEY, NAMES, Mesh, load_of, prompt
+from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt, total
 
 import prefixroute as pr
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.router import Router
-
-NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 
 
 def test_of_two_threads_one_gets_the_feed() -> None:
@@ -43,14 +41,13 @@ def test_of_two_threads_one_gets_the_feed() -> None:
     peers.routers[0].route(prompt(1))
     for _, data in peers.take():
         router.apply_peer(data)
-    assert sum(load[0] for load in load_of(router).values()) == 1
+    assert total(router) == 1
     link.close()
     assert load_of(router) == NOTHING
 
 
 def test_a_closed_feed_gives_back_what_it_had_though_another_listens() -> None:
-    peers = Mesh(2)
-    a, b = peers.routers
+    peers, a, b = meshed(2)
     ticket = a.route(prompt(1))
     peers.deliver()
     b._state.listener = None
@@ -86,8 +83,7 @@ def test_a_router_that_starts_again_under_its_number_is_heard(ends: str) -> None
 
 
 def test_late_messages_of_an_earlier_life_change_nothing() -> None:
-    peers = Mesh(1)
-    (there,) = peers.routers
+    _, there = meshed(1)
     here, earlier, later = Router(NAMES, hash_key=KEY), list[bytes](), list[bytes]()
     link = here.peer_feed(earlier.append, ident=9, first_sequence=1)
     here.route(prompt(1), key="k")
@@ -98,7 +94,7 @@ def test_late_messages_of_an_earlier_life_change_nothing() -> None:
     *before, left = earlier
     for data in (*before, *later, left, *earlier):
         there.apply_peer(data)
-    assert sum(load[0] for load in load_of(there).values()) == 1, "a late farewell ends no later life"
+    assert total(there) == 1, "a late farewell ends no later life"
     for data in (*later, *earlier):
         there.apply_peer(data)
     assert load_of(there) == load_of(here)
@@ -140,8 +136,7 @@ def test_the_first_sequence_is_checked() -> None:
 def test_messages_outside_of_their_limits_are_refused_and_nothing_of_their_frame_is_applied(
     messages: bytes, why: str
 ) -> None:
-    peers = Mesh(1)
-    (router,) = peers.routers
+    _, router = meshed(1)
     router.route(prompt(1)).finish()
     for before in (b"", b"\x06" + bytes(8)):  # the weights have changed
         data = framed(before + messages, peer=9, sequence=1, block_size=16, hash_key=KEY)
@@ -179,14 +174,11 @@ def test_a_process_that_comes_back_under_its_mark_has_nothing_in_flight(again: s
             if "sync" in again:
                 mesh.deliver()
     mesh.deliver()
-    for _ in range(2):
-        mesh.tick()
-        mesh.deliver()
+    mesh.play(2)
     assert crossed(mesh) == [0, 0]
     fresh = one.route(list(range(64)), candidates=["r0"])
     mesh.deliver()
-    mesh.tick()
-    mesh.deliver()
+    mesh.play()
     assert crossed(mesh) == [1, 1]
     for ticket in tickets:
         ticket.finish()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from interrupting import at_line, lines
-from mesh import NAMES, Mesh, load_of, prompt
+from mesh import NAMES, NOTHING, Mesh, load_of, prompt
 
 from prefixroute.types import Replica
 
@@ -77,7 +77,7 @@ def assert_sound(setting: Setting) -> None:
     setting.mesh.deliver()
     setting.beat()
     for router in setting.mesh.routers:
-        assert load_of(router) == dict.fromkeys(NAMES, (0, 0, 0))
+        assert load_of(router) == NOTHING
     ticket = setting.here.route(prompt(9))
     setting.mesh.deliver()
     assert load_of(setting.there) == load_of(setting.here)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-from mesh import Mesh
+from mesh import meshed
 
 from prefixroute import Namespace
 
@@ -14,8 +14,7 @@ ADAPTER = {"type": "BlockStored", "block_hashes": [9], "token_ids": [5] * 16, "b
 
 @pytest.mark.parametrize("model", ["base", "x", "base:x"])
 def test_a_booking_of_a_peer_is_of_the_same_blocks(model: str) -> None:
-    mesh = Mesh(2)
-    one, other = mesh.routers
+    mesh, one, other = meshed(2)
     for router in mesh.routers:
         router.apply("r0", msgpack.packb([1.5, [ADAPTER]]))  # r1 reports nothing: peers tell what it was sent
     one.route(TOKENS, namespace=Namespace(model=model), candidates=["r1"])
@@ -28,8 +27,7 @@ def test_a_booking_of_a_peer_is_of_the_same_blocks(model: str) -> None:
 
 
 def test_a_request_that_is_given_up_by_key_is_given_up_for_peers() -> None:
-    mesh = Mesh(2)
-    one, other = mesh.routers
+    mesh, one, other = meshed(2)
     one.route(TOKENS, key="k").hedge()
     mesh.deliver()
     assert sum(values["in_flight"] for values in other.stats()["replicas"].values()) == 2

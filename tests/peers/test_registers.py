@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from mesh import KEY, NAMES, Mesh
+from mesh import KEY, NAMES, Mesh, meshed
 
 from prefixroute.errors import PeerError
 from prefixroute.peers import registers
@@ -39,8 +39,7 @@ def kept(mesh: Mesh, number: int) -> int:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_newcomer_learns_what_a_router_that_is_gone_has_changed(leaves: bool) -> None:
-    mesh = Mesh(2)
-    a, b = mesh.routers
+    mesh, a, b = meshed(2)
     for _ in range(3):
         a.drain("r1")
         a.resume("r1")
@@ -62,24 +61,20 @@ def test_a_newcomer_learns_what_a_router_that_is_gone_has_changed(leaves: bool) 
 
 def test_the_elder_tells_again_what_a_router_that_is_gone_has_changed() -> None:
     """Of three the first drains a replica and dies; the third has lost the message."""
-    mesh = Mesh(3)
-    a, b, c = mesh.routers
+    mesh, a, b, c = meshed(3)
     a.drain("r1")
     for _, data in mesh.take():
         b.apply_peer(data)
     mesh.links.pop(0).close()
     mesh.deliver()
     assert state_of(c, "r1") == "active"
-    for _ in range(6):
-        mesh.tick(1.1)
-        mesh.deliver()
+    mesh.play(6, 1.1)
     assert state_of(b, "r1") == state_of(c, "r1") == "draining"
 
 
 def test_registers_of_replicas_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registers, "MAX_ABSENT", 8)
-    mesh = Mesh(2)
-    a, b = mesh.routers
+    mesh, a, b = meshed(2)
     a.drain("r0")
     for number in range(30):
         name = f"pod{number}"
@@ -91,19 +86,15 @@ def test_registers_of_replicas_that_left_are_forgotten(monkeypatch: pytest.Monke
         a.remove_replica(name)
         b.remove_replica(name)
         assert max(kept(mesh, 0), kept(mesh, 1)) <= 1 + 8 + 1
-    for _ in range(8):
-        mesh.tick(ABSENT_S / 5)
-        mesh.deliver()
+    mesh.play(8, ABSENT_S / 5)
     for _ in range(6):
-        mesh.tick(1.1)
-        mesh.deliver()
+        mesh.play(seconds=1.1)
     assert (kept(mesh, 0), kept(mesh, 1)) == (1, 1), "that of r0, which is still there"
     assert state_of(b, "r0") == "draining"
 
 
 def test_a_replica_that_comes_back_takes_the_latest_register() -> None:
-    mesh = Mesh(2)
-    a, b = mesh.routers
+    mesh, a, b = meshed(2)
     a.drain("r0")
     mesh.deliver()
     b.remove_replica("r0")
@@ -113,8 +104,7 @@ def test_a_replica_that_comes_back_takes_the_latest_register() -> None:
 
 
 def test_registers_of_unknown_replicas_are_bounded() -> None:
-    mesh = Mesh(1)
-    (router,) = mesh.routers
+    mesh, router = meshed(1)
     for number in range(MAX_ABSENT + 50):
         router.apply_peer(forged(f"unknown{number}", 1))
     assert kept(mesh, 0) == MAX_ABSENT
@@ -123,8 +113,7 @@ def test_registers_of_unknown_replicas_are_bounded() -> None:
 
 
 def test_a_forged_version_is_refused_and_the_highest_stops_no_change() -> None:
-    mesh = Mesh(1)
-    (router,) = mesh.routers
+    mesh, router = meshed(1)
     for version in (2**64 - 1, MAX_PEER_VERSION + 1):
         with pytest.raises(PeerError, match="version"):
             router.apply_peer(forged("r1", version))

@@ -7,12 +7,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh import NAMES, Mesh, load_of, prompt
+from mesh import NAMES, NOTHING, Mesh, load_of, meshed, prompt
 from test_histories import Traffic
 
 from prefixroute.router import Router
-
-NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 
 
 def shown(router: Router) -> dict[str, Any]:
@@ -68,9 +66,7 @@ def test_a_day_that_is_played_again_changes_nothing(seed: int, later_s: float) -
     recorded += [data for sender, data in sent if sender != 2]
     mesh.deliver(sent)
     mesh.links[0].is_open = False  # it dies, and the other goes on
-    for _ in range(12):
-        mesh.tick()
-        mesh.deliver()
+    mesh.play(12)
     mesh.now += later_s
     before, told = shown(listener), listener.stats()["peers"]["trouble"]["repeated"]
     rng.shuffle(recorded)
@@ -82,8 +78,7 @@ def test_a_day_that_is_played_again_changes_nothing(seed: int, later_s: float) -
 
 def test_what_a_dead_router_said_counts_once_and_for_a_while_at_one_that_never_heard_it() -> None:
     """Sent again and again it keeps nothing alive."""
-    mesh = Mesh(2)
-    dead, listener = mesh.routers
+    mesh, dead, listener = meshed(2)
     dead.route(prompt(1), candidates=["r1"])
     recorded = [data for sender, data in mesh.take() if sender == 0]
     mesh.links.pop(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from mesh import NAMES, load_of, prompt
+from mesh import NAMES, NOTHING, load_of, prompt, total
 
 from prefixroute.errors import ConfigError
 from prefixroute.peers import alone
@@ -86,47 +85,9 @@ def test_load_is_known_at_once_and_blocks_soon(name: str) -> None:
     assert load_of(b)["r3"] == (1, 0, 4_000)
     third.finish()
     ticket.finish()
-    assert load_of(b) == dict.fromkeys(NAMES, (0, 0, 0))
+    assert load_of(b) == NOTHING
     a.close()
     b.close()
-
-
-def test_processes_share_blocks_and_sessions(name: str) -> None:
-    router = Router(NAMES, peers=name)
-    ticket = router.route(prompt(1), session="s")
-    body = """
-prompt = np.arange(4_000, dtype=np.uint32) + 2_000_000
-while router.choose(prompt, session="s").hit_tokens != 3_984:
-    time.sleep(0.01)
-print(router.choose(prompt, session="s").replica, flush=True)
-router.close()
-"""
-    process = child(name, body)
-    assert process.stdout is not None
-    assert process.stdout.readline() == f"{ticket.replica}\n"  # it may be in the reader's buffer already
-    assert process.wait(30) == 0
-    process.stdout.close()
-    until(lambda: len(list(folder_of(name).iterdir())) == 2)
-    router.close()
-
-
-def test_a_killed_process_gives_back_once_and_leaves_nothing(name: str) -> None:
-    """SIGKILL at random moments of processes that do nothing but book and end."""
-    router = Router(NAMES, peers=name)
-    chance = random.Random(1)  # noqa: S311
-    for _ in range(4):
-        process = child(name, BUSY)
-        until(lambda: router.choose(prompt(9)) and sum(load[0] for load in load_of(router).values()) > 0)
-        time.sleep(chance.random() * 0.05)
-        kill(process)
-        until(lambda: router.choose(prompt(9)) and load_of(router) == dict.fromkeys(NAMES, (0, 0, 0)))
-        assert router.stats()["peers"]["transport"]["refused"] == 0
-        ticket = router.route(prompt(7))
-        router.choose(prompt(9))
-        assert sum(load[0] for load in load_of(router).values()) == 1
-        ticket.abort()
-    until(lambda: len(list(folder_of(name).iterdir())) == 2)
-    router.close()
 
 
 def test_the_next_to_come_removes_what_killed_ones_left(name: str) -> None:
@@ -139,44 +100,15 @@ def test_the_next_to_come_removes_what_killed_ones_left(name: str) -> None:
 def test_a_paused_process_is_no_dead_one(name: str) -> None:
     router = Router(NAMES, peers=name)
     process = child(name, "ticket = router.route(np.arange(160, dtype=np.uint32), key='k')\ntime.sleep(60)")
-    until(lambda: router.choose(prompt(9)) and sum(load[0] for load in load_of(router).values()) == 1)
+    until(lambda: router.choose(prompt(9)) and total(router) == 1)
     process.send_signal(signal.SIGSTOP)
     time.sleep(1.2)
     router.choose(prompt(9))
-    assert sum(load[0] for load in load_of(router).values()) == 1
+    assert total(router) == 1
     process.send_signal(signal.SIGCONT)
     kill(process)
-    until(lambda: router.choose(prompt(9)) and load_of(router) == dict.fromkeys(NAMES, (0, 0, 0)))
+    until(lambda: router.choose(prompt(9)) and load_of(router) == NOTHING)
     router.close()
-
-
-FORKS = """
-held = router.route(np.arange(160, dtype=np.uint32), key="parent", candidates=["r0"])
-import os
-before = router._peers.ident
-read, write = os.pipe()
-child = os.fork()
-if child == 0:
-    assert router._peers.ident != before
-    mine = router.route(np.arange(320, dtype=np.uint32), key="child", candidates=["r1"])
-    deadline = time.monotonic() + 10
-    while router.load()["r0"] != 1.0 and time.monotonic() < deadline:
-        router.choose(np.arange(16, dtype=np.uint32))
-        time.sleep(0.01)
-    loads = router.load()
-    router.close()
-    os.write(write, repr((loads["r0"], loads["r1"])).encode())
-    os._exit(0)
-os.waitpid(child, 0)
-print(os.read(read, 100).decode(), flush=True)
-router.close()
-"""
-
-
-def test_a_fork_goes_on_as_a_router_of_its_own(name: str) -> None:
-    process = child(name, FORKS)
-    assert process.communicate(timeout=40)[0] == "(1.0, 1.0)\n"
-    assert process.returncode == 0
 
 
 def test_an_exit_without_close_leaves_nothing(name: str) -> None:

@@ -51,7 +51,7 @@ class Ear:
 def server(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path)
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture
