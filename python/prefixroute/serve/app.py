@@ -22,10 +22,11 @@ from prefixroute.peers.transports import RedisPeers
 from prefixroute.router import Router
 from prefixroute.serve.discovery import Discovery, sources_of
 from prefixroute.serve.fleet import ServedFleet
+from prefixroute.serve.headers import retry_after
 from prefixroute.serve.metrics import TEXT_FORMAT, Metrics
 from prefixroute.serve.reader import Hashing, Reader
 from prefixroute.serve.relay import Relay, Shared
-from prefixroute.serve.replies import TOO_BUSY_S, error_body, refusal
+from prefixroute.serve.replies import TOO_BUSY_S, error_body
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.upstream import new_client
 from prefixroute.types import Caps
@@ -156,8 +157,8 @@ class Service:
     async def _models(self, _: Request) -> Response:
         models = await self.fleet.list_models()
         if models is None:
-            refused = refusal(503, "no engine lists its models", "no models", retry_s=TOO_BUSY_S)
-            return Response(refused.body, refused.status, {k.decode(): v.decode() for k, v in refused.headers})
+            body, (name, value) = error_body(503, "no engine lists its models"), retry_after(TOO_BUSY_S)
+            return Response(body, 503, {name.decode(): value.decode()}, media_type="application/json")
         return JSONResponse({"object": "list", "data": models})
 
     async def _replicas(self, _: Request) -> Response:

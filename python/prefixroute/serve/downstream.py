@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Send
 
 from prefixroute.serve.headers import RawHeaders
-from prefixroute.serve.replies import TOO_BUSY_S, Refused, refusal
+from prefixroute.serve.replies import TOO_BUSY_S, Refused
 from prefixroute.serve.settings import Limits
 
 
@@ -32,9 +32,16 @@ class Downstream:
         first_at: when the first byte went out, on the monotonic clock.
     """
 
-    def __init__(self, send: Send, *, whole: bool, timeout_s: float) -> None:
-        """Send nothing yet. ``whole``: keep everything until the end."""
-        self._send, self._whole, self._timeout_s = send, whole, timeout_s
+    def __init__(self, send: Send, *, whole: bool, timeout_s: float, openai: bool) -> None:
+        """Send nothing yet.
+
+        Args:
+            send: of ASGI.
+            whole: keep everything until the end.
+            timeout_s: seconds for the client to take a part.
+            openai: refusals have OpenAI's form.
+        """
+        self._send, self._whole, self._timeout_s, self._openai = send, whole, timeout_s, openai
         self._head: RawHeaders = []
         self._kept: list[bytes] = []
         self.started, self.status, self.bytes, self.first_at = False, 0, 0, 0.0
@@ -72,7 +79,7 @@ class Downstream:
 
     async def refuse(self, refused: Refused) -> None:
         """Send what a refusal says."""
-        await self.reply(refused.status, refused.headers, refused.body)
+        await self.reply(refused.status, refused.headers, refused.body(openai=self._openai))
 
     async def _out(self, *messages: dict[str, object]) -> None:
         try:
@@ -110,14 +117,13 @@ class Room:
             self.taken -= taken
 
 
-async def read_body(request: Request, limits: Limits, take: Callable[[int], bool], *, openai: bool) -> bytes:
+async def read_body(request: Request, limits: Limits, take: Callable[[int], bool]) -> bytes:
     """Return a request's body.
 
     Args:
         request: of the client.
         limits: of size and time.
         take: of :meth:`Room.share`.
-        openai: errors have OpenAI's form.
 
     Raises:
         Refused: it is too large or too slow, or there is no room for it; the connection is closed then, of which a part
@@ -126,29 +132,28 @@ async def read_body(request: Request, limits: Limits, take: Callable[[int], bool
     """
     if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.max_header_bytes:
         said = f"the headers must have at most {limits.max_header_bytes} bytes"
-        raise refusal(431, said, "headers too large", close=True, openai=openai)
+        raise Refused(431, "headers too large", said, close=True)
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > limits.max_body_bytes:
-        raise _too_large(limits, openai=openai)
+        raise _too_large(limits)
     body = bytearray()
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             async for part in request.stream():
                 if len(body) + len(part) > limits.max_body_bytes:
-                    raise _too_large(limits, openai=openai)
+                    raise _too_large(limits)
                 if not take(len(part)):
                     said = f"the bodies of all requests must have at most {limits.max_held_bytes} bytes"
-                    raise refusal(429, said, "no room", retry_s=TOO_BUSY_S, close=True, openai=openai)
+                    raise Refused(429, "no room", said, retry_s=TOO_BUSY_S, close=True)
                 body += part
     except TimeoutError as error:
         said = f"the body must arrive within {limits.body_timeout_s:g} s"
-        raise refusal(408, said, "body too slow", close=True, openai=openai) from error
+        raise Refused(408, "body too slow", said, close=True) from error
     return bytes(body)
 
 
-def _too_large(limits: Limits, *, openai: bool) -> Refused:
-    said = f"the body must have at most {limits.max_body_bytes} bytes"
-    return refusal(413, said, "body too large", close=True, openai=openai)
+def _too_large(limits: Limits) -> Refused:
+    return Refused(413, "body too large", f"the body must have at most {limits.max_body_bytes} bytes", close=True)
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:

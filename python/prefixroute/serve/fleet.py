@@ -94,8 +94,7 @@ class ServedFleet:
         """Note that an engine has answered a request."""
         engine = self.engines.get(name)
         if engine is not None and (engine.breaker.failed or engine.breaker.state is State.HALF_OPEN):
-            before = engine.breaker.state
-            self._follow(name, engine, before, engine.breaker.served())
+            self._follow(name, engine, engine.breaker.served)
 
     def failed(self, name: str, why: BaseException | str) -> None:
         """Note that an engine has failed a request or a check."""
@@ -106,8 +105,7 @@ class ServedFleet:
         gone = isinstance(why, aiohttp.ClientConnectorError) and why.os_error.errno == ECONNREFUSED
         if gone:
             self._router.clear(name)  # nobody listens: the process is gone, and its cache with it
-        before = engine.breaker.state
-        self._follow(name, engine, before, engine.breaker.fails(self._clock(), gone=gone))
+        self._follow(name, engine, lambda: engine.breaker.fails(self._clock(), gone=gone))
 
     def rest(self, name: str, seconds: float) -> None:
         """Leave an engine alone for as long as it asks, within bounds."""
@@ -122,7 +120,9 @@ class ServedFleet:
         """
         return self._by_model.get(model)
 
-    def _follow(self, name: str, engine: Engine, before: State, after: State) -> None:
+    def _follow(self, name: str, engine: Engine, happens: Callable[[], State]) -> None:
+        """Let something happen to a breaker, and tell of it if that has changed its state."""
+        before, after = engine.breaker.state, happens()
         if before is after:
             return
         _LOG.warning("breaker of %s: %s after %d failures", name, after.value, engine.breaker.failed)
@@ -236,8 +236,7 @@ class ServedFleet:
         if error is not None:
             self.failed(name, error)
         elif engine is not None:
-            before = engine.breaker.state
-            self._follow(name, engine, before, engine.breaker.passes(self._clock()))
+            self._follow(name, engine, lambda: engine.breaker.passes(self._clock()))
             self._overrule(name, engine)
 
     def _overrule(self, name: str, engine: Engine) -> None:

@@ -91,34 +91,32 @@ def count(low: int = 0, high: int | None = None) -> Kind:
     return Kind(f"an integer, at least {low:,}" if high is None else f"an integer, {low:,} to {high:,}", check)
 
 
-def seconds(low: float = 0, *, above: bool = True) -> Kind:
-    """Return the kind of a time in seconds."""
-
+def _number(allowed: str, low: float, high: float = inf, *, above: bool = False) -> Kind:
     def check(name: str, value: Any) -> Any:
-        check_float(name, value, low, above=above)
+        check_float(name, value, low, high, above=above)
         return float(value)
 
-    return Kind(f"seconds, {'above' if above else 'at least'} {low:g}", check)
+    return Kind(allowed, check)
+
+
+def seconds(low: float = 0, *, above: bool = True) -> Kind:
+    """Return the kind of a time in seconds.
+
+    Args:
+        low: the bound.
+        above: whether the bound itself is not allowed.
+    """
+    return _number(f"seconds, {'above' if above else 'at least'} {low:g}", low, above=above)
 
 
 def dollars() -> Kind:
     """Return the kind of a price."""
-
-    def check(name: str, value: Any) -> Any:
-        check_float(name, value, 0)
-        return float(value)
-
-    return Kind("dollars, at least 0", check)
+    return _number("dollars, at least 0", 0)
 
 
 def fraction() -> Kind:
     """Return the kind of a share."""
-
-    def check(name: str, value: Any) -> Any:
-        check_float(name, value, 0, 1)
-        return float(value)
-
-    return Kind("a share, 0 to 1", check)
+    return _number("a share, 0 to 1", 0, 1)
 
 
 def word(*choices: str) -> Kind:

@@ -21,7 +21,7 @@ from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.headers import REQUEST_ID, end_to_end, retry_after_s
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.reader import MALFORMED, Reader, ReaderDied
-from prefixroute.serve.replies import TOO_BUSY_S, Refused, ending, refusal
+from prefixroute.serve.replies import TOO_BUSY_S, Refused, RefusedByEngine, ending
 from prefixroute.serve.settings import Settings
 from prefixroute.serve.trail import Trail
 from prefixroute.serve.upstream import FAILURES, Opened, ask
@@ -51,9 +51,12 @@ class Relay:
         """Serve one request. The path is the scope's: that of a URL depends on the Host header."""
         shared, request = self._shared, Request(scope, receive)
         client = Downstream(
-            send, whole=scope["http_version"] == "1.0", timeout_s=shared.settings.limits.write_timeout_s
+            send,
+            whole=scope["http_version"] == "1.0",
+            timeout_s=shared.settings.limits.write_timeout_s,
+            openai=self._api.is_openai,
         )
-        trail = Trail(self._api.value, request.headers.get("x-request-id"))
+        trail = Trail.of(self._api.value, request.headers.get("x-request-id"))
         shared.metrics.open.inc()
         try:
             await self._guarded(request, receive, client, trail)
@@ -65,7 +68,7 @@ class Relay:
             trail.outcome = "cut off at the server's end"
             if not client.started:
                 with suppress(ClientTooSlow):
-                    await client.refuse(ending(openai=self._api.is_openai))
+                    await client.refuse(ending())
             raise
         except Refused as refused:
             trail.outcome = refused.why
@@ -75,7 +78,7 @@ class Relay:
             trail.outcome = "fault"
             _LOG.exception("a fault of the proxy, in request %s", trail.request_id)
             if not client.started:
-                await client.refuse(refusal(500, "a fault of the proxy", "fault", openai=self._api.is_openai))
+                await client.refuse(Refused(500, "fault", "a fault of the proxy"))
         finally:
             shared.metrics.open.dec()
             shared.metrics.ended(trail, client)
@@ -83,18 +86,18 @@ class Relay:
 
     async def _guarded(self, request: Request, receive: Receive, client: Downstream, trail: Trail) -> None:
         """Serve a request; what it raises says how it ended otherwise."""
-        shared, openai = self._shared, self._api.is_openai
-        shared.admit(openai=openai)
+        shared = self._shared
+        shared.admit()
         shared.running += 1
         try:
             async with asyncio.timeout(shared.settings.upstream.request_timeout_s):
                 with shared.room.share() as take:
-                    content = await read_body(request, shared.settings.limits, take, openai=openai)
+                    content = await read_body(request, shared.settings.limits, take)
                     await while_connected(receive, lambda: self._serve(request, content, client, trail))
         except TimeoutError as error:
             trail.outcome = "timed out"
             if not client.started:
-                raise refusal(504, "the request took too long", "timed out", openai=openai) from error
+                raise Refused(504, "timed out", "the request took too long") from error
         finally:
             shared.running -= 1
 
@@ -104,10 +107,10 @@ class Relay:
         try:
             reading = await shared.reader.read(self._api, content, shared.router.cache_names)
         except MALFORMED as error:
-            raise refusal(400, str(error), "no request", openai=self._api.is_openai) from error
+            raise Refused(400, "no request", str(error)) from error
         except ReaderDied as error:
             _LOG.error("%s, in request %s", error, trail.request_id)
-            raise refusal(500, str(error), "reader died", openai=self._api.is_openai) from error
+            raise Refused(500, "reader died", str(error)) from error
         call = Call.of(self._api, request, content, reading, keys)
         call.headers.append((REQUEST_ID, trail.request_id.encode()))
         await Attempts(shared, call, trail).serve(client)
@@ -149,12 +152,12 @@ class Shared:
         """The client that asks engines."""
         return self.new_client()
 
-    def admit(self, *, openai: bool) -> None:
+    def admit(self) -> None:
         """Refuse a request that is one too many."""
         most = self.settings.limits.max_requests
         if most is not None and self.running >= most:
             said = f"the proxy serves at most {most} requests at once"
-            raise refusal(429, said, "too many requests", retry_s=TOO_BUSY_S, close=True, openai=openai)
+            raise Refused(429, "too many requests", said, retry_s=TOO_BUSY_S, close=True)
 
 
 class Attempts:
@@ -189,7 +192,7 @@ class Attempts:
                 self._router.forget(self._seeks)  # who was asked has it not, as far as is known
 
     def _route(self) -> Ticket:
-        router, reading, openai = self._router, self._call.reading, self._call.api.is_openai
+        router, reading = self._router, self._call.reading
         session, affinity = self._call.session, "soft"
         if reading.previous is not None:  # its engine alone has the response
             session, affinity = reading.previous, "hard"
@@ -206,11 +209,11 @@ class Attempts:
                 unknown_candidates="ignore",
             )
         except MALFORMED as error:
-            raise refusal(400, str(error), "no request", openai=openai) from error
+            raise Refused(400, "no request", str(error)) from error
         except OverloadedError as error:
-            raise refusal(429, str(error), "overloaded", retry_s=error.retry_after_s, openai=openai) from error
+            raise Refused(429, "overloaded", str(error), retry_s=error.retry_after_s) from error
         except NoReplicaError as error:
-            raise refusal(503, str(error), "no replica", retry_s=TOO_BUSY_S, openai=openai) from error
+            raise Refused(503, "no replica", str(error), retry_s=TOO_BUSY_S) from error
         self._tickets.append(ticket)
         return ticket
 
@@ -234,7 +237,8 @@ class Attempts:
 
     async def _race(self, ticket: Ticket, after_s: float) -> tuple[Ticket, Opened]:
         """Return the first answer of two engines, of which the second is asked if the first takes its time."""
-        racing = {asyncio.create_task(self._first_answer(ticket))}
+        first = asyncio.create_task(self._first_answer(ticket))
+        racing = {first}
         won: tuple[Ticket, Opened] | None = None
         try:
             done, _ = await asyncio.wait(racing, timeout=after_s)
@@ -245,6 +249,9 @@ class Attempts:
                     self._trail.hedged = True
                     racing.add(asyncio.create_task(self._first_answer(hedge)))
             won = await _first_of(racing)
+            if self._trail.hedged:
+                is_first = first.done() and first.exception() is None and first.result() is won
+                self._shared.metrics.hedges.labels("first" if is_first else "second").inc()
             return won
         finally:
             for task in racing:
@@ -260,23 +267,13 @@ class Attempts:
             opened = await ask(shared.client, name, self._call, self._upstream, ticket.headers())
         except FAILURES as error:
             shared.fleet.failed(name, error)
-            raise self._no_answer(name, error) from error
+            raise _no_answer(name, error) from error
         if opened.status in ELSEWHERE or (opened.status == NOT_FOUND and self._seeks is not None):
             opened.close()
             self._heard(name, opened)
             headers = end_to_end(opened.raw_headers, b"x-replica", shared.replica_header)
-            raise Refused(opened.status, headers, opened.first, f"status {opened.status}")
+            raise RefusedByEngine(opened.status, headers, opened.first)
         return opened
-
-    def _no_answer(self, name: str, error: BaseException) -> Refused:
-        slow = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
-        _LOG.warning("%s: %s", name, shown(error))
-        return refusal(
-            504 if isinstance(error, TimeoutError) else 502,
-            f"{name} gave no answer: {shown(error)}",
-            "engine too slow" if slow else "no answer",
-            openai=self._call.api.is_openai,
-        )
 
     def _heard(self, name: str, opened: Opened) -> None:
         """Note what a status says of its engine: any 5xx is a failure, 4xx and 429 are signs of life."""
@@ -316,7 +313,7 @@ class Attempts:
                 _LOG.warning("%s: %s", name, shown(error))
                 ticket.abort()
                 if not client.started:  # nothing has gone out yet to a client of HTTP/1.0
-                    raise refusal(502, f"{name} broke off: {shown(error)}", "engine broke off") from error
+                    raise Refused(502, "engine broke off", f"{name} broke off: {shown(error)}") from error
                 return
             if opened.is_success:
                 ticket.first_token()
@@ -330,6 +327,13 @@ class Attempts:
             _finish(ticket, self._call, opened.answer)
         else:
             ticket.abort()
+
+
+def _no_answer(name: str, error: BaseException) -> Refused:
+    slow = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+    _LOG.warning("%s: %s", name, shown(error))
+    status = 504 if isinstance(error, TimeoutError) else 502
+    return Refused(status, "engine too slow" if slow else "no answer", f"{name} gave no answer: {shown(error)}")
 
 
 def _finish(ticket: Ticket, call: Call, answer: AnswerReader) -> None:

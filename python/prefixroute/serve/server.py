@@ -7,8 +7,8 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +113,12 @@ class Worker:
                 handled.append(number)
             except (NotImplementedError, RuntimeError, ValueError):  # another thread, or a system without them
                 break
-        admin = None
         try:
-            if self._admin_socket is not None:
-                admin = asyncio.create_task(self._admin.serve([self._admin_socket]))
-            await self._server.serve(self._sockets)
+            async with serving(self._admin, self._admin_socket):
+                await self._server.serve(self._sockets)
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
-            if admin is not None:
-                self._admin.should_exit = True
-                await admin
 
     def end(self) -> None:
         """Begin to end; a second time, end at once."""
@@ -157,6 +152,25 @@ def uvicorn_server(app: Any, settings: Settings, *, lifespan: Any, drain_s: floa
             timeout_graceful_shutdown=drain_s,  # type: ignore[arg-type]
         )
     )
+
+
+@asynccontextmanager
+async def serving(server: SilentServer, listener: socket.socket | None) -> AsyncIterator[None]:
+    """Serve beside what the body does, until that has ended.
+
+    Args:
+        server: of operators.
+        listener: theirs; ``None`` = nothing is served.
+    """
+    if listener is None:
+        yield
+        return
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from prefixroute.router import Ticket
 from prefixroute.serve.downstream import Downstream
@@ -19,6 +20,7 @@ _OWN, _NUMBERS = secrets.token_hex(6), count(1)
 """What ids of our own are made of: random for the process, then counted."""
 
 
+@dataclass(slots=True)
 class Trail:
     """One request's way through the proxy.
 
@@ -31,38 +33,39 @@ class Trail:
         hedged: whether a second engine was asked beside the first.
         asked_at: when the first engine was asked, on the monotonic clock.
         began_at: when the request came.
+        reason: why the router has picked the first engine.
+        prompt_tokens: of the request, as the router counts them.
+        hit_tokens: of them those that the engine was believed to hold.
     """
 
-    __slots__ = (
-        "api",
-        "asked_at",
-        "began_at",
-        "first",
-        "hedged",
-        "hit_tokens",
-        "outcome",
-        "prompt_tokens",
-        "reason",
-        "replica",
-        "request_id",
-        "tried",
-    )
+    api: str
+    request_id: str
+    outcome: str = "served"
+    replica: str = ""
+    tried: int = 0
+    hedged: bool = False
+    asked_at: float = 0.0
+    began_at: float = field(default_factory=monotonic)
+    reason: str = ""
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
 
-    def __init__(self, api: str, request_id: str | None) -> None:
-        """Begin now."""
-        self.api, self.began_at = api, monotonic()
-        self.request_id = request_id if request_id and _ID.fullmatch(request_id) else f"{_OWN}-{next(_NUMBERS)}"
-        self.outcome, self.replica, self.first, self.reason = "served", "", "", ""
-        self.hedged = False
-        self.tried = self.prompt_tokens = self.hit_tokens = 0
-        self.asked_at = 0.0
+    @classmethod
+    def of(cls, api: str, request_id: str | None) -> Self:
+        """Begin now.
+
+        Args:
+            api: the path.
+            request_id: as the client gives it; ``None`` = not at all.
+        """
+        return cls(api, request_id if request_id and _ID.fullmatch(request_id) else f"{_OWN}-{next(_NUMBERS)}")
 
     def routed(self, ticket: Ticket) -> None:
         """Note the decision."""
         self.asked_at = monotonic()
         decision = ticket.decision
         self.reason, self.prompt_tokens = decision.reason, decision.prompt_tokens
-        self.first = self.replica = ticket.replica
+        self.replica = ticket.replica
         self.hit_tokens, self.tried = ticket.hit_tokens, 1
 
     def retried(self, ticket: Ticket) -> None:

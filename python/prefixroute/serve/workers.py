@@ -22,7 +22,7 @@ from prefixroute.serve.app import Service
 from prefixroute.serve.discovery import sources_of
 from prefixroute.serve.logs import set_up
 from prefixroute.serve.operators import Operators
-from prefixroute.serve.server import SIGNALS, Worker, address_of, bind, bind_path, run_loop, uvicorn_server
+from prefixroute.serve.server import SIGNALS, Worker, address_of, bind, bind_path, run_loop, serving, uvicorn_server
 from prefixroute.serve.settings import Settings
 
 _LOG = logging.getLogger("prefixroute.serve")
@@ -118,20 +118,17 @@ class Supervisor:
         self._seats = [Seat(self._start(number)) for number in range(self._settings.listen.workers)]
         operators = Operators(self._paths)
         server = uvicorn_server(operators.app, self._settings, lifespan="on", drain_s=1.0)
-        admin = None if self._admin is None else asyncio.create_task(server.serve([self._admin]))
-        try:
-            while not self._told:
-                await asyncio.sleep(TICK_S)
-                self._look()
-            self._listener.close()
-            await self._end()
-        finally:
-            for seat in self._seats:
-                if seat.process.is_alive():
-                    seat.process.kill()
-            if admin is not None:
-                server.should_exit = True
-                await admin
+        async with serving(server, self._admin):
+            try:
+                while not self._told:
+                    await asyncio.sleep(TICK_S)
+                    self._look()
+                self._listener.close()
+                await self._end()
+            finally:
+                for seat in self._seats:
+                    if seat.process.is_alive():
+                        seat.process.kill()
 
     def _start(self, number: int) -> SpawnProcess:
         process = self._context.Process(
