@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict
-from typing import Any
 
 import pytest
-from loopback import Engine, Proxy, Scripted
+from loopback import Engine, MakeEngines, MakeProxy, MakeScripted, Proxy, Scripted
 
 from prefixroute.testing import Behaviour
 
 
 @pytest.fixture
-def make_engines() -> Iterator[Callable[..., list[Engine]]]:
+def make_engines() -> Iterator[MakeEngines]:
     """Return a maker of engine processes that differ in nothing: ``make_engines(2, decode_s=0.01)``."""
     with ExitStack() as stack:
 
@@ -44,18 +43,14 @@ def pair(shared_engines: list[Engine]) -> Iterator[list[Engine]]:
 
 
 @pytest.fixture
-def make_scripted() -> Iterator[Callable[..., Scripted]]:
+def make_scripted() -> Iterator[MakeScripted]:
     """Return a maker of engines that answer with given bytes: ``make_scripted(pieces, health=b"...")``."""
     with ExitStack() as stack:
         yield lambda pieces, **options: stack.enter_context(closing(Scripted(pieces, **options)))
 
 
 @pytest.fixture
-def make_proxy() -> Iterator[Callable[..., Proxy]]:
-    """Return a maker of running proxies: ``make_proxy(urls, upstream__retries=0)``."""
+def make_proxy() -> Iterator[MakeProxy]:
+    """Return a maker of running proxies: ``make_proxy(engines, upstream__retries=0)``."""
     with ExitStack() as stack:
-
-        def make(replicas: list[str], **settings: Any) -> Proxy:
-            return stack.enter_context(Proxy(replicas, **settings))
-
-        yield make
+        yield lambda replicas, **settings: stack.enter_context(Proxy(replicas, **settings))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +26,6 @@ from waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak plain HTTP: reading the certificates of the system takes longer than most of these tests."""
-HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-NO_SUCH_PAGE = HEALTHY.replace(b"200 OK", b"404 Not Found")
 DEADLINE_S = 30.0
 """Longest wait for something that must happen; how long it takes is not judged."""
 
@@ -36,6 +34,15 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def whole(body: bytes = b"", *headers: str, status: str = "200 OK") -> bytes:
+    """Return the bytes of a whole answer, after which the connection is closed."""
+    head = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+HEALTHY, NO_SUCH_PAGE = whole(), whole(status="404 Not Found")
 
 
 class Engine:
@@ -80,7 +87,35 @@ class Engine:
         return counters
 
 
-class Scripted:
+class Listening:
+    """Answers each connection in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(BrokenPipeError, ConnectionResetError):
+            self.answer(connection)
+
+    def answer(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+class Scripted(Listening):
     """An engine of bytes.
 
     Answers every completion with the given pieces, one write each, and keeps what it was sent.
@@ -91,21 +126,9 @@ class Scripted:
         self.checks = 0
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+        super().__init__()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, suppress(BrokenPipeError, ConnectionResetError):
-                self._answer(connection)
-
-    def _answer(self, connection: socket.socket) -> None:
+    def answer(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         data = b""
         while b"\r\n\r\n" not in data:
@@ -129,11 +152,6 @@ class Scripted:
             connection.sendall(piece)
             time.sleep(0.002)
 
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-
 
 def quick_settings(replicas: list[str], **options: Any) -> Settings:
     """Return settings for tests: ``health__interval_s=1`` is the option ``health.interval_s``."""
@@ -154,8 +172,9 @@ def quick_settings(replicas: list[str], **options: Any) -> Settings:
 class Proxy:
     """The server on a loopback port, in a thread; ``router`` is its Router, which is safe to look at from here."""
 
-    def __init__(self, replicas: list[str], **options: Any) -> None:
-        self.service = Service(quick_settings(replicas, **options))
+    def __init__(self, replicas: list[Any], **options: Any) -> None:
+        """Make a server before engines, or their URLs."""
+        self.service = Service(quick_settings([getattr(one, "url", one) for one in replicas], **options))
         self.router = self.service.router
         self._socket = bind("127.0.0.1", 0)
         self.port = int(self._socket.getsockname()[1])
@@ -183,6 +202,10 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._worker.end)
         self._thread.join()
 
+    def metric(self, name: str, **labels: str) -> float:
+        """Return a sample of the server's own metrics; 0 where there is none."""
+        return self.service.metrics.registry.get_sample_value(f"prefixroute_serve_{name}", labels) or 0.0
+
     def load(self) -> dict[str, int]:
         return {name: replica["in_flight"] for name, replica in self.router.stats()["replicas"].items()}
 
@@ -203,6 +226,19 @@ class Proxy:
     def chat(self, content: str = "hello", **fields: Any) -> httpx.Response:
         return self.client.post("/v1/chat/completions", json=chat_body(content, **fields))
 
+    def said(self, *pieces: bytes) -> bytes:
+        """Send bytes, and return all that comes back until the connection ends."""
+        received = b""
+        with self.connected() as connection, suppress(ConnectionResetError):
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65_536):
+                received += data
+        return received
+
+    def connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S)
+
     @contextmanager
     def opened(self, body: dict[str, Any]) -> Iterator[socket.socket]:
         """Send a chat request by hand and hold the connection.
@@ -212,9 +248,14 @@ class Proxy:
         content = json.dumps(body).encode()
         length = f"content-length: {len(content)}"
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\n{length}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S) as connection:
+        with self.connected() as connection:
             connection.sendall(head.encode() + content)
             yield connection
+
+
+MakeEngines = Callable[..., list[Engine]]
+MakeScripted = Callable[..., Scripted]
+MakeProxy = Callable[..., Proxy]
 
 
 def chat_body(content: str = "hello", **fields: Any) -> dict[str, Any]:

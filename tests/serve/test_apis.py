@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import anthropic
 import httpx
 import openai
 import pytest
-from loopback import Engine, Proxy, Scripted
+from loopback import Engine, MakeProxy, MakeScripted, Proxy, whole
 
 from waiting import until
 
 SYSTEM = "You speak four languages of the wire. " * 80
+ANSWER = whole(b'{"choices": []}')
 QUESTION = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
-def proxy(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> Proxy:
-    return make_proxy([engine.url for engine in pair])
+def proxy(pair: list[Engine], make_proxy: MakeProxy) -> Proxy:
+    return make_proxy(pair)
 
 
 @pytest.fixture
@@ -92,10 +92,8 @@ def test_one_conversation_has_one_place_whichever_api_it_comes_by(proxy: Proxy) 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_response_is_gone_on_from_where_it_is_stored(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], stream: bool
-) -> None:
-    proxy = make_proxy([engine.url for engine in pair], routing__policy="round-robin", upstream__retries=0)
+def test_a_response_is_gone_on_from_where_it_is_stored(pair: list[Engine], make_proxy: MakeProxy, stream: bool) -> None:
+    proxy = make_proxy(pair, routing__policy="round-robin", upstream__retries=0)
     body = {"model": "fake", "input": "Hello", "max_output_tokens": 2, "stream": stream}
     for _ in range(4):
         first = proxy.client.post("/v1/responses", json=body)
@@ -111,19 +109,14 @@ def test_a_response_is_gone_on_from_where_it_is_stored(
     assert proxy.idle()
 
 
-def told(status: str, body: bytes) -> bytes:
-    return b"HTTP/1.1 %s\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (
-        status.encode(), len(body), body,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("at", [0, 1, 2, None])
 def test_a_response_that_is_not_known_is_looked_for(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], at: int | None
+    make_scripted: MakeScripted, make_proxy: MakeProxy, at: int | None
 ) -> None:
-    lost, found = told("404 Not Found", b'{"error": {"message": "no such response"}}'), told("200 OK", b'{"id": "new"}')
+    lost = whole(b'{"error": {"message": "no such response"}}', status="404 Not Found")
+    found = whole(b'{"id": "new"}')
     engines = [make_scripted([found if number == at else lost]) for number in range(3)]
-    proxy = make_proxy([engine.url for engine in engines], routing__policy="round-robin")
+    proxy = make_proxy(engines, routing__policy="round-robin")
     body = {"model": "fake", "input": "Hello", "previous_response_id": "old"}
     for _ in range(3):
         answer = proxy.client.post("/v1/responses", json=body)
@@ -158,8 +151,8 @@ def test_clients_name_their_conversations_as_they_do(
     assert proxy.router.forget("chat-1") or proxy.router.forget("chat-1-00")
 
 
-def test_names_of_ones_own_take_the_place_of_known_ones(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], sessions__headers=["X-Chat"], sessions__fields=["metadata.chat.id"])
+def test_names_of_ones_own_take_the_place_of_known_ones(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], sessions__headers=["X-Chat"], sessions__fields=["metadata.chat.id"])
     body = {"model": "fake", "messages": QUESTION, "prompt_cache_key": "no"}
     for headers, extra in (({"x-chat": "a"}, {}), ({"x-session-id": "no"}, {"metadata": {"chat": {"id": "b"}}})):
         proxy.client.post("/v1/chat/completions", json={**body, **extra}, headers=headers)
@@ -167,26 +160,18 @@ def test_names_of_ones_own_take_the_place_of_known_ones(pair: list[Engine], make
 
 
 def listing(*models: str) -> bytes:
-    body = json.dumps({"object": "list", "data": [{"id": model, "object": "model"} for model in models]}).encode()
-    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body
+    return whole(
+        json.dumps({"object": "list", "data": [{"id": model, "object": "model"} for model in models]}).encode()
+    )
 
 
-def answer() -> bytes:
-    body = b'{"choices": []}'
-    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body
-
-
-def test_a_model_is_asked_of_engines_that_have_it(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_a_model_is_asked_of_engines_that_have_it(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     small, large = (
-        make_scripted([answer()], models=listing("small")),
-        make_scripted([answer()], models=listing("large", "both")),
+        make_scripted([ANSWER], models=listing("small")),
+        make_scripted([ANSWER], models=listing("large", "both")),
     )
-    untold = make_scripted([answer()])
-    proxy = make_proxy(
-        [small.url, large.url, untold.url], routing__policy="round-robin", health__models_interval_s=0.05
-    )
+    untold = make_scripted([ANSWER])
+    proxy = make_proxy([small, large, untold], routing__policy="round-robin", health__models_interval_s=0.05)
     listed = proxy.client.get("/v1/models").json()
     assert sorted(model["id"] for model in listed["data"]) == ["both", "large", "small"]
 
@@ -201,11 +186,9 @@ def test_a_model_is_asked_of_engines_that_have_it(
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
-def test_other_methods_are_a_405_and_reach_no_engine(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], method: str
-) -> None:
+def test_other_methods_are_a_405_and_reach_no_engine(pair: list[Engine], make_proxy: MakeProxy, method: str) -> None:
     before = pair[0].stats()["requests"]
-    response = make_proxy([pair[0].url]).client.request(method, "/v1/chat/completions")
+    response = make_proxy(pair[:1]).client.request(method, "/v1/chat/completions")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert response.content == b"" if method == "HEAD" else method in response.json()["error"]["message"]
     assert pair[0].stats()["requests"] == before
@@ -225,16 +208,14 @@ def test_other_methods_are_a_405_and_reach_no_engine(
         "/v1/models/",
     ],
 )
-def test_other_paths_are_a_404_that_says_which_there_are(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], path: str
-) -> None:
-    response = make_proxy([pair[0].url]).client.post(path, json={})
+def test_other_paths_are_a_404_that_says_which_there_are(pair: list[Engine], make_proxy: MakeProxy, path: str) -> None:
+    response = make_proxy(pair[:1]).client.post(path, json={})
     assert response.status_code == 404
     assert "/v1/messages" in response.json()["error"]["message"]
 
 
-def test_errors_have_the_form_of_the_api(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], limits__max_body_bytes=100)
+def test_errors_have_the_form_of_the_api(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], limits__max_body_bytes=100)
     for path in ("/v1/chat/completions", "/v1/responses"):
         error = proxy.client.post(path, content=b"{").json()["error"]
         assert (error["type"], error["code"]) == ("proxy_error", 400)
@@ -248,10 +229,10 @@ def test_errors_have_the_form_of_the_api(pair: list[Engine], make_proxy: Callabl
 
 
 def test_request_ids_go_through_and_are_made_up_where_they_cannot_be_used(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+    make_scripted: MakeScripted, make_proxy: MakeProxy
 ) -> None:
-    engine = make_scripted([answer()])
-    proxy = make_proxy([engine.url])
+    engine = make_scripted([ANSWER])
+    proxy = make_proxy([engine])
 
     def ident(given: str) -> tuple[str, bytes]:
         response: httpx.Response = proxy.client.post(

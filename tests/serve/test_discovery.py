@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from typing import Any
 
 import kubernetes
 import pytest
-from loopback import Engine, Proxy
+from loopback import Engine, MakeProxy
 
 from prefixroute import ConfigError, Replica, Router
 from prefixroute.serve import Settings
@@ -361,7 +361,7 @@ def test_all_sources_together_are_the_fleet(tmp_path: Path) -> None:
     assert [source.name for source in sources_of(settings.discovery)] == ["static", "file"]
 
 
-def test_a_server_follows_its_file(pair: list[Engine], make_proxy: Callable[..., Proxy], tmp_path: Path) -> None:
+def test_a_server_follows_its_file(pair: list[Engine], make_proxy: MakeProxy, tmp_path: Path) -> None:
     first, second = pair
     path = tmp_path / "engines.txt"
     path.write_text(first.url)

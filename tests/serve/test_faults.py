@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import httpx
 import pytest
-from loopback import Engine, Proxy, Scripted, chat_body, events
+from loopback import Engine, MakeEngines, MakeProxy, MakeScripted, chat_body, events, whole
 
 from waiting import until
 
@@ -16,12 +15,10 @@ NEVER_S = 3_600.0
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_before_the_first_byte(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], stream: bool
-) -> None:
+def test_a_client_that_leaves_before_the_first_byte(pair: list[Engine], make_proxy: MakeProxy, stream: bool) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url])
+    proxy = make_proxy([engine])
     with proxy.opened(chat_body(stream=stream)):
         until(lambda: engine.stats()["running"] == 1)
         assert proxy.load() == {engine.url: 1}
@@ -31,10 +28,10 @@ def test_a_client_that_leaves_before_the_first_byte(
     assert proxy.state(engine.url) == "active"  # it is no fault of the engine
 
 
-def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(decode_s=0.05)
-    proxy = make_proxy([engine.url])
+    proxy = make_proxy([engine])
     with proxy.opened(chat_body(stream=True, max_tokens=1_000_000)) as connection:
         received = b""
         while b" w2" not in received:
@@ -45,10 +42,10 @@ def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: Call
     assert proxy.router.stats()["counts"]["aborted"] == 1
 
 
-def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: MakeProxy) -> None:
     for engine in pair:
         engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url for engine in pair])
+    proxy = make_proxy(pair)
     for _ in range(20):
         left = [proxy.opened(chat_body(f"{number} " * 20, stream=True)) for number in range(20)]
         for connection in left:
@@ -61,10 +58,10 @@ def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Cal
     assert proxy.router.stats()["counts"]["aborted"] == 400
 
 
-def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url])
+    proxy = make_proxy([engine])
     opened = [proxy.opened(chat_body()) for _ in range(10)]
     for connection in opened:
         connection.__enter__()
@@ -81,11 +78,11 @@ def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: Call
 
 
 def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
-    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+    make_engines: MakeEngines, make_proxy: MakeProxy
 ) -> None:
     engines = make_engines(2, prefill_s_per_1k=0, decode_s=0)
     # No health check in time: requests alone find out.
-    proxy = make_proxy([engine.url for engine in engines], health__interval_s=0.5, health__failures=2)
+    proxy = make_proxy(engines, health__interval_s=0.5, health__failures=2)
     prompt = "a long prompt " * 1_000
     home = proxy.chat(prompt, max_tokens=1).headers["x-replica"]
     engine, other = sorted(engines, key=lambda engine: engine.url != home)
@@ -106,11 +103,11 @@ def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_engine_that_dies_before_the_first_byte_is_replaced(
-    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy], stream: bool
+    make_engines: MakeEngines, make_proxy: MakeProxy, stream: bool
 ) -> None:
     sick, sound = make_engines(2, prefill_s_per_1k=0, decode_s=0)
     sick.control(die_after=0 if stream else 3)  # a whole body has no first byte before its last
-    proxy = make_proxy([sick.url, sound.url], routing__policy="round-robin")
+    proxy = make_proxy([sick, sound], routing__policy="round-robin")
     responses = [proxy.chat(stream=stream, max_tokens=5) for _ in range(2)]
     assert {response.headers["x-replica"] for response in responses} == {sound.url}
     for response in responses:
@@ -122,10 +119,10 @@ def test_an_engine_that_dies_before_the_first_byte_is_replaced(
 
 
 def test_an_engine_that_dies_in_the_middle_breaks_the_stream_and_nothing_is_asked_twice(
-    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
+    make_engines: MakeEngines, make_proxy: MakeProxy
 ) -> None:
     engines = make_engines(2, prefill_s_per_1k=0, decode_s=0.01)
-    proxy = make_proxy([engine.url for engine in engines])
+    proxy = make_proxy(engines)
     for engine in engines:
         engine.control(die_after=3)
     received: list[bytes] = []
@@ -145,11 +142,9 @@ def test_an_engine_that_dies_in_the_middle_breaks_the_stream_and_nothing_is_aske
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_an_engine_that_will_not_is_passed_over(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], status: int
-) -> None:
+def test_an_engine_that_will_not_is_passed_over(pair: list[Engine], make_proxy: MakeProxy, status: int) -> None:
     busy, free = pair
-    proxy = make_proxy([busy.url, free.url], routing__policy="round-robin", health__failures=100)
+    proxy = make_proxy([busy, free], routing__policy="round-robin", health__failures=100)
     busy.control(status=status)
     for _ in range(4):
         assert proxy.chat(max_tokens=1).headers["x-replica"] == free.url
@@ -161,8 +156,8 @@ def test_an_engine_that_will_not_is_passed_over(
     assert proxy.idle()
 
 
-def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([engine.url for engine in pair], health__reset_s=NEVER_S)
+def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair, health__reset_s=NEVER_S)
     for engine in pair:
         engine.control(status=500)
     assert proxy.chat().status_code == 500
@@ -177,9 +172,9 @@ def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], ma
     assert proxy.idle()
 
 
-def test_a_fault_of_the_client_is_no_fault_of_the_engine(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_fault_of_the_client_is_no_fault_of_the_engine(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
-    proxy, prompt = make_proxy([engine.url], health__failures=1), "hello " * 100
+    proxy, prompt = make_proxy([engine], health__failures=1), "hello " * 100
     for status in (400, 429):
         engine.control(status=status)
         assert [proxy.chat(prompt).status_code for _ in range(3)] == [status] * 3
@@ -191,11 +186,9 @@ def test_a_fault_of_the_client_is_no_fault_of_the_engine(pair: list[Engine], mak
     assert proxy.idle()
 
 
-def test_a_fleet_that_is_gone_is_a_502_then_a_503(
-    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_a_fleet_that_is_gone_is_a_502_then_a_503(make_engines: MakeEngines, make_proxy: MakeProxy) -> None:
     engines = make_engines(2)
-    proxy = make_proxy([engine.url for engine in engines], health__interval_s=0.5, health__failures=4)
+    proxy = make_proxy(engines, health__interval_s=0.5, health__failures=4)
     for engine in engines:
         engine.kill()
     assert proxy.chat().status_code == 502
@@ -206,10 +199,10 @@ def test_a_fleet_that_is_gone_is_a_502_then_a_503(
     assert proxy.idle()
 
 
-def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], routing__max_in_flight=1)
+    proxy = make_proxy([engine], routing__max_in_flight=1)
     with proxy.opened(chat_body()):
         until(lambda: proxy.load() == {engine.url: 1})
         response = proxy.chat()
@@ -218,21 +211,21 @@ def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: Callable[..., Pro
     until(proxy.idle)
 
 
-def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], upstream__first_byte_timeout_s=0.2)
+    proxy = make_proxy([engine], upstream__first_byte_timeout_s=0.2)
     assert proxy.chat().status_code == 504
     assert proxy.chat(stream=True).status_code == 504
     assert proxy.idle()
 
 
 def test_an_engine_that_falls_silent_breaks_off_and_a_long_whole_answer_does_not(
-    pair: list[Engine], make_proxy: Callable[..., Proxy]
+    pair: list[Engine], make_proxy: MakeProxy
 ) -> None:
     engine = pair[0]
     engine.control(decode_s=0.1)
-    proxy = make_proxy([engine.url], upstream__idle_timeout_s=0.05)
+    proxy = make_proxy([engine], upstream__idle_timeout_s=0.05)
     assert proxy.chat(max_tokens=3).is_success
     engine.control(decode_s=NEVER_S)
     with pytest.raises(httpx.RemoteProtocolError):
@@ -240,11 +233,9 @@ def test_an_engine_that_falls_silent_breaks_off_and_a_long_whole_answer_does_not
     until(proxy.idle)
 
 
-def test_whatever_happens_every_ticket_ends_once(
-    make_engines: Callable[..., list[Engine]], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_whatever_happens_every_ticket_ends_once(make_engines: MakeEngines, make_proxy: MakeProxy) -> None:
     engines = make_engines(2, prefill_s_per_1k=0.05, decode_s=0.002)
-    proxy = make_proxy([engine.url for engine in engines])
+    proxy = make_proxy(engines)
     rng = random.Random(7)  # noqa: S311  # a scenario, not a secret
     with ExitStack() as held:
         for number in range(240):
@@ -271,12 +262,10 @@ def test_whatever_happens_every_ticket_ends_once(
     until(lambda: not any(engine.stats()["running"] for engine in engines))
 
 
-def test_an_engine_that_asks_for_rest_gets_it(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
-    body = b"HTTP/1.1 503 Busy\r\nretry-after: 30\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    tired, sound = make_scripted([body]), make_scripted([body.replace(b"503 Busy", b"200 OK")])
-    proxy = make_proxy([tired.url, sound.url], routing__policy="round-robin", health__max_retry_after_s=0.3)
+def test_an_engine_that_asks_for_rest_gets_it(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
+    tired = make_scripted([whole(b"", "retry-after: 30", status="503 Busy")])
+    sound = make_scripted([whole()])
+    proxy = make_proxy([tired, sound], routing__policy="round-robin", health__max_retry_after_s=0.3)
     for _ in range(6):
         assert proxy.chat().status_code == 200
     assert len(tired.bodies) == 1
@@ -285,12 +274,10 @@ def test_an_engine_that_asks_for_rest_gets_it(
     assert proxy.idle()
 
 
-def test_a_breaker_is_tried_with_requests_before_it_closes(
-    pair: list[Engine], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_a_breaker_is_tried_with_requests_before_it_closes(pair: list[Engine], make_proxy: MakeProxy) -> None:
     sick, sound = pair
     proxy = make_proxy(
-        [sick.url, sound.url],
+        [sick, sound],
         routing__policy="round-robin",
         health__failures=1,
         health__reset_s=0.05,
@@ -309,24 +296,20 @@ def test_a_breaker_is_tried_with_requests_before_it_closes(
     assert proxy.idle()
 
 
-def test_an_engine_that_is_doubted_is_checked_at_once(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_an_engine_that_is_doubted_is_checked_at_once(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     engine = make_scripted([])  # hangs up on every request
-    proxy = make_proxy([engine.url], health__interval_s=1_000, upstream__retries=0)
+    proxy = make_proxy([engine], health__interval_s=1_000, upstream__retries=0)
     until(lambda: engine.checks == 1)
     assert [proxy.chat().status_code for _ in range(3)] == [502] * 3
     until(lambda: engine.checks == 2)
     assert proxy.state(engine.url) == "suspended"
 
 
-def test_a_client_that_takes_nothing_is_given_up(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_a_client_that_takes_nothing_is_given_up(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     event = b"data: " + b"x" * 60_000 + b"\n\n"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     engine = make_scripted([head, *[event] * 2_000])
-    proxy = make_proxy([engine.url], limits__write_timeout_s=0.1)
+    proxy = make_proxy([engine], limits__write_timeout_s=0.1)
     with proxy.opened(chat_body(stream=True)) as connection:
         connection.recv(10)
         until(proxy.idle)
@@ -334,10 +317,10 @@ def test_a_client_that_takes_nothing_is_given_up(
     assert proxy.state(engine.url) == "active"
 
 
-def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(decode_s=0.05)
-    proxy = make_proxy([engine.url], upstream__request_timeout_s=0.3)
+    proxy = make_proxy([engine], upstream__request_timeout_s=0.3)
     assert proxy.chat(max_tokens=1_000).status_code == 504
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat(max_tokens=1_000, stream=True)
@@ -345,10 +328,10 @@ def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: Call
     assert proxy.state(engine.url) == "active"
 
 
-def test_requests_above_the_limit_are_a_429(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
+def test_requests_above_the_limit_are_a_429(pair: list[Engine], make_proxy: MakeProxy) -> None:
     engine = pair[0]
     engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine.url], limits__max_requests=3)
+    proxy = make_proxy([engine], limits__max_requests=3)
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(proxy.opened(chat_body()))

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-import socket
-from collections.abc import Callable
 
 import pytest
-from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
+from loopback import Engine, MakeProxy, MakeScripted, chat_body, whole
 
 from prefixroute.serve.reader import LARGE_BYTES
 
 ANSWER = b'{"choices": [{"text": "w"}]}'
 
 
-def answer(*headers: str) -> bytes:
-    lines = ["HTTP/1.1 200 OK", f"content-length: {len(ANSWER)}", *headers, "", ""]
-    return "\r\n".join(lines).encode() + ANSWER
-
-
-def by_hand(proxy: Proxy, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
-        connection.sendall(request)
-        return connection.makefile("rb").read()
-
-
 def test_an_engine_cannot_name_a_replica_nor_pass_on_what_its_connection_header_names(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+    make_scripted: MakeScripted, make_proxy: MakeProxy
 ) -> None:
-    engine = make_scripted([answer("connection: close, x-secret", "x-secret: 1", "x-replica: spoof", "x-kept: 2")])
-    headers = make_proxy([engine.url]).chat().headers
+    engine = make_scripted([whole(ANSWER, "connection: x-secret", "x-secret: 1", "x-replica: spoof", "x-kept: 2")])
+    headers = make_proxy([engine]).chat().headers
     assert headers.get_list("x-replica") == [engine.url]
     assert "x-secret" not in headers
     assert headers["x-kept"] == "2"
@@ -37,29 +24,27 @@ def test_an_engine_cannot_name_a_replica_nor_pass_on_what_its_connection_header_
 
 @pytest.mark.parametrize(("setting", "told"), [("x-served-by", True), ("", False)])
 def test_the_replica_header_is_renamed_or_hidden_and_never_the_engines(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], setting: str, told: bool
+    make_scripted: MakeScripted, make_proxy: MakeProxy, setting: str, told: bool
 ) -> None:
-    engine = make_scripted([answer("x-served-by: spoof" if told else "x-other: 1", "x-replica: spoof")])
-    headers = make_proxy([engine.url], upstream__replica_header=setting).chat().headers
+    engine = make_scripted([whole(ANSWER, "x-served-by: spoof" if told else "x-other: 1", "x-replica: spoof")])
+    headers = make_proxy([engine], upstream__replica_header=setting).chat().headers
     assert "x-replica" not in headers
     assert headers.get_list("x-served-by") == ([engine.url] if told else [])
 
 
 def test_the_path_at_the_engine_does_not_depend_on_the_host_header(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+    make_scripted: MakeScripted, make_proxy: MakeProxy
 ) -> None:
-    engine = make_scripted([answer()])
+    engine = make_scripted([whole(ANSWER)])
     content = json.dumps(chat_body()).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x/v1/load_lora_adapter?\r\nconnection: close\r\ncontent-length: {len(content)}"
-    by_hand(make_proxy([engine.url]), head.encode() + b"\r\n\r\n" + content)
+    make_proxy([engine]).said(head.encode() + b"\r\n\r\n" + content)
     assert [head.split(b"\r\n")[0] for head in engine.heads] == [b"POST /v1/chat/completions HTTP/1.1"]
 
 
-def test_headers_of_the_clients_connection_go_no_further(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
-    engine = make_scripted([answer()])
-    proxy = make_proxy([engine.url])
+def test_headers_of_the_clients_connection_go_no_further(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
+    engine = make_scripted([whole(ANSWER)])
+    proxy = make_proxy([engine])
     hop = {
         "connection": "x-hop",
         "x-hop": "1",
@@ -76,35 +61,35 @@ def test_headers_of_the_clients_connection_go_no_further(
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_over_the_limit_is_refused_before_it_is_kept(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], declared: bool
+    pair: list[Engine], make_proxy: MakeProxy, declared: bool
 ) -> None:
-    proxy = make_proxy([pair[0].url], limits__max_body_bytes=1_000)
+    proxy = make_proxy(pair[:1], limits__max_body_bytes=1_000)
     length = (
         b"content-length: 200000000\r\n\r\n"
         if declared
         else b"transfer-encoding: chunked\r\n\r\n7d0\r\n" + b" " * 2_000
     )
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nconnection: close\r\n"
-    assert by_hand(proxy, head + length).startswith(b"HTTP/1.1 413 ")
+    assert proxy.said(head + length).startswith(b"HTTP/1.1 413 ")
     assert proxy.router.stats()["counts"] == {}
 
 
-def test_headers_over_the_limit_are_refused(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], limits__max_header_bytes=2_000)
+def test_headers_over_the_limit_are_refused(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], limits__max_header_bytes=2_000)
     response = proxy.client.post("/v1/chat/completions", json=chat_body(), headers={"x-long": "a" * 2_000})
     assert response.status_code == 431
 
 
-def test_a_body_that_does_not_come_is_given_up(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], limits__body_timeout_s=0.05)
+def test_a_body_that_does_not_come_is_given_up(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], limits__body_timeout_s=0.05)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{"
-    assert by_hand(proxy, head).startswith(b"HTTP/1.1 408 ")
+    assert proxy.said(head).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_large_body_is_routed_by_the_same_blocks_as_a_small_one(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+    make_scripted: MakeScripted, make_proxy: MakeProxy
 ) -> None:
-    proxy = make_proxy([make_scripted([answer()]).url])
+    proxy = make_proxy([make_scripted([whole(ANSWER)])])
     content = "word " * (LARGE_BYTES // 4)
     assert proxy.chat(content).is_success
     decision = proxy.decide(content)
@@ -132,17 +117,14 @@ CLOSED = b"connection: close\r\n\r\n"
     ],
 )
 def test_whatever_an_engine_says_is_relayed_or_a_502(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], said: bytes, status: int
+    make_scripted: MakeScripted, make_proxy: MakeProxy, said: bytes, status: int
 ) -> None:
-    proxy = make_proxy([make_scripted([said]).url], upstream__retries=0)
+    proxy = make_proxy([make_scripted([said])], upstream__retries=0)
     response = proxy.chat()
     assert response.status_code == status
     assert status == 200 or len(response.content) < 1_000
     assert proxy.idle()
-    assert not proxy.service.metrics.registry.get_sample_value(
-        "prefixroute_serve_requests_total",
-        {"path": "/v1/chat/completions", "status": str(status), "outcome": "fault"},
-    )
+    assert not proxy.metric("requests_total", path="/v1/chat/completions", status=str(status), outcome="fault")
 
 
 @pytest.mark.parametrize(
@@ -163,10 +145,10 @@ def test_whatever_an_engine_says_is_relayed_or_a_502(
     ],
 )
 def test_what_is_no_call_of_an_api_reaches_no_engine(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], line: bytes, status: int
+    make_scripted: MakeScripted, make_proxy: MakeProxy, line: bytes, status: int
 ) -> None:
-    engine = make_scripted([answer()])
-    said = by_hand(make_proxy([engine.url]), line + b"\r\nhost: p\r\nconnection: close\r\n\r\n")
+    engine = make_scripted([whole(ANSWER)])
+    said = make_proxy([engine]).said(line + b"\r\nhost: p\r\nconnection: close\r\n\r\n")
     assert int(said.split(b" ", 2)[1]) == status
     assert engine.heads == []
 
@@ -174,10 +156,10 @@ def test_what_is_no_call_of_an_api_reaches_no_engine(
 @pytest.mark.parametrize("size", [70_000, 100_000, 150_000, 200_000, 2_000_000])
 @pytest.mark.parametrize("one", [True, False])
 def test_a_head_of_any_size_beyond_the_bound_is_a_431(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], size: int, one: bool
+    pair: list[Engine], make_proxy: MakeProxy, size: int, one: bool
 ) -> None:
-    proxy = make_proxy([pair[0].url])
+    proxy = make_proxy(pair[:1])
     fields = b"x: %s\r\n" % (b"a" * size) if one else b"".join(b"x-%d: a\r\n" % number for number in range(size // 10))
-    said = by_hand(proxy, b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + fields + b"content-length: 0\r\n\r\n")
+    said = proxy.said(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + fields + b"content-length: 0\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 431 ")
     assert b"at most" in said

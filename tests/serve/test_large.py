@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
-from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
+from loopback import Engine, MakeProxy, MakeScripted, Proxy, chat_body, whole
 
 from prefixroute.bodies import MAX_READ_BYTES
 from prefixroute.errors import ConfigError
@@ -23,7 +22,6 @@ from waiting import until
 LARGE = "word " * (LARGE_BYTES // 4)
 ANSWER = b'{"choices": [{"text": "w"}]}'
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
-WHOLE = HEAD + b"content-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
 
 
 @contextmanager
@@ -39,29 +37,25 @@ def stopped(proxy: Proxy) -> Iterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
-def in_progress(proxy: Proxy) -> int:
-    return int(proxy.service.metrics.registry.get_sample_value("prefixroute_serve_open_requests") or 0)
-
-
-def test_other_requests_go_on_while_a_large_body_is_read(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([engine.url for engine in pair])
+def test_other_requests_go_on_while_a_large_body_is_read(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair)
     assert proxy.chat(LARGE).is_success
     with ThreadPoolExecutor(2) as pool:
         with stopped(proxy):
             large = [pool.submit(proxy.chat, LARGE) for _ in range(2)]
-            until(lambda: in_progress(proxy) == 2)
+            until(lambda: proxy.metric("open_requests") == 2)
             assert all(proxy.chat(f"{number}").is_success for number in range(20))
             assert not any(one.done() for one in large)
         assert [one.result().status_code for one in large] == [200, 200]
     assert proxy.idle()
 
 
-def test_a_reader_that_dies_costs_one_request(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url])
+def test_a_reader_that_dies_costs_one_request(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1])
     assert proxy.chat(LARGE).is_success
     with ThreadPoolExecutor(1) as pool, stopped(proxy) as pid:
         large = pool.submit(proxy.chat, LARGE)
-        until(lambda: in_progress(proxy) == 1)
+        until(lambda: proxy.metric("open_requests") == 1)
         os.kill(pid, signal.SIGKILL)
         assert large.result().status_code == 500
         assert proxy.chat(LARGE).is_success
@@ -81,19 +75,15 @@ def test_a_reader_that_dies_costs_one_request(pair: list[Engine], make_proxy: Ca
         b'{"messages": "' + b"\xff" * LARGE_BYTES,
     ],
 )
-def test_a_large_body_that_is_no_request_is_a_400(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], body: bytes
-) -> None:
-    proxy = make_proxy([pair[0].url])
+def test_a_large_body_that_is_no_request_is_a_400(pair: list[Engine], make_proxy: MakeProxy, body: bytes) -> None:
+    proxy = make_proxy(pair[:1])
     assert proxy.client.post("/v1/chat/completions", content=body).status_code == 400
     assert proxy.idle()
 
 
-def test_a_large_stream_is_asked_for_its_usage(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
-    engine = make_scripted([WHOLE])
-    proxy = make_proxy([engine.url])
+def test_a_large_stream_is_asked_for_its_usage(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
+    engine = make_scripted([whole(ANSWER)])
+    proxy = make_proxy([engine])
     for options in ({}, {"stream_options": {"include_usage": False, "other": 1}}):
         proxy.chat(LARGE, stream=True, **options)
     assert [json.loads(body)["stream_options"] for body in engine.bodies] == [
@@ -107,13 +97,13 @@ def test_what_pickle_cannot_carry_is_refused_at_once() -> None:
         Service(Settings.of({"discovery.replicas": ["http://127.0.0.1:9"]}), tokenizer=lambda text: [len(text)])
 
 
-def test_bodies_have_room_together(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], limits__max_held_bytes=1_000)
+def test_bodies_have_room_together(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], limits__max_held_bytes=1_000)
     content = json.dumps(chat_body("word " * 150)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
         content
     )
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as slow:
+    with proxy.connected() as slow:
         slow.sendall(head + content[:-1])
         until(lambda: proxy.chat("word " * 150).status_code == 429)
         assert proxy.chat("short").is_success
@@ -123,36 +113,30 @@ def test_bodies_have_room_together(pair: list[Engine], make_proxy: Callable[...,
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks", "close"])
-def test_a_large_answer_passes_unread(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy], framing: str
-) -> None:
+def test_a_large_answer_passes_unread(make_scripted: MakeScripted, make_proxy: MakeProxy, framing: str) -> None:
     answer = b'{"choices": [], "usage": {}, "rest": "' + b"x" * (3 * MAX_READ_BYTES) + b'"}'
     pieces = {
         "length": [HEAD + b"content-length: %d\r\n\r\n" % len(answer), answer],
         "chunks": [HEAD + b"transfer-encoding: chunked\r\n\r\n%x\r\n" % len(answer), answer, b"\r\n0\r\n\r\n"],
         "close": [HEAD + b"\r\n", answer],
     }
-    proxy = make_proxy([make_scripted(pieces[framing]).url])
+    proxy = make_proxy([make_scripted(pieces[framing])])
     assert proxy.chat().content == answer
     assert proxy.idle()
 
 
-def test_an_answer_shorter_than_its_length_is_an_error(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_an_answer_shorter_than_its_length_is_an_error(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     short, long = (HEAD + b"content-length: %d\r\n\r\n" % length for length in (len(ANSWER) + 1, 10**9))
-    proxy = make_proxy([make_scripted([short, ANSWER]).url], upstream__retries=0)
+    proxy = make_proxy([make_scripted([short, ANSWER])], upstream__retries=0)
     assert proxy.chat().status_code == 502
-    proxy = make_proxy([make_scripted([long, b"x" * 2 * MAX_READ_BYTES]).url], upstream__retries=0)
+    proxy = make_proxy([make_scripted([long, b"x" * 2 * MAX_READ_BYTES])], upstream__retries=0)
     with pytest.raises(httpx.RemoteProtocolError):
         proxy.chat()
     until(proxy.idle)
 
 
-def test_an_event_without_an_end_passes_and_is_not_kept(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_an_event_without_an_end_passes_and_is_not_kept(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     stream = b"data: " + b"x" * (5 * MAX_READ_BYTES)
-    proxy = make_proxy([make_scripted([HEAD + b"content-type: text/event-stream\r\n\r\n", stream]).url])
+    proxy = make_proxy([make_scripted([HEAD + b"content-type: text/event-stream\r\n\r\n", stream])])
     assert proxy.chat(stream=True).content == stream
     assert proxy.idle()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import socket
-from collections.abc import Callable
 
 import pytest
-from loopback import DEADLINE_S, Engine, Proxy, Scripted, chat_body
+from loopback import Engine, MakeProxy, MakeScripted, Proxy, chat_body, whole
 
 from prefixroute.serve.protocol import MAX_AHEAD
 from waiting import until
@@ -25,32 +23,16 @@ def request(content: bytes = CONTENT, *lines: bytes, version: bytes = b"1.1", me
     return b"\r\n".join([*head, b"", content])
 
 
-def said(proxy: Proxy, *pieces: bytes) -> bytes:
-    """Send bytes, and return all that comes back until the connection ends."""
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
-        received = b""
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while data := connection.recv(65_536):
-                received += data
-        except ConnectionResetError:
-            pass
-        return received
-
-
 @pytest.fixture
-def proxy(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> Proxy:
-    return make_proxy(
-        [pair[0].url], limits__header_timeout_s=0.2, limits__max_header_bytes=2_000, limits__keep_alive_s=0.2
-    )
+def proxy(pair: list[Engine], make_proxy: MakeProxy) -> Proxy:
+    return make_proxy(pair[:1], limits__header_timeout_s=0.2, limits__max_header_bytes=2_000, limits__keep_alive_s=0.2)
 
 
 @pytest.mark.parametrize(
     "begun", [b"", b"POST", b"POST / HTTP/1.1\r\nhost: p\r\n", b"\r\n", b"GET / HTTP/1.1\r\nx-a: "]
 )
 def test_a_head_that_does_not_come_is_given_up(proxy: Proxy, begun: bytes) -> None:
-    answer = said(proxy, begun)
+    answer = proxy.said(begun)
     assert answer.startswith(b"HTTP/1.1 408 ") if begun else answer == b""
 
 
@@ -73,7 +55,7 @@ def test_some_requests_may_be_ahead_of_their_answers(
     pair: list[Engine], proxy: Proxy, pieces: list[bytes], answers: int
 ) -> None:
     pair[0].control(decode_s=0.05)
-    answer = said(proxy, *pieces)
+    answer = proxy.said(*pieces)
     assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == answers
     assert proxy.idle()
 
@@ -85,7 +67,7 @@ def test_a_client_that_sends_ahead_and_leaves_is_noticed(
 ) -> None:
     pair[0].control(decode_s=1)
     content = json.dumps(chat_body(max_tokens=10_000, stream=stream)).encode()
-    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+    with proxy.connected() as connection:
         connection.sendall(request(content).replace(b"connection: close\r\n", b"") + ahead)
         until(lambda: proxy.load() == {pair[0].url: 1})
     until(proxy.idle)
@@ -93,7 +75,7 @@ def test_a_client_that_sends_ahead_and_leaves_is_noticed(
 
 
 def test_a_byte_now_and_then_keeps_no_connection(proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+    with proxy.connected() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\n")
         connection.settimeout(0.02)
         received = b""
@@ -114,11 +96,11 @@ def test_a_byte_now_and_then_keeps_no_connection(proxy: Proxy) -> None:
 @pytest.mark.parametrize("name", [b"x-long: ", b"", b"x" * 3_000])
 def test_a_head_without_an_end_is_cut_off(proxy: Proxy, name: bytes) -> None:
     begun = b"POST / HTTP/1.1\r\n" + name if name else b"POST /"
-    assert said(proxy, begun, b"a" * 3_000).startswith(b"HTTP/1.1 431 ")
+    assert proxy.said(begun, b"a" * 3_000).startswith(b"HTTP/1.1 431 ")
 
 
 def test_many_headers_are_too_large_too(proxy: Proxy) -> None:
-    assert said(proxy, request(CONTENT, *[b"x-%d: 1" % number for number in range(500)])).startswith(b"HTTP/1.1 431 ")
+    assert proxy.said(request(CONTENT, *[b"x-%d: 1" % number for number in range(500)])).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +122,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_a_400(
     pair: list[Engine], proxy: Proxy, lines: tuple[bytes, ...]
 ) -> None:
     before = pair[0].stats()["requests"]
-    answer = said(proxy, request(CONTENT, *lines))
+    answer = proxy.said(request(CONTENT, *lines))
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
     assert pair[0].stats()["requests"] == before
     assert proxy.idle()
@@ -151,12 +133,12 @@ def test_a_request_that_can_be_read_in_two_ways_is_a_400(
     [b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 50, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"],
 )
 def test_what_is_no_http_is_a_400(proxy: Proxy, data: bytes) -> None:
-    assert said(proxy, data).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 "))
+    assert proxy.said(data).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 "))
 
 
 @pytest.mark.parametrize("content", [CONTENT, STREAMED])
 def test_a_client_of_http_1_0_gets_a_length_and_no_chunks(proxy: Proxy, content: bytes) -> None:
-    head, body = said(proxy, request(content, version=b"1.0")).split(b"\r\n\r\n", 1)
+    head, body = proxy.said(request(content, version=b"1.0")).split(b"\r\n\r\n", 1)
     assert head.startswith(b"HTTP/1.1 200 ")
     assert b"transfer-encoding" not in head.lower()
     assert b"content-length: %d" % len(body) in head
@@ -164,24 +146,22 @@ def test_a_client_of_http_1_0_gets_a_length_and_no_chunks(proxy: Proxy, content:
     assert proxy.idle()
 
 
-def test_a_broken_stream_to_a_client_of_http_1_0_is_a_502(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
-) -> None:
+def test_a_broken_stream_to_a_client_of_http_1_0_is_a_502(make_scripted: MakeScripted, make_proxy: MakeProxy) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\nconnection: close\r\n\r\n"
-    proxy = make_proxy([make_scripted([head, b"data: {}\n\n"]).url])
-    assert said(proxy, request(STREAMED, version=b"1.0")).startswith(b"HTTP/1.1 502 ")
+    proxy = make_proxy([make_scripted([head, b"data: {}\n\n"])])
+    assert proxy.said(request(STREAMED, version=b"1.0")).startswith(b"HTTP/1.1 502 ")
     assert proxy.idle()
 
 
 def test_pieces_of_any_size_are_one_request(proxy: Proxy) -> None:
     whole = request(CONTENT)
-    answer = said(proxy, *(whole[at : at + 7] for at in range(0, len(whole), 7)))
+    answer = proxy.said(*(whole[at : at + 7] for at in range(0, len(whole), 7)))
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 def test_two_requests_in_a_row_on_one_connection_are_answered_in_their_order(proxy: Proxy) -> None:
     first = request(CONTENT).replace(b"connection: close\r\n", b"")
-    answer = said(proxy, first + request(STREAMED))
+    answer = proxy.said(first + request(STREAMED))
     assert answer.count(b"HTTP/1.1 200 ") == 2
     assert answer.index(b"application/json") < answer.index(b"text/event-stream")
     assert proxy.idle()
@@ -190,37 +170,33 @@ def test_two_requests_in_a_row_on_one_connection_are_answered_in_their_order(pro
 def test_an_expectation_is_met(proxy: Proxy) -> None:
     whole = request(CONTENT, b"expect: 100-continue")
     head, body = whole[: -len(CONTENT)], CONTENT
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+    with proxy.connected() as connection:
         connection.sendall(head)
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_after_a_refused_body_the_connection_is_closed(pair: list[Engine], make_proxy: Callable[..., Proxy]) -> None:
-    proxy = make_proxy([pair[0].url], limits__max_body_bytes=100)
+def test_after_a_refused_body_the_connection_is_closed(pair: list[Engine], make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(pair[:1], limits__max_body_bytes=100)
     head = b"POST " + PATH + b" HTTP/1.1\r\nhost: p\r\ncontent-length: 100000\r\n\r\n"
-    answer = said(proxy, head, b" " * 1_000)
+    answer = proxy.said(head, b" " * 1_000)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer
     until(proxy.idle)
 
 
 def test_an_idle_connection_is_closed(proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=DEADLINE_S) as connection:
+    with proxy.connected() as connection:
         connection.sendall(request(CONTENT).replace(b"connection: close\r\n", b""))
-        received = b""
-        while data := connection.recv(65_536):
-            received += data
-        assert received.startswith(b"HTTP/1.1 200 ")
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
 
 
 def test_three_hundred_twisted_requests_are_no_fault_of_the_server(
-    make_scripted: Callable[..., Scripted], make_proxy: Callable[..., Proxy]
+    make_scripted: MakeScripted, make_proxy: MakeProxy
 ) -> None:
-    body = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
     proxy = make_proxy(
-        [make_scripted([body]).url],
+        [make_scripted([whole(b"{}")])],
         limits__header_timeout_s=0.05,
         limits__body_timeout_s=0.05,
         limits__keep_alive_s=0.05,
@@ -238,7 +214,7 @@ def test_three_hundred_twisted_requests_are_no_fault_of_the_server(
                     del data[at : at + rng.randrange(1, 20)]
                 case _:
                     data[at:at] = rng.randbytes(rng.randrange(1, 8))
-        answer = said(proxy, bytes(data))
+        answer = proxy.said(bytes(data))
         statuses.add(answer[9:12])
     assert b"200" in statuses
     assert statuses <= {b"", b"200", b"400", b"404", b"405", b"408", b"413", b"431"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback import Engine, Proxy, chat_body
+from loopback import Engine, MakeProxy, chat_body
 from redis_server import RedisServer
 
 from prefixroute import ConfigError
@@ -20,11 +20,11 @@ KEY = 1_234_567_890_123_456_789
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path)
     yield server
-    server.stop()
+    server.close()
 
 
 def test_servers_route_as_one_and_go_on_without_the_server_between_them(
-    pair: list[Engine], make_proxy: Callable[..., Proxy], redis: RedisServer
+    pair: list[Engine], make_proxy: MakeProxy, redis: RedisServer
 ) -> None:
     urls = [engine.url for engine in pair]
     one, other = (make_proxy(urls, routing__peers=redis.url, routing__hash_key=KEY) for _ in range(2))
