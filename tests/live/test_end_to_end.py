@@ -162,6 +162,21 @@ def test_a_malformed_event_spoils_neither_stats_nor_metrics() -> None:
             assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
 
 
+def test_an_index_that_lost_the_parents_of_new_blocks_is_read_again() -> None:
+    prompt = list(range(64))
+    with EventPublisher() as publisher:
+        router = Router(["a"])
+        with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
+            for number in range(3):
+                tokens, parent = prompt[16 * number : 16 * (number + 1)], number or None
+                publisher.publish(_stored(number + 1, token_ids=tokens, parent_block_hash=parent))
+            until(lambda: router.index.match(prompt).tolist() == [48])
+            router.clear("a")
+            publisher.publish(_stored(4, token_ids=prompt[48:], parent_block_hash=3))
+            until(lambda: router.index.match(prompt).tolist() == [64])
+            assert router.stats()["replicas"]["a"]["feed"]["rebuilds"] == 1
+
+
 def test_a_feed_sets_the_capacity_of_a_replica_that_was_given_none() -> None:
     router = Router({"a": None, "b": Replica(capacity_tokens=7_000)}, capacity_tokens=1_000)
     feeds = {name: KvFeed("tcp://127.0.0.1:1", capacity_tokens=5_000) for name in "ab"}

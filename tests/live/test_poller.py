@@ -37,6 +37,23 @@ sglang:prompt_tokens_total{model_name="m"} 100
 """
 TRTLLM = "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 0\ntrtllm_kv_cache_utilization 0.62\n"
 TRTLLM += "trtllm_kv_cache_reused_blocks_total 9\n"
+
+SGLANG_RANK = 'model_name="m",engine_type="unified",tp_rank="{tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
+ALL_SCHEDULERS = "".join(
+    f"sglang:num_running_reqs{{{SGLANG_RANK.format(tp=tp, pp=pp)}}} {5 - pp}\n"
+    f"sglang:num_queue_reqs{{{SGLANG_RANK.format(tp=tp, pp=pp)}}} 6\n"
+    f"sglang:token_usage{{{SGLANG_RANK.format(tp=tp, pp=pp)}}} 0.28\n"
+    for tp in range(4)
+    for pp in range(2)
+)
+DP_ATTENTION = "".join(
+    f'sglang:num_running_reqs{{{SGLANG_RANK.format(tp=tp, pp=0)},dp_rank="{tp // 2}"}} {10 * (1 + tp // 2)}\n'
+    for tp in range(4)
+)
+PRIORITIES = "".join(
+    f'sglang:num_queue_reqs{{{SGLANG_RANK.format(tp=0, pp=0)},priority="{priority}"}} {count}\n'
+    for priority, count in (("", 7), ("1", 3), ("5", 4))
+)
 QUICK = PollOptions(interval_s=0.01, timeout_s=1.0, max_interval_s=0.05)
 
 
@@ -53,6 +70,10 @@ def _read(text: str, **options: Any) -> tuple[Any, ...]:
         (OLD_VLLM, {"rank": 1}, ("vllm", 2, None, 0.5, None, None)),
         (SGLANG, {}, ("sglang", 5, 6, 0.28, 30, 100)),
         (SGLANG, {"engine": "sglang"}, ("sglang", 5, 6, 0.28, 30, 100)),
+        (ALL_SCHEDULERS, {}, ("sglang", 5, 6, 0.28, None, None)),
+        (DP_ATTENTION, {}, ("sglang", 30, None, None, None, None)),
+        (DP_ATTENTION, {"rank": 1}, ("sglang", 20, None, None, None, None)),
+        (PRIORITIES, {}, ("sglang", None, 7, None, None, None)),
         (TRTLLM, {}, ("tensorrt-llm", 1, 0, 0.62, None, None)),
         ("vllm:num_requests_running NaN\nvllm:num_requests_waiting 2\n", {}, ("vllm", None, 2, None, None, None)),
         ("vllm:kv_cache_usage_perc 1.2\n", {}, ("vllm", None, None, 1.0, None, None)),

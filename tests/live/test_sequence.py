@@ -331,10 +331,85 @@ def test_what_waits_is_bounded() -> None:
     assert one.clears == ["joined"]
 
 
+def test_what_waits_is_bounded_in_bytes() -> None:
+    process = Process()
+    for _ in range(12):
+        process.publish()
+    process.batches = [(number, bytes([number]) * 100) for number, _ in process.batches]
+    one = Reader(Sequence(max_bytes=350), process)
+    one.live(0)
+    one.live(*range(2, 12))
+    assert one.sequence.waiting == 3
+    one.answer()
+    assert one.held == [payload for _, payload in process.batches]
+    huge = Reader(Sequence(max_bytes=1), process)
+    huge.live(0, 2, 3)
+    assert huge.sequence.waiting == 1  # a single batch always waits
+    huge.answer()
+    assert huge.held == [payload for _, payload in process.batches]
+
+
+def refilled(keep: int, published: int = 6) -> Reader:
+    """A reader of some batches whose index has then lost a block that the next ones continue."""
+    one = Reader(Sequence(), Process(keep=keep))
+    for _ in range(published):
+        one.process.publish()
+    one.live(*range(published))
+    one.take(one.sequence.refill())
+    assert one.asked == [0]
+    return one
+
+
+def test_blocks_behind_an_unknown_parent_ask_for_the_whole_buffer() -> None:
+    one = refilled(keep=100)
+    one.answer()
+    assert one.held == [payload for _, payload in one.process.batches]
+    assert (one.clears, one.sequence.stats.rebuilds, one.sequence.partial) == (["joined", "orphaned"], 1, False)
+    one.process.publish()
+    one.live(6)
+    assert len(one.held) == 7
+
+
+def test_a_short_buffer_does_not_replace_what_is_held() -> None:
+    one = refilled(keep=3)
+    one.answer()
+    assert one.held == [payload for _, payload in one.process.batches]
+    assert (one.clears, one.sequence.stats.rebuilds) == (["joined"], 0)
+
+
+@pytest.mark.parametrize("keep", [3, 100])
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_is_missed_while_the_whole_buffer_is_read_is_asked_for(keep: int, silent: bool) -> None:
+    one = refilled(keep)
+    one.process.publish()
+    one.process.publish()
+    one.live(7)
+    if silent:
+        one.take(one.sequence.replay_ended(marked=False))
+    one.answer()
+    assert one.held == [payload for _, payload in one.process.batches]
+
+
+def test_the_whole_buffer_is_not_asked_for_where_that_cannot_help() -> None:
+    without = Reader(Sequence(can_replay=False), Process())
+    without.process.publish()
+    without.live(0)
+    for one in (Sequence(), without.sequence):
+        assert one.refill() == []
+    late = Reader(Sequence(), Process(keep=2))
+    for _ in range(5):
+        late.process.publish()
+    late.take(late.sequence.connected())
+    late.answer()
+    assert late.sequence.partial
+    assert late.sequence.refill() == []  # the buffer does not reach back
+
+
 @pytest.mark.parametrize("bound", [0, -1, 1.5])
-def test_a_bound_is_checked(bound: object) -> None:
+@pytest.mark.parametrize("name", ["max_pending", "max_bytes"])
+def test_a_bound_is_checked(name: str, bound: object) -> None:
     with pytest.raises(ConfigError):
-        Sequence(max_pending=bound)
+        Sequence(**{name: bound})
 
 
 @settings(max_examples=300, deadline=None)
@@ -365,6 +440,8 @@ def test_no_history_is_ever_silently_wrong(  # noqa: C901, PLR0912  # a random h
                 one.live(late.pop())  # reordered
             if chance > 0.97:
                 one.take(one.sequence.connected())
+            if 0.5 < chance < 0.55:
+                one.take(one.sequence.refill())
             if one.sequence.asking and rng.random() < 0.3:
                 if rng.random() < 0.2:
                     one.silence()

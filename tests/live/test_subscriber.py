@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -13,6 +16,7 @@ import pytest
 
 from prefixroute import ConfigError, EventError, UnknownReplicaError
 from prefixroute.live import FollowOptions, KvFeed, Subscriber
+from prefixroute.live.connection import APPLIED
 from prefixroute.testing import EventPublisher
 from waiting import until
 
@@ -216,6 +220,147 @@ def test_a_wrong_topic_is_named(held: Held) -> None:
         until(lambda: subscriber.stats()["a"]["wrong_topic"] >= 3)
         assert "kv@pod@model" in subscriber.stats()["a"]["note"]
         assert held.held["a"] == []
+
+
+def test_a_wrong_topic_without_replay_is_told_and_then_named(held: Held) -> None:
+    engine = Engine(topic="kv@pod@model", replay=None)
+    feed = KvFeed(engine.publisher.endpoint, topic="kv@other")
+    with engine.publisher, Subscriber(held, {"a": feed}, options=QUICK) as subscriber:
+        stats = until(lambda: "nothing received" in subscriber.stats()["a"]["note"] and subscriber.stats()["a"])
+        assert "'kv@other'" in stats["note"]
+        assert stats["connected"]
+
+        def named() -> bool:
+            engine.publish()
+            return "kv@pod@model" in subscriber.stats()["a"]["note"]
+
+        until(named)
+        assert held.held["a"] == []
+
+
+def test_an_idle_engine_is_told_apart_from_one_that_publishes(held: Held) -> None:
+    engine = Engine(replay=None)
+    with engine.publisher, Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        until(lambda: "under any topic" in subscriber.stats()["a"]["note"])
+        engine.publish()
+        until(lambda: subscriber.stats()["a"]["note"] == "")
+
+
+class HangsUp:
+    """Accepts connections at a port and ends each at once, or says something that is no ZeroMQ before."""
+
+    def __init__(self, says: bytes = b"") -> None:
+        self.accepted, self.says = 0, says
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                one, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            with contextlib.suppress(OSError):
+                one.sendall(self.says)
+            one.close()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+def test_a_side_that_accepts_and_hangs_up_is_asked_less_and_less_often(held: Held) -> None:
+    other = HangsUp()
+    address = f"tcp://127.0.0.1:{other.port}"
+    options = FollowOptions(reconnect_s=0.001, reconnect_max_s=1_000.0, audit_s=0.05)
+    with Subscriber(held, {"a": KvFeed(address, load=address)}, options=options) as subscriber:
+        until(lambda: subscriber.stats()["a"]["disconnections"] >= 6)
+        stats = subscriber.stats()["a"]
+        assert stats["connections"] == 0
+        assert not stats["connected"]
+        # The waits double: 1, 2, 4, ... ms. Without that there would be a thousand attempts a second.
+        until(lambda: subscriber.stats()["a"]["disconnections"] >= 8)
+        assert other.accepted <= 40
+    other.close()
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 200], ids=["nothing", "HTTP"])
+def test_a_feed_recovers_after_something_else_has_answered_for_a_while(held: Held, says: bytes) -> None:
+    other = HangsUp(says)
+    options = FollowOptions(reconnect_s=0.001, reconnect_max_s=0.02, replay_timeout_s=0.2, audit_s=0.1)
+    with Subscriber(held, {"a": KvFeed(f"tcp://127.0.0.1:{other.port}")}, options=options) as subscriber:
+        until(lambda: subscriber.stats()["a"]["disconnections"] >= 6)
+        other.close()
+        engine = Engine(endpoint=f"tcp://127.0.0.1:{other.port}", replay=None)
+        with engine.publisher:
+            engine.publisher.wait_for_subscriber()
+            engine.publish(3)
+            until(lambda: held.held["a"] == engine.published)
+
+
+def test_a_side_that_never_answers_is_given_up_and_tried_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prefixroute.live.subscription.ATTEMPT_S", 0.02)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        feeds = {"a": KvFeed(f"tcp://127.0.0.1:{silent.getsockname()[1]}"), "b": KvFeed("tcp://unknown.invalid:1")}
+        with Subscriber(held, feeds, options=QUICK) as subscriber:
+            until(lambda: all(stats["attempts"] >= 4 for stats in subscriber.stats().values()))
+            assert not any(stats["connected"] for stats in subscriber.stats().values())
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [({}, 8), ({"queue": 3}, 3), ({"queue_bytes": 1}, 1), ({"queue_bytes": 1 << 30}, 32), ({"queue": 5}, 5)],
+    ids=str,
+)
+def test_what_waits_in_the_transport_is_bounded_in_messages_and_bytes(options: dict[str, int], messages: int) -> None:
+    assert FollowOptions(**options).messages == messages
+
+
+def test_a_message_that_is_too_long_costs_itself(engine: Engine, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prefixroute.live.subscription.MAX_MESSAGE_BYTES", 1_000)
+    with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        engine.publish(2)
+        until(lambda: held.held["a"] == engine.published)
+        engine.publisher.send(2, b"x" * 2_000)
+        until(lambda: subscriber.stats()["a"]["disconnections"] >= 1)
+        engine.publish(2)
+        until(lambda: held.held["a"] == engine.published)
+
+
+class Orphaned(Held):
+    """A router whose index loses what it holds, and does not know the parents of what follows."""
+
+    lost = False
+
+    def apply(self, name: str, payload: bytes) -> Any:
+        super().apply(name, payload)
+        return SimpleNamespace(**dict.fromkeys(APPLIED, 0) | {"orphaned": int(self.lost), "reasons": ()})
+
+    def clear(self, name: str) -> None:
+        super().clear(name)
+        self.lost = False
+
+
+def test_blocks_behind_an_unknown_parent_are_read_again_from_the_engine_s_buffer(engine: Engine) -> None:
+    held = Orphaned()
+    with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        engine.publish(5)
+        until(lambda: held.held["a"] == engine.published)
+        held.lost = True
+        held.held["a"].clear()
+        engine.publish()
+        until(lambda: held.held["a"] == engine.published)
+        until(lambda: subscriber.stats()["a"]["rebuilds"] == 1)
+        held.lost = True
+        engine.publish(3)  # again: not before some time has passed
+        until(lambda: subscriber.stats()["a"]["applied"] >= 6 + 6 + 3)
+        assert subscriber.stats()["a"]["rebuilds"] == 1
 
 
 def test_the_engine_may_connect_and_the_subscriber_listen(held: Held) -> None:

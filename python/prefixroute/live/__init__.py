@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from prefixroute.live.connection import FollowOptions, Sink
+from prefixroute.live.connection import Sink
 from prefixroute.live.diagnosis import likely_reason
 from prefixroute.live.feed import KvFeed
 from prefixroute.live.metrics import EngineReading, read_metrics
 from prefixroute.live.poller import LoadPoller, MetricsSource, PollOptions
 from prefixroute.live.sequence import Sequence, SequenceStats
 from prefixroute.live.subscriber import Subscriber
+from prefixroute.live.subscription import FollowOptions
 
 __all__ = [
     "EngineReading",

@@ -6,8 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prefixroute.errors import ConfigError, PrefixRouteError, UnknownReplicaError
@@ -23,20 +22,20 @@ from prefixroute.live.frames import (
     replay_request,
     sent_at,
 )
-from prefixroute.live.sequence import MAX_PENDING, Action, Apply, Clear, Sequence, SequenceStats
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.live.sequence import Action, Apply, Clear, Sequence, SequenceStats
+from prefixroute.live.subscription import FollowOptions, Subscription, drained
+from prefixroute.validation import shown
 
 if TYPE_CHECKING:
     from prefixroute.index import Applied
 
 _LOG = logging.getLogger("prefixroute")
-_DRAIN = 1_000
-"""Messages read from one socket before the others have their turn."""
 SAMPLE_BYTES = 1 << 20
 """A batch up to this size is kept, to say why nothing matches."""
 LOAD_QUEUE = 16
 """Load reports that may wait: only the newest matters."""
-_MONITOR, _NUMBERS = "inproc://prefixroute-monitor-{}", count()
+REFILL_S, REFILL_MAX_S = 10.0, 3_600.0
+"""Seconds from one reading of an engine's whole buffer, for blocks behind unknown parents, to the next: they double."""
 
 
 class Sink(Protocol):
@@ -50,35 +49,6 @@ class Sink(Protocol):
 
     def update_load(self, name: str, **loads: float | None) -> bool:
         """Keep a replica's own report of its load."""
-
-
-@dataclass(frozen=True, slots=True)
-class FollowOptions:
-    """How feeds are followed. Times are seconds.
-
-    Attributes:
-        reconnect_s: wait before the first attempt to reconnect; it doubles up to ``reconnect_max_s``.
-        reconnect_max_s: longest wait between two attempts.
-        replay_timeout_s: a replay without an answer for so long has ended.
-        audit_s: a replica that was silent for so long is asked whether anything was published that did not arrive.
-        queue: messages that may wait in the transport for each replica; beyond it they are lost, seen as a gap, and
-            replayed. vLLM's own default is 100,000.
-        max_pending: batches that may wait for missing ones.
-    """
-
-    reconnect_s: float = 0.1
-    reconnect_max_s: float = 10.0
-    replay_timeout_s: float = 2.0
-    audit_s: float = 5.0
-    queue: int = 100_000
-    max_pending: int = MAX_PENDING
-
-    def __post_init__(self) -> None:
-        """Refuse what no socket can have."""
-        for name in ("reconnect_s", "reconnect_max_s", "replay_timeout_s", "audit_s"):
-            check_float(name, getattr(self, name), 0, above=True)
-        check_int("queue", self.queue, 1, 1 << 30)
-        check_int("max_pending", self.max_pending, 1)
 
 
 class Reactor(Protocol):
@@ -120,107 +90,75 @@ class Connection:
         self._sink, self._reactor, self._options, self._clock = sink, reactor, options, clock
         self._events_at, self._replay_at, self._load_at = feed.addresses
         self._topic = feed.topic.encode()
-        self._sequence = Sequence(can_replay=self._replay_at is not None, max_pending=options.max_pending)
-        self._connected = False
+        self._sequence = Sequence(
+            can_replay=self._replay_at is not None, max_pending=options.max_pending, max_bytes=options.queue_bytes
+        )
         self._counts: Counter[str] = Counter()
         self._applied: Counter[str] = Counter()
         self._sample: bytes | None = None
         self._note = ""
+        self._listening = False  # whether it listens to every topic, to name the one that is published
         self._lag_s: float | None = None
         self._heard = clock()
+        self._refill_at, self._refill_s = 0.0, REFILL_S
         self._replay_deadline: float | None = None
         self._replay: Any = None
-        self._live = self._subscription(self._topic, options.queue)
-        self._monitor = self._watched(self._live)
-        self._load = None if self._load_at is None else self._subscription(feed.load_topic.encode(), LOAD_QUEUE)
-        reactor.add_socket(self._live, self._read_live)
-        reactor.add_socket(self._monitor, self._read_monitor)
-        self._open(self._live, self._events_at, bind=feed.bind)
-        if self._load is not None and self._load_at is not None:
-            reactor.add_socket(self._load, self._read_load)
-            self._open(self._load, self._load_at)
+        self._live = self._subscription(self._events_at, self._topic, bind=feed.bind)
+        self._load: Subscription | None = None
+        self._add(self._live, self._read_live)
+        if self._load_at is not None:
+            try:
+                self._load = self._subscription(self._load_at, feed.load_topic.encode(), queue=LOAD_QUEUE)
+            except ConfigError:
+                self.close()
+                raise
+            self._add(self._load, self._read_load)
 
     # -- sockets -----------------------------------------------------------------------------------------------------
 
-    def _subscription(self, topic: bytes, queue: int) -> Any:
-        zmq, options = self._zmq, self._options
-        socket = self._context.socket(zmq.SUB)
-        socket.linger = 0
-        socket.rcvhwm = queue
-        socket.maxmsgsize = MAX_MESSAGE_BYTES
-        socket.reconnect_ivl = max(1, round(options.reconnect_s * 1000))
-        socket.reconnect_ivl_max = max(1, round(options.reconnect_max_s * 1000))
-        socket.ipv6 = True
-        socket.subscribe(topic)
-        return socket
-
-    def _watched(self, socket: Any) -> Any:
-        """Return a socket that tells of another's connections; to be made before there are any."""
-        zmq, place = self._zmq, _MONITOR.format(next(_NUMBERS))
-        socket.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        monitor = self._context.socket(zmq.PAIR)
-        monitor.linger = 0
-        monitor.connect(place)
-        return monitor
-
-    def _open(self, socket: Any, address: str, *, bind: bool = False) -> None:
+    def _subscription(
+        self, address: str, topic: bytes, *, bind: bool = False, queue: int | None = None
+    ) -> Subscription:
+        options = self._options if queue is None else replace(self._options, queue=queue)
         try:
-            (socket.bind if bind else socket.connect)(address)
+            return Subscription(self._context, address, topic, bind=bind, options=options, clock=self._clock)
         except self._zmq.ZMQError as error:
-            self.close()
             raise ConfigError(f"replica {shown(self.name)} cannot be followed at {address}: {error}") from error
+
+    def _add(self, one: Subscription, read: Callable[[], None]) -> None:
+        for socket in (one.socket, one.monitor):
+            self._reactor.add_socket(socket, read)
 
     def close(self) -> None:
         """Close every socket."""
         self.closed = True
         self._end_replay()
-        for socket in (self._live, self._monitor, self._load):
-            if socket is not None:
-                self._reactor.remove_socket(socket)
-        self._live.disable_monitor()
-        for socket in (self._monitor, self._live, self._load):
-            if socket is not None:
-                socket.close()
+        for one in (self._live, self._load):
+            if one is not None:
+                self._reactor.remove_socket(one.socket)
+                self._reactor.remove_socket(one.monitor)
+                one.close()
 
     # -- what arrives ------------------------------------------------------------------------------------------------
 
-    def _drain(self, socket: Any) -> list[list[bytes]]:
-        """Return what a socket has, at most :data:`_DRAIN` messages."""
-        messages: list[list[bytes]] = []
-        try:
-            while len(messages) < _DRAIN:
-                messages.append(socket.recv_multipart(self._zmq.NOBLOCK))
-        except self._zmq.Again:
-            pass
-        return messages
-
     def _read_live(self) -> None:
-        messages = self._drain(self._live)
-        self._read_monitor()  # a message is read after the news of the connection that it came by, never before
+        made, messages = self._live.read()
+        for _ in range(made):
+            self._heard = self._clock()
+            self._do(self._sequence.connected())
         for frames in messages:
             batch = read_live(frames)
             if batch is None:
                 self._bad("malformed", f"{len(frames)} frames that are no batch")
-                continue
-            self._heard = self._clock()
-            self._counts["received"] += 1
-            self._do(self._sequence.live(batch.number, batch.payload))
-
-    def _read_monitor(self) -> None:
-        from zmq.utils.monitor import parse_monitor_message  # noqa: PLC0415  # a library of an extra
-
-        for frames in self._drain(self._monitor):
-            event = parse_monitor_message(frames)["event"]
-            if event == self._zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._connected = True
-                self._counts["connections"] += 1
+            elif not batch.topic.startswith(self._topic):
+                self._wrong_topic(batch)
+            else:
                 self._heard = self._clock()
-                self._do(self._sequence.connected())
-            elif event == self._zmq.EVENT_DISCONNECTED:
-                self._connected = False
+                self._counts["received"] += 1
+                self._do(self._sequence.live(batch.number, batch.payload))
 
     def _read_load(self) -> None:
-        for frames in self._drain(self._load):
+        for frames in self._load.read()[1] if self._load is not None else ():
             try:
                 stat = read_load(frames[-1])
                 self._sink.update_load(
@@ -239,7 +177,7 @@ class Connection:
 
     def _read_replay(self) -> None:
         socket = self._replay
-        for frames in self._drain(socket):
+        for frames in drained(socket):
             if self._replay is not socket:
                 return  # a newer replay has begun
             batch = read_replay(frames)
@@ -250,15 +188,20 @@ class Connection:
             if batch.number == END:
                 self._end_replay()
                 self._do(self._sequence.replay_ended())
-            elif self._wanted(batch):
+            elif batch.topic and not batch.topic.startswith(self._topic):  # the transport does not filter replays
+                self._wrong_topic(batch)
+            else:
                 self._do(self._sequence.replayed(batch.number, batch.payload))
 
-    def _wanted(self, batch: Batch) -> bool:
-        """Return whether a replayed batch is of the topic: replays are not filtered by the transport."""
-        if not batch.topic or batch.topic.startswith(self._topic):
-            return True
+    def _wrong_topic(self, batch: Batch) -> None:
+        self._listen(every=False)
         self._bad("wrong_topic", f"the engine publishes under {batch.topic!r}, the feed asks for {self._topic!r}")
-        return False
+
+    def _listen(self, *, every: bool) -> None:
+        """Listen to every topic, or to the feed's alone."""
+        if self._topic and every != self._listening:
+            self._listening = every
+            (self._live.socket.subscribe if every else self._live.socket.unsubscribe)(b"")
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
@@ -298,10 +241,19 @@ class Connection:
         if applied is None:
             return
         self._applied.update({name: getattr(applied, name) for name in APPLIED})
+        if applied.orphaned > applied.adopted:
+            self._refill()
         if applied.cleared:
             self._sequence.partial = False  # what came before the reset is gone anyway
         if applied.reasons:
             self._note = applied.reasons[-1]
+
+    def _refill(self) -> None:
+        """Ask for the engine's whole buffer: blocks continue a parent that the index lost, or never had."""
+        now = self._clock()
+        if now >= self._refill_at:
+            self._refill_at, self._refill_s = now + self._refill_s, min(2 * self._refill_s, REFILL_MAX_S)
+            self._do(self._sequence.refill())
 
     def _bad(self, kind: str, note: str) -> None:
         self._counts[kind] += 1
@@ -331,26 +283,31 @@ class Connection:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` has something to do, unless a message comes first."""
-        audit = self._heard + self._options.audit_s
-        return audit if self._replay_deadline is None else min(audit, self._replay_deadline)
+        sockets = [one.deadline for one in (self._live, self._load) if one is not None]
+        times = (self._heard + self._options.audit_s, self._replay_deadline, *sockets)
+        return min(at for at in times if at is not None)
 
     def tick(self) -> None:
-        """Do what is due: end a replay that nobody answers, ask a silent replica for what it has published."""
+        """Do what is due: connect, end a replay that nobody answers, ask a silent replica for what it has published."""
         now = self._clock()
+        for one in (self._live, self._load):
+            if one is not None:
+                one.tick(now)
         if self._replay_deadline is not None and now >= self._replay_deadline:
             self._end_replay()
             self._do(self._sequence.replay_ended(marked=False))
         if now >= self._heard + self._options.audit_s:
             self._heard = now
-            if self._connected and not self._sequence.asking:
+            if self._live.connected:
+                self._listen(every=not self._counts["received"])
                 self._do(self._sequence.audit())
 
     def stats(self) -> dict[str, Any]:
         """Return the state and the counts, see :meth:`Subscriber.stats`."""
-        sequence = self._sequence
+        sequence, live = self._sequence, self._live
         return {
-            **blank_stats(self._note),
-            "connected": self._connected,
+            **blank_stats(self._note or self._silence()),
+            "connected": live.connected,
             "degraded": sequence.degraded,
             "partial": sequence.partial,
             "last": sequence.last,
@@ -359,9 +316,23 @@ class Connection:
             "lag_s": self._lag_s,
             **sequence.stats.to_dict(),
             **self._counts,
+            "attempts": live.attempts,
+            "connections": live.connections,
+            "disconnections": live.disconnections,
             "events": dict(self._applied),
             "sample": self._sample,
         }
+
+    def _silence(self) -> str:
+        """Say that a connection has brought nothing for too long; empty = it has, or there is no connection."""
+        live = self._live
+        if not live.connected or live.since is None or self._counts["received"] or self._sequence.last is not None:
+            return ""
+        seconds = self._clock() - live.since
+        if seconds < self._options.audit_s:
+            return ""
+        topic = f"under the expected topic {self.feed.topic!r}" if self._topic else "under any topic"
+        return f"connected, and nothing received {topic} for {seconds:.0f} s"
 
 
 def blank_stats(note: str = "") -> dict[str, Any]:
@@ -391,7 +362,9 @@ APPLIED = (
 """Fields of :class:`prefixroute.index.Applied` that are summed for each replica."""
 COUNTS = (
     "received",
+    "attempts",
     "connections",
+    "disconnections",
     "malformed",
     "wrong_topic",
     "bad_batches",

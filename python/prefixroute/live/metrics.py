@@ -27,6 +27,8 @@ class MetricNames:
         path: where it serves them.
         prefix: how all of its names begin.
         rank_label: the label that tells data-parallel ranks apart.
+        copy_labels: labels that tell processes apart which report the same figure, as those of tensor parallelism.
+        total_labels: labels whose empty value is the total of the others.
         running: requests in the batch.
         waiting: requests in the queue.
         kv_use: share of the KV cache in use.
@@ -38,6 +40,8 @@ class MetricNames:
     path: str
     prefix: str
     rank_label: str
+    copy_labels: tuple[str, ...]
+    total_labels: tuple[str, ...]
     running: tuple[str, ...]
     waiting: tuple[str, ...]
     kv_use: tuple[str, ...]
@@ -83,7 +87,7 @@ def read_metrics(text: str, engine: str | None = None, *, rank: int | None = Non
         text: Prometheus text format.
         engine: which engine; ``None`` = the one whose names are found.
         rank: only series of this rank, where they are labelled by rank; ``None`` = all, counts added up and the fullest
-            cache taken.
+            cache taken. What several processes of one rank report is taken once.
 
     Raises:
         EventError: the text has no metrics of the engine, or is malformed.
@@ -99,19 +103,30 @@ def read_metrics(text: str, engine: str | None = None, *, rank: int | None = Non
 def _read(text: str, names: MetricNames, rank: int | None) -> EngineReading:
     fields = ("running", "waiting", "kv_use", "hit_tokens", "prompt_tokens")
     wanted = {name for field in fields for name in getattr(names, field)}
-    series: dict[str, list[float]] = {}
+    series: dict[str, list[tuple[dict[str, str], float]]] = {}
     for name, labels, value in _samples(text, wanted):
         told = labels.get(names.rank_label)
         if rank is None or told is None or told == str(rank):
-            series.setdefault(name, []).append(value)
+            series.setdefault(name, []).append((labels, value))
     found: dict[str, float | None] = {}
     for field in fields:
         values = next((series[name] for name in getattr(names, field) if name in series), None)
-        found[field] = None if values is None else (max(values) if field == "kv_use" else sum(values))
+        found[field] = None if values is None else (max if field == "kv_use" else sum)(_figures(values, names))
     if all(value is None for value in found.values()):
         raise EventError(f"the metrics have none of {', '.join(sorted(wanted))}")
     use = found.pop("kv_use")
     return EngineReading(names.engine, kv_use=None if use is None else min(1.0, use), **found)
+
+
+def _figures(series: list[tuple[dict[str, str], float]], names: MetricNames) -> list[float]:
+    """Return the figures that series are of: each once, whoever reports it, and no part of a total."""
+    if any(labels.get(label) == "" for labels, _ in series for label in names.total_labels):
+        series = [one for one in series if not any(one[0].get(label) for label in names.total_labels)]
+    figures: dict[frozenset[tuple[str, str]], float] = {}
+    for labels, value in series:
+        figure = frozenset((label, text) for label, text in labels.items() if label not in names.copy_labels)
+        figures[figure] = max(value, figures.get(figure, 0.0))
+    return list(figures.values())
 
 
 def _samples(text: str, wanted: set[str]) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -9,6 +9,8 @@ by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and a
 - If numbers are still missing when the replay ends, it is asked for once more. The first answers of a replay are never
   lost in transport, so a number that they skip a second time was never published: engines burn a number when a batch
   cannot be encoded. The wait is over and nothing was lost.
+- Blocks behind an unknown parent ask for the whole buffer. If it begins with the first batch, it is read in place of what
+  is held.
 - What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
   cleared and rebuilt from whatever the buffer still has.
 - A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
@@ -20,13 +22,15 @@ An end marker proves nothing: a replay can lose batches and still send it. Only 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from prefixroute.validation import check_int
 
 MAX_PENDING = 100_000
 """Batches that may wait for missing ones: vLLM's default for its own send queue (``hwm``)."""
+MAX_PENDING_BYTES = 256 << 20
+"""Bytes that these batches may take."""
 REMEMBERED = 1_024
 """Applied batches whose content is remembered, to tell a repeated batch from a restart."""
 TRIES = 2
@@ -35,7 +39,7 @@ MAX_ASKS = 32
 """Replays for one gap. Each must fill a number or prove it burnt, so more than a few means that an engine is ill."""
 
 
-Reason: TypeAlias = Literal["joined", "restarted", "lost"]
+Reason: TypeAlias = Literal["joined", "restarted", "lost", "orphaned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Forget what the replica holds: the process is another, or removals were lost."""
+    """Forget what the replica holds: the process is another, removals were lost, or all of it is read again."""
 
     reason: Reason
 
@@ -75,7 +79,7 @@ class SequenceStats:
         burnt: numbers that the engine never published.
         lost: numbers that no replay brought.
         restarts: times that the engine's process was another.
-        rebuilds: times that the replica was cleared because batches were lost.
+        rebuilds: times that the replica was cleared because batches were lost, or blocks had unknown parents.
         replays: replays asked for.
         failed_replays: replays without an answer.
     """
@@ -96,6 +100,49 @@ class SequenceStats:
         return asdict(self)
 
 
+class _Waiting:
+    """Batches by number, bounded in number and in bytes."""
+
+    def __init__(self, batches: int, size: int) -> None:
+        self._most, self._most_bytes = batches, size
+        self._batches: dict[int, bytes] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._batches
+
+    def put(self, number: int, payload: bytes, *, always: bool = False) -> bool:
+        """Keep a batch; return whether there was room for it. A single one always has."""
+        full = len(self) >= self._most or self._bytes + len(payload) > self._most_bytes
+        if full and self._batches and not always:
+            return False
+        self.pop(number)
+        self._batches[number] = payload
+        self._bytes += len(payload)
+        return True
+
+    def pop(self, number: int) -> bytes | None:
+        payload = self._batches.pop(number, None)
+        self._bytes -= len(payload or b"")
+        return payload
+
+    def pop_first(self) -> tuple[int, bytes]:
+        number = self.first
+        return number, self.pop(number) or b""
+
+    @property
+    def first(self) -> int:
+        """The lowest number."""
+        return min(self._batches)
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self._bytes = 0
+
+
 class Sequence:
     """The order of one replica's batches. Not thread-safe.
 
@@ -106,21 +153,26 @@ class Sequence:
     Args:
         can_replay: whether the engine has a replay endpoint. Without one a gap cannot be filled.
         max_pending: batches that may wait for missing ones.
+        max_bytes: bytes that these may take.
     """
 
-    def __init__(self, *, can_replay: bool = True, max_pending: int = MAX_PENDING) -> None:
+    def __init__(
+        self, *, can_replay: bool = True, max_pending: int = MAX_PENDING, max_bytes: int = MAX_PENDING_BYTES
+    ) -> None:
         check_int("max_pending", max_pending, 1)
+        check_int("max_bytes", max_bytes, 1)
         self.stats = SequenceStats()
         self.partial = False
         """Whether the engine may hold blocks that it announced before anything that could be read."""
         self.last: int | None = None
         """Number of the last batch applied from the engine's present process; ``None`` = none yet."""
-        self._can_replay, self._max_pending = can_replay, max_pending
-        self._pending: dict[int, bytes] = {}
+        self._can_replay = can_replay
+        self._pending = _Waiting(max_pending, max_bytes)
         self._contents: OrderedDict[int, int] = OrderedDict()  # hash of each remembered batch, by number
         self._clean = False  # whether nothing was applied since the last Clear
         self._doubt = False  # whether the process may be another since the transport was down
         self._asking = False
+        self._refilling = False  # whether that replay is of everything, in place of what is held
         self._check: int | None = None  # the number that the first answer must repeat
         self._repeated: int | None = None  # hash of what it must repeat
         self._answers = 0  # of the replay under way
@@ -166,6 +218,17 @@ class Sequence:
         self._asks = 0
         return [self._ask()]
 
+    def refill(self) -> list[Action]:
+        """Ask for all that the engine published: blocks continue a parent that the index does not know.
+
+        Only a buffer that reaches back to the first batch takes the place of what is held.
+        """
+        if not self._can_replay or self.degraded or self._asking or self.last is None or self.partial:
+            return []
+        asked = self._ask()
+        self._check, self._refilling = None, True
+        return [replace(asked, start=0)]
+
     def live(self, number: int, payload: bytes) -> list[Action]:
         """Take in a published batch."""
         last = self.last
@@ -183,6 +246,8 @@ class Sequence:
         if not self._asking:
             return []
         self._answers += 1
+        if self._refilling:
+            return self._refilled(number, payload)
         if self._check is not None and self._answers == 1:
             return self._checked(number, payload)
         if self._check is not None and self._answers == 2:  # noqa: PLR2004  # the answer after the repeated batch
@@ -194,11 +259,10 @@ class Sequence:
             self.partial = number > 0
         self.stats.filled += 1
         if last is None or number == last + 1:
-            self._pending.pop(number, None)
+            self._pending.pop(number)
             return self._advance(number, payload)
-        if self._skipped and self._answers == 2:  # noqa: PLR2004
-            self._pending[number] = payload  # the proof, kept even if the bound is reached
-        self._keep(number, payload)
+        proof = self._skipped and self._answers == 2  # noqa: PLR2004
+        self._keep(number, payload, always=proof)
         return []
 
     def replay_ended(self, *, marked: bool = True) -> list[Action]:  # noqa: PLR0911  # a list of cases
@@ -208,6 +272,8 @@ class Sequence:
         self._asking = False
         silent = not marked and self._answers == 0
         self.stats.failed_replays += silent
+        if self._refilling:
+            return [self._ask()] if self._pending else []
         if silent and self._asks < TRIES:
             return [self._ask()]
         if self.last is None:
@@ -230,7 +296,7 @@ class Sequence:
         self._asking, self._check, self._answers = True, self.last, 0
         # Kept apart: what is published until the answer comes may push it out of what is remembered.
         self._repeated = None if self.last is None else self._contents.get(self.last)
-        self._skipped = self._dropped = False
+        self._skipped = self._dropped = self._refilling = False
         return Ask(0 if self.last is None else self.last)
 
     def _earlier(self, number: int, payload: bytes, seen: int) -> list[Action]:
@@ -262,7 +328,7 @@ class Sequence:
             if len(self._contents) > REMEMBERED:
                 self._contents.popitem(last=False)
             number += 1
-            held = self._pending.pop(number, None)
+            held = self._pending.pop(number)
         self.stats.applied += len(actions)
         self._clean = False
         return actions
@@ -280,6 +346,18 @@ class Sequence:
         self._asks = 0
         return [self._ask()] if self._can_replay else self._lose()
 
+    def _refilled(self, number: int, payload: bytes) -> list[Action]:
+        """Begin anew with the first batch of all; with a later one go on with what is held."""
+        self._refilling = False
+        if number > 0:
+            self._asking = False
+            return [self._ask()] if self._pending else []
+        self.stats.rebuilds += 1
+        self.stats.filled += 1
+        self._forget()
+        self._asking, self._asks = True, 1
+        return [*self._cleared("orphaned"), *self._advance(number, payload)]
+
     def _checked(self, number: int, payload: bytes) -> list[Action]:
         """Compare the first answer of a replay with the batch that it must repeat."""
         if number != self._check:
@@ -288,7 +366,7 @@ class Sequence:
             return self._restart()
         self._doubt = False
         following = (self.last or 0) + 1
-        held = self._pending.pop(following, None)
+        held = self._pending.pop(following)
         return [] if held is None else self._advance(following, held)
 
     def _unchecked(self, *, silent: bool) -> list[Action]:
@@ -304,9 +382,9 @@ class Sequence:
         """Decide about numbers that a finished replay did not bring."""
         again = self._asks < TRIES
         if self._skipped and not again:
-            number = min(self._pending)
+            number, payload = self._pending.pop_first()
             self.stats.burnt += number - (self.last or 0) - 1
-            actions = self._advance(number, self._pending.pop(number))
+            actions = self._advance(number, payload)
             return [*actions, self._ask()] if self._pending or self._dropped else actions
         if self._answers == 1 and not again:
             self._pending.clear()  # the engine knows nothing of what waits: it is of another process
@@ -326,7 +404,7 @@ class Sequence:
     def _lose(self) -> list[Action]:
         """Give the missing batches up: clear the replica, and rebuild it from the engine's buffer."""
         if self._pending and self.last is not None:
-            self.stats.lost += min(self._pending) - self.last - 1
+            self.stats.lost += self._pending.first - self.last - 1
         if self._doubt and self._can_replay:
             self._pending.clear()  # they may be of another process; the buffer has them too
         self.stats.rebuilds += 1
@@ -335,6 +413,7 @@ class Sequence:
 
     def _forget(self) -> None:
         self.last, self.partial, self._doubt, self._asking, self._asks = None, False, False, False, 0
+        self._refilling = False
         self._contents.clear()
 
     def _join(self, reason: Reason) -> list[Action]:
@@ -347,9 +426,9 @@ class Sequence:
         self._asks = 0
         if not self._pending:
             return []
-        number = min(self._pending)
+        number, payload = self._pending.pop_first()
         self.partial = number > 0
-        actions = self._advance(number, self._pending.pop(number))
+        actions = self._advance(number, payload)
         return [*actions, self._ask()] if self._pending and self._can_replay else actions
 
     def _cleared(self, reason: Reason) -> list[Action]:
@@ -357,9 +436,7 @@ class Sequence:
         clean, self._clean = self._clean, True
         return [] if clean else [Clear(reason)]
 
-    def _keep(self, number: int, payload: bytes) -> None:
-        """Let a batch wait; beyond the bound it is dropped, and asked for again later."""
-        if len(self._pending) < self._max_pending:
-            self._pending[number] = payload
-        else:
+    def _keep(self, number: int, payload: bytes, *, always: bool = False) -> None:
+        """Let a batch wait; beyond the bound it is dropped, and asked for again later, unless it ``always`` waits."""
+        if not self._pending.put(number, payload, always=always):
             self._dropped = True

@@ -15,8 +15,9 @@ from typing import Any, Self
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.live.connection import Connection, FollowOptions, Sink, blank_stats
+from prefixroute.live.connection import Connection, Sink, blank_stats
 from prefixroute.live.feed import KvFeed
+from prefixroute.live.subscription import FollowOptions
 from prefixroute.validation import check_instance
 
 _LOG = logging.getLogger("prefixroute")

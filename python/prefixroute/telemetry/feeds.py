@@ -72,7 +72,7 @@ _GAUGES = {
     "feed_lag_seconds": ("lag_s", "Age of the last batch when it was applied, by both machines' clocks."),
     "feed_idle_seconds": ("idle_s", "Seconds since the last batch."),
 }
-_COUNTS = ("applied", "duplicates", "gaps", "filled", "burnt", "lost", "restarts", "rebuilds", "replays")
+_COUNTS = ("received", "applied", "duplicates", "gaps", "filled", "burnt", "lost", "restarts", "rebuilds", "replays")
 _BLOCKS = (
     "stored",
     "confirmed",
@@ -86,7 +86,7 @@ _BLOCKS = (
     "unfilled",
     "unknown",
 )
-_TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "connections")
+_TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "attempts", "connections", "disconnections")
 
 
 def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
