@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -100,6 +101,24 @@ def check_instance(name: str, value: Any, kind: type) -> None:
     """Raise ConfigError unless ``value`` is of a class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {kind.__name__}, got {shown(value)}")
+
+
+def check_fields(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:
+    """Check fields of an object that have the same bounds; one that is ``None`` was not given, and is not checked.
+
+    Args:
+        record: the object.
+        check: :func:`check_int`, :func:`check_float` or another function of this module.
+        names: of the fields, as errors call them.
+        bounds: further arguments of ``check``.
+
+    Raises:
+        ConfigError: a field is outside of its bounds.
+    """
+    for name in names:
+        value = getattr(record, name)
+        if value is not None:
+            check(name, value, **bounds)
 
 
 def _overflows(value: Real) -> bool:

@@ -103,7 +103,7 @@ class _Agents:
         self._rng = stream(seed, "agents.picks")
         self._groups = Popularity(stream(seed, "agents.groups"), zipf_shares(shape.groups, shape.zipf))
         self._opened = 0
-        system = Text.empty(block_size).then(chain_key(seed, "agents.system"), shape.system_tokens)
+        system = Text.of(chain_key(seed, "agents.system"), shape.system_tokens, block_size)
         keys = [chain_key(seed, "agents.group", group) for group in range(shape.groups)]
         self._layers = [system.then(key, shape.group_tokens) for key in keys]
 
@@ -131,19 +131,15 @@ class _Agents:
         key = chain_key(self._seed, "agents.step", task.number, agent.number, agent.steps_left)
         prompt_tokens = agent.text.tokens + shape.step_tokens
         agent.text = text = agent.text.then(key, shape.step_tokens + shape.answer_tokens)
-        prompt, context = text.split(prompt_tokens)
         agent.steps_left -= 1
         if not agent.steps_left:
             task.agents.remove(agent)
         if spawns and agent.number == 0:
             task.spawned += 1
             task.agents.append(_Agent(task.spawned, text, shape.sub_steps))
-        return Request(
+        return text.request(
             time,
-            prompt,
-            context,
             prompt_tokens,
-            shape.answer_tokens,
             session=task.name,
             entry=CacheEntry(f"{task.name}.{agent.number}", text.tokens, shape.system_tokens),
             attrs={"agent": str(agent.number)},

@@ -55,7 +55,7 @@ def fan_out(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: F
     There are no sessions; ``document`` names the group.
     """
     times = arrivals.times(stream(seed, "fan_out.arrivals"))
-    shared = Text.empty(block_size).then(chain_key(seed, "fan_out.shared"), shape.shared_tokens)
+    shared = Text.of(chain_key(seed, "fan_out.shared"), shape.shared_tokens, block_size)
     for first, time in zip(range(0, count, shape.copies), times, strict=False):
         group = first // shape.copies
         prompt = shared.then(chain_key(seed, "fan_out.prompt", group), shape.prompt_tokens)

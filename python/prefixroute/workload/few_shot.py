@@ -60,7 +60,7 @@ def few_shot(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: 
     first = Popularity(stream(seed, "few_shot.tasks"), zipf_shares(shape.tasks, shape.zipf))
     further = Popularity(stream(seed, "few_shot.variants"), zipf_shares(shape.variants, shape.zipf))
     times = arrivals.times(stream(seed, "few_shot.arrivals"))
-    root = Text.empty(block_size).then(chain_key(seed, "few_shot.instructions"), shape.instruction_tokens)
+    root = Text.of(chain_key(seed, "few_shot.instructions"), shape.instruction_tokens, block_size)
     known: dict[tuple[int, ...], Text] = {(): root}
     for number, time in zip(range(count), times, strict=False):
         path: tuple[int, ...] = ()
@@ -71,15 +71,10 @@ def few_shot(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: 
                 known[path] = before.then(chain_key(seed, "few_shot.examples", *path), shape.example_tokens)
         examples = known[path]
         key = chain_key(seed, "few_shot.question", number)
-        prompt_tokens = examples.tokens + shape.question_tokens
-        prompt, context = examples.then(key, shape.question_tokens + shape.answer_tokens).split(prompt_tokens)
         name = f"shots-{seed}-{'-'.join(map(str, path))}"
-        yield Request(
+        yield examples.then(key, shape.question_tokens + shape.answer_tokens).request(
             time,
-            prompt,
-            context,
-            prompt_tokens,
-            shape.answer_tokens,
+            examples.tokens + shape.question_tokens,
             document=name,
             entry=CacheEntry(name, examples.tokens, shape.instruction_tokens),
         )

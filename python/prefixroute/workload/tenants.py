@@ -83,10 +83,11 @@ def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: T
     who = Popularity(stream(seed, "tenants.who"), shares)
     picks = stream(seed, "tenants.slots")
     times = arrivals.times(stream(seed, "tenants.arrivals"))
-    empty = Text.empty(block_size)
-    systems = [empty.then(chain_key(seed, "tenants.system", at), shape.system_tokens) for at in range(len(shares))]
+    systems = [
+        Text.of(chain_key(seed, "tenants.system", at), shape.system_tokens, block_size) for at in range(len(shares))
+    ]
     open_slots = np.maximum(1, np.rint(shares * shape.slots).astype(int)).tolist()
-    slots = [[_Slot("", empty, shape.turns)] * number for number in open_slots]
+    slots = [[_Slot("", systems[0], shape.turns)] * number for number in open_slots]
     opened = 0
     for _, time in zip(range(count), times, strict=False):
         tenant = who.draw()
@@ -99,13 +100,9 @@ def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: T
         prompt_tokens = slot.text.tokens + shape.user_tokens
         slot.text = slot.text.then(key, shape.user_tokens + shape.answer_tokens)
         slot.turn += 1
-        prompt, context = slot.text.split(prompt_tokens)
-        yield Request(
+        yield slot.text.request(
             time,
-            prompt,
-            context,
             prompt_tokens,
-            shape.answer_tokens,
             session=slot.name,
             tenant=f"tenant-{tenant}",
             entry=CacheEntry(slot.name, slot.text.tokens),

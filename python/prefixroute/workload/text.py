@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.draws import chain
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload.request import cached_tokens
+from prefixroute.workload.request import Request, cached_tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,9 +22,9 @@ class Text:
     block_size: int
 
     @classmethod
-    def empty(cls, block_size: int) -> Text:
-        """Return the text of no tokens."""
-        return cls(np.empty(0, np.uint64), 0, block_size)
+    def of(cls, key: int, tokens: int, block_size: int) -> Text:
+        """Return a text that is told from all others by ``key``; none of them begins like it."""
+        return cls(chain(key, 0, tokens // block_size), tokens, block_size)
 
     def then(self, key: int, tokens: int) -> Text:
         """Return this text followed by ``tokens`` more, which are told from all others by ``key``.
@@ -33,6 +34,10 @@ class Text:
         length = self.tokens + tokens
         fresh = chain(key, len(self.hashes), length // self.block_size)
         return Text(np.concatenate([self.hashes, fresh]), length, self.block_size)
+
+    def request(self, arrival_s: float, prompt_tokens: int, **named: Any) -> Request:
+        """Return the request whose prompt is the first ``prompt_tokens`` of this text, and whose answer is the rest."""
+        return Request(arrival_s, *self.split(prompt_tokens), prompt_tokens, self.tokens - prompt_tokens, **named)
 
     @property
     def blocks(self) -> BlockHashes:

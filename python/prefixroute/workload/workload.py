@@ -134,11 +134,7 @@ class Workload:
         if count < 0:
             raise ConfigError(f"a workload's head must have 0 requests or more, got {count}")
         known = None if self.request_count is None else min(count, self.request_count)
-        return replace(
-            self,
-            source=lambda: itertools.islice(self.source(), count),
-            request_count=known,
-        )
+        return replace(self, source=lambda: itertools.islice(self.source(), count), request_count=known)
 
     def scaled(self, speed: float) -> Workload:
         """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
@@ -147,11 +143,8 @@ class Workload:
         def requests() -> Iterator[Request]:
             return (request._replace(arrival_s=request.arrival_s / speed) for request in self.source())
 
-        return replace(
-            self,
-            source=requests,
-            notes=(*self.notes, f"arrivals {speed:g} times as fast as recorded"),
-        )
+        note = f"arrivals {speed:g} times as fast as recorded"
+        return replace(self, source=requests, notes=(*self.notes, note))
 
     def sampled(self, share: float, seed: int = 0) -> Workload:
         """Return about ``share`` of the sessions, each of them whole; a request without a session is one of its own.
@@ -167,9 +160,4 @@ class Workload:
                     yield request
 
         note = f"a sample of {share:.4g} of the sessions, each whole (seed {seed})"
-        return replace(
-            self,
-            source=requests,
-            request_count=None,
-            notes=(*self.notes, note),
-        )
+        return replace(self, source=requests, request_count=None, notes=(*self.notes, note))

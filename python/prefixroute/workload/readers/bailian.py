@@ -28,13 +28,12 @@ _OPEN_CHATS = 1_000_000
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row has the fields of a Bailian trace."""
-    needed = {"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids"}
-    return needed <= (sample.fields or {}).keys()
+    return sample.has("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids")
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
-    size = options.block_size or block_size_of(Row(sample.fields or {}, sample.file, sample.line), BLOCK_SIZE)
+    size = options.block_size or block_size_of(sample.row, BLOCK_SIZE)
     return Opened(
         size, lambda reading: partial(_read, reading=reading, block_size=size, roots=OrderedDict()), has_sessions=True
     )

@@ -8,24 +8,22 @@ Every prompt is taken to be unlike any other, as in a table of lengths.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.draws import chain
-from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lengths import BLOCK_SIZE, MOST_TOKENS, UNSHARED
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key, stream
+from prefixroute.workload.text import Text
 
 NAME = "vllm-bench"
-_BURST: Final = "the file has no times: all requests come at once"
 
 
 def recognises(sample: Sample) -> bool:
@@ -37,12 +35,12 @@ def recognises(sample: Sample) -> bool:
 def open_file(sample: Sample, options: Options) -> Opened:
     """Say what is drawn where the run did not record when its requests began."""
     size = options.block_size or BLOCK_SIZE
-    row = Row(sample.fields or {}, sample.file, sample.line)
+    row = sample.row
     notes, figures = [UNSHARED], []
     if not isinstance(row.fields.get("start_times"), list):
         rate = _rate(row)
         if rate is None:
-            notes.append(_BURST)
+            notes.append(BURST)
         else:
             source = f"when requests began is not in the file: Poisson at the run's own rate, seed {options.seed}"
             figures.append(Assumption("request_rate", rate, "1/s", source, assumed=True))
@@ -75,11 +73,9 @@ def _read(file: LogFile, block_size: int, seed: int, reading: Reading) -> Iterat
                 reading.left_out[FAILED] += 1
                 continue
             tokens = whole(row, f"input_lens[{at}]", lengths[at], least=1, most=MOST_TOKENS)
-            hashes = chain(chain_key(at, file.name, row.line), 0, tokens // block_size)
-            prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
-            yield TraceRecord(
-                row.line, Request(arrival, prompt, prompt, tokens, whole(row, f"output_lens[{at}]", outputs[at]))
-            )
+            prompt = Text.of(chain_key(at, file.name, row.line), tokens, block_size).blocks
+            output = whole(row, f"output_lens[{at}]", outputs[at])
+            yield TraceRecord(row.line, Request(arrival, prompt, prompt, tokens, output))
 
 
 def _arrivals(row: Row, count: int, seed: int) -> list[float]:

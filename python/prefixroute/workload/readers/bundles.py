@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixroute.workload.readers.row import Row
+from prefixroute.workload.readers.row import Row, objects
 
 
 def unbundled(row: Row) -> Iterator[Row]:
@@ -17,21 +17,21 @@ def unbundled(row: Row) -> Iterator[Row]:
     spans = fields.get("resourceSpans", fields.get("resource_spans"))
     if isinstance(spans, list):
         yield from _spans(row, spans)
-    elif isinstance(fields.get("data"), list) and any("payloads" in one for one in _objects(fields["data"])):
-        for session in _objects(fields["data"]):
+    elif isinstance(fields.get("data"), list) and any("payloads" in one for one in objects(fields["data"])):
+        for session in objects(fields["data"]):
             name = session.get("session_id")
-            for payload in _objects(session.get("payloads")):
+            for payload in objects(session.get("payloads")):
                 yield Row({"session_id": name, **payload}, row.file, row.line)
     elif isinstance(fields.get("turns"), list) and "messages" not in fields:
-        yield from _turns(row, _objects(fields["turns"]))
+        yield from _turns(row, objects(fields["turns"]))
     else:
         yield row
 
 
 def _spans(row: Row, groups: list[Any]) -> Iterator[Row]:
-    for group in _objects(groups):
-        for scope in _objects(group.get("scopeSpans", group.get("scope_spans"))):
-            for span in _objects(scope.get("spans")):
+    for group in objects(groups):
+        for scope in objects(group.get("scopeSpans", group.get("scope_spans"))):
+            for span in objects(scope.get("spans")):
                 yield Row(dict(span), row.file, row.line)
 
 
@@ -44,7 +44,3 @@ def _turns(row: Row, turns: list[Mapping[str, Any]]) -> Iterator[Row]:
         rest = {name: value for name, value in turn.items() if name in {"timestamp", "model"}}
         session = row.fields.get("session_id")
         yield Row({"session_id": session, **rest, "messages": list(messages)}, row.file, row.line)
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

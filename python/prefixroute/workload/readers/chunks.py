@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.lines import json_in
+from prefixroute.workload.readers.row import objects
 
 _PLACES = ("response", "response_body", "responseBody", "output", "chunks", "response_chunks", "stream", "events")
 _INNER = ("body", "chunks", "events")
@@ -39,17 +40,12 @@ def _chunks(value: Any) -> list[Mapping[str, Any]] | None:
         start = value[:64].lstrip()
         if start.startswith(("data:", "event:")):
             return _events(value)
-        if not start.startswith("[{") or not any(
-            name in value[:400] for name in ('"delta"', '"message_start"', ".delta")
-        ):
+        if not any(name in value[:400] for name in ('"delta"', '"message_start"', ".delta")):
             return None
-        try:
-            value = json_of(value)
-        except ValueError:
-            return None
+        value = json_in(value, "[{")
     if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
         return None
-    return [chunk for chunk in value if isinstance(chunk, Mapping)] if _is_chunk(value[0]) else None
+    return objects(value) if _is_chunk(value[0]) else None
 
 
 def _is_chunk(value: Mapping[str, Any]) -> bool:
@@ -57,8 +53,7 @@ def _is_chunk(value: Mapping[str, Any]) -> bool:
         return True
     choices = value.get("choices")
     return isinstance(choices, list) and (
-        str(value.get("object")).endswith(".chunk")
-        or any(isinstance(one, Mapping) and "delta" in one for one in choices)
+        str(value.get("object")).endswith(".chunk") or any("delta" in one for one in objects(choices))
     )
 
 
@@ -66,11 +61,8 @@ def _events(text: str) -> list[Mapping[str, Any]] | None:
     found = []
     for line in text.splitlines():
         if line.startswith("data:") and line[5:].strip() != "[DONE]":
-            try:
-                chunk = json_of(line[5:])
-            except ValueError:
-                continue  # a stream that was cut: what came before counts
-            if isinstance(chunk, Mapping):
+            chunk = json_in(line[5:])
+            if isinstance(chunk, Mapping):  # else the stream was cut: what came before counts
                 found.append(chunk)
     return found or None
 
@@ -100,11 +92,9 @@ def _of_choices(chunks: list[Mapping[str, Any]]) -> dict[str, Any]:
         for name in ("content", "reasoning_content", "reasoning"):
             if isinstance(delta.get(name), str):
                 message[name] = message.get(name, "") + delta[name]
-        parts = delta.get("tool_calls")
-        for at, part in enumerate(parts if isinstance(parts, list) else ()):
-            if isinstance(part, Mapping):
-                place = part["index"] if type(part.get("index")) is int else at
-                _add_call(calls.setdefault(place, {"name": "", "arguments": ""}), part)
+        for at, part in enumerate(objects(delta.get("tool_calls"))):
+            place = part["index"] if type(part.get("index")) is int else at
+            _add_call(calls.setdefault(place, {"name": "", "arguments": ""}), part)
     if calls:
         message["tool_calls"] = [{"type": "function", "function": calls[place]} for place in sorted(calls)]
     return {**body, "choices": [{"message": message}]}

@@ -38,7 +38,7 @@ WITHOUT_QUESTION: Final = "conversations without a turn of the user"
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row is a conversation."""
-    return any(_is_turns((sample.fields or {}).get(name)) for name in _LISTS)
+    return any(_is_turns(sample.row.fields.get(name)) for name in _LISTS)
 
 
 def _is_turns(value: Any) -> bool:
@@ -62,7 +62,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         "prompts are text: blocks are cut by bytes, not by a tokenizer",
         "each turn of the user is a request of its conversation",
     ]
-    timed = _time(Row(sample.fields or {}, sample.file, sample.line)) is not None
+    timed = _time(sample.row) is not None
     if not timed:
         starts = f"starts of conversations are not in the file: Poisson, seed {options.seed}"
         figures.append(

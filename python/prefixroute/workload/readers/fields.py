@@ -17,7 +17,7 @@ from typing import Any
 from prefixroute.errors import FieldMapError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
-from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.lines import json_in
 from prefixroute.workload.readers.row import shown
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -252,10 +252,7 @@ class Finder:
 
     def _parse(self, text: str) -> Any:
         if id(text) not in self._parsed:
-            try:
-                self._parsed[id(text)] = json_of(text) if text.lstrip()[:1] in {"{", "["} else None
-            except ValueError:
-                self._parsed[id(text)] = None
+            self._parsed[id(text)] = json_in(text)
         return self._parsed[id(text)]
 
 

@@ -20,9 +20,8 @@ from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.requests import RequestReader, Settled, has_request
-from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.survey import FIRST_ROWS, Survey, survey
 
@@ -30,14 +29,11 @@ NAME = "gateway"
 BLOCK_SIZE: Final = 16
 REORDER_S: Final = 600.0
 """Logs are written when a request ends; few take longer than this."""
-BURST: Final = "the file has no times: all requests come at once"
 
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row has a prompt of any kind where the usual layouts have them, or is a row beside such rows."""
-    if sample.fields is None:
-        return False
-    return any(has_request(row.fields) for row in unbundled(Row(sample.fields, sample.file, sample.line)))
+    return sample.fields is not None and any(has_request(row.fields) for row in unbundled(sample.row))
 
 
 def open_file(sample: Sample, options: Options) -> Opened:

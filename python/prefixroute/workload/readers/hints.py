@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.lines import json_in
 from prefixroute.workload.readers.row import is_date
 
 _DEEPEST = 5
@@ -35,9 +34,8 @@ def field_map_for(fields: Mapping[str, Any]) -> str:
 
 
 def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
-        with contextlib.suppress(ValueError):
-            value = json_of(value)
+    if isinstance(value, str) and (parsed := json_in(value)) is not None:
+        value = parsed
     yield path, value
     if isinstance(value, Mapping) and depth < _DEEPEST:
         for name, inner in value.items():

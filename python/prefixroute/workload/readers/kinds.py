@@ -8,29 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from prefixroute.workload.readers.layouts import OTHER_ROWS
+
 CACHED: Final = "answered by the gateway's cache"
 FAILED: Final = "failed"
 SPANS: Final = "spans of other kinds"
-_CALLS: Final = {
-    "embedding": "embeddings",
-    "rerank": "rerankings",
-    "image_generation": "image generations",
-    "image_edit": "image generations",
-    "transcription": "transcriptions",
-    "speech": "speech syntheses",
-    "moderation": "moderations",
-}
-_OBSERVATIONS: Final = {"SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
-"""Langfuse's observations that are no generation."""
-_SPAN_CALLS = {"execute_tool", "invoke_agent", "create_agent", "tool", "agent", "chain", "retriever"}
-_FAILURES = frozenset({"failure", "failed", "error", "status_code_error"})
+_CALLS, _CALLED = OTHER_ROWS["calls"], OTHER_ROWS["called"]
+_OBSERVATIONS, _OPERATIONS = OTHER_ROWS["observations"], OTHER_ROWS["operations"]
+_FAILURES, _STATUS, _ERRORS = OTHER_ROWS["failures"], OTHER_ROWS["status"], OTHER_ROWS["errors"]
 _FIRST_FAILURE = 400
 """The first status of HTTP that says a request was not answered."""
 _SPAN_ERROR = 2
 """The code of a span's status that OpenTelemetry gives errors."""
-_CALLED = ("call_type", "url", "endpoint", "path", "gen_ai.operation.name")
-_ERRORS = ("error", "response.error", "response_body.error", "response.body.error")
-_STATUS = ("status_code", "statusCode", "response_status", "http_status", "status")
 
 
 def other_kind(row: Mapping[str, Any], follow: Callable[[str], Any]) -> str | None:
@@ -57,9 +46,9 @@ def _call(row: Mapping[str, Any]) -> str | None:
     """
     for name in map(row.get, _CALLED):
         if isinstance(name, str):
-            found = next((kind for part, kind in _CALLS.items() if part in name), None)
-            if found is not None:
-                return found
+            for part, kind in _CALLS.items():
+                if part in name:
+                    return str(kind)
     return None
 
 
@@ -70,13 +59,13 @@ def _is_span(row: Mapping[str, Any]) -> bool:
             return kind.upper() != "GENERATION"
         if kind in _OBSERVATIONS:  # an export without the ids
             return True
-    return row.get("gen_ai.operation.name") in _SPAN_CALLS
+    return row.get("gen_ai.operation.name") in _OPERATIONS
 
 
 def _has_failed(row: Mapping[str, Any], follow: Callable[[str], Any]) -> bool:
-    if any(_is_failure(row.get(name)) for name in _STATUS) or _is_failure(row.get("level")):
+    if any(_is_failure(row.get(name)) for name in _STATUS) or any(follow(path) for path in _ERRORS):
         return True
-    return any(follow(path) for path in _ERRORS) or ("metadata" in row and _is_failure(follow("metadata.status")))
+    return "metadata" in row and _is_failure(follow("metadata.status"))
 
 
 def _is_failure(value: Any) -> bool:

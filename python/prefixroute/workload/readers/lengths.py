@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from prefixroute.draws import chain
 from prefixroute.errors import TraceError
-from prefixroute.hashing import BlockHashes
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lines import cells_of, read_table
 from prefixroute.workload.readers.reading import Reading
@@ -20,6 +18,7 @@ from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
+from prefixroute.workload.text import Text
 
 NAME = "lengths"
 BLOCK_SIZE = 16
@@ -63,7 +62,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the layout."""
     layout = _layout(sample)
     if layout is None:
-        raise Row({}, sample.file, sample.line).error(f"the header has the columns of no known layout ({HEADERS})")
+        raise sample.row.error(f"the header has the columns of no known layout ({HEADERS})")
     size = options.block_size or BLOCK_SIZE
     notes = [UNSHARED]
     first = next(read_table(sample.file, Reading(skip_bad=2**53)), None)
@@ -85,8 +84,7 @@ def _read(file: LogFile, layout: _Columns, block_size: int, reading: Reading) ->
             return None
         tokens = _count(row, layout.prompt, least=1)
         # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.
-        hashes = chain(chain_key(row.line, file.name), 0, tokens // block_size)
-        prompt = BlockHashes(hashes, token_count=tokens, block_size=block_size)
+        prompt = Text.of(chain_key(row.line, file.name), tokens, block_size).blocks
         session = row.text(layout.session) if layout.session else None
         model = row.text(layout.model) if layout.model else None
         request = Request(_seconds(row, layout.time), prompt, prompt, tokens, output, session=session, model=model)

@@ -84,6 +84,14 @@ def json_of(text: str) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
+def json_in(text: str, begin: str | tuple[str, ...] = ("{", "[")) -> Any:
+    """Return the list or object that a text is the JSON of; None if it does not ``begin`` like one, or is none."""
+    try:
+        return json_of(text) if text.lstrip().startswith(begin) else None
+    except ValueError:
+        return None
+
+
 def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return _SURROGATE.sub(_REPLACEMENT, value)

@@ -33,12 +33,12 @@ from prefixroute.workload.readers.row import MOST, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
+from prefixroute.workload.text import Text
 
 NAME = "mooncake"
 BLOCK_SIZE: Final = 512
 _FIRST_ROWS = 500
 _OPEN_SESSIONS = 1_000_000
-_LENGTHS = ("input_length", "output_length")
 WITHOUT_IDS: Final = "requests have no hash_ids: their prompts are taken to be unlike any other"
 _DELTAS = (
     "rows have what is new in their sessions: prompts are joined from them, with answers of the stated lengths between"
@@ -48,9 +48,8 @@ _DELAYS = "rows with a delay arrive that long after the row before them in their
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row has the fields of a Mooncake trace."""
-    fields = sample.fields or {}
-    timed = "timestamp" in fields or "delay" in fields
-    return "chat_id" not in fields and timed and {*_LENGTHS} <= fields.keys()
+    timed = sample.has("timestamp") or sample.has("delay")
+    return timed and sample.has("input_length", "output_length") and not sample.has("chat_id")
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
@@ -142,8 +141,7 @@ def read(
         if not row.fields.get("hash_ids"):
             row.integer("input_length", most=MOST_TOKENS)
             passing.remarks[WITHOUT_IDS] += 1
-            made = chain(chain_key(row.line, file.name), 0, tokens // block_size)
-            prompt = BlockHashes(made, token_count=tokens, block_size=block_size)
+            prompt = Text.of(chain_key(row.line, file.name), tokens, block_size).blocks
         elif row.fields.get("message_mode") == "delta":
             prompt = _joined(row, before, tokens, block_size)
         else:

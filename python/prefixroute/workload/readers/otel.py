@@ -11,31 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.layouts import SPANS
+from prefixroute.workload.readers.lines import json_in
+from prefixroute.workload.readers.row import objects
 
 _MARKS = ("gen_ai.", "llm.")
 _TYPED = ("stringValue", "intValue", "doubleValue", "boolValue")
 _NUMBERED = re.compile(r"(?:gen_ai\.(prompt|completion)|llm\.(input_messages|output_messages))\.(\d{1,6})\.(.+)")
-_FIELDS = {
-    "model": ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name"),
-    "session": ("gen_ai.conversation.id", "session.id"),
-    "user": ("user.id", "enduser.id"),
-    "tools": ("gen_ai.tool.definitions",),
-    "system": ("gen_ai.system_instructions",),
-    "messages": ("gen_ai.input.messages",),
-    "output": ("gen_ai.output.messages",),
-    "gen_ai.operation.name": ("gen_ai.operation.name", "openinference.span.kind"),
-    "response_id": ("gen_ai.response.id",),
-    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
-    # These have the cached tokens in them, whatever the API that was called.
-    "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
-    "cached_tokens": (
-        "gen_ai.usage.cache_read.input_tokens",
-        "gen_ai.usage.cache_read_input_tokens",
-        "llm.token_count.prompt_details.cache_read",
-    ),
-}
-"""Fields of a row by the attributes that hold them."""
 
 
 def span_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +26,7 @@ def span_row(row: dict[str, Any]) -> dict[str, Any]:
     attributes = _attributes(found) if found is not None else row if any("gen_ai." in key for key in row) else None
     if attributes is None:
         return row
-    for event in _objects(row.get("events")):
+    for event in objects(row.get("events")):
         attributes = {**_attributes(event.get("attributes")), **attributes}
     if not any(key.startswith(_MARKS) for key in attributes):
         return (
@@ -52,7 +34,7 @@ def span_row(row: dict[str, Any]) -> dict[str, Any]:
         )
     made = {
         field: value
-        for field, names in _FIELDS.items()
+        for field, names in SPANS.items()
         if (value := next((attributes[name] for name in names if name in attributes), None)) is not None
     }
     _add_numbered(attributes, made)
@@ -72,7 +54,7 @@ def span_row(row: dict[str, Any]) -> dict[str, Any]:
 def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    pairs = ((one.get("key"), one.get("value")) for one in _objects(value))
+    pairs = ((one.get("key"), one.get("value")) for one in objects(value))
     return {str(key): _plain(inner) for key, inner in pairs}
 
 
@@ -124,10 +106,8 @@ def _unfolded(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _messages(value: Any) -> Any:
     """Return messages whose parts are named as the other APIs name them."""
     if isinstance(value, str):
-        try:
-            value = json_of(value) if value.lstrip()[:1] in {"[", "{"} else value
-        except ValueError:
-            return value
+        parsed = json_in(value)
+        value = value if parsed is None else parsed
     if not isinstance(value, list):
         return value
     return [_message(one) if isinstance(one, Mapping) else one for one in value]
@@ -138,7 +118,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(parts, list):
         return _part(message) if "role" not in message else dict(message)
     role = "user" if message.get("role") == "tool" else str(message.get("role") or "user")
-    return {"role": role, "content": [_part(part) for part in _objects(parts)]}
+    return {"role": role, "content": [_part(part) for part in objects(parts)]}
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +136,3 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         data = part.get("content", part.get("uri", part.get("file_id")))
         return {"type": kind if kind in {"image", "audio", "video"} else "file", "data": data}
     return dict(part)
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -45,12 +45,12 @@ MARK = "prefixroute_trace"
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first line is a header of this format."""
-    return MARK in (sample.fields or {})
+    return sample.has(MARK)
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Check the header."""
-    header = Row(sample.fields or {}, sample.file, sample.line)
+    header = sample.row
     size, _ = _settings(header, options.block_size)
     notes = tuple(str(note) for note in header.sequence("notes")) if "notes" in header.fields else ()
     return Opened(
@@ -66,10 +66,9 @@ def open_file(sample: Sample, options: Options) -> Opened:
 
 def _span(header: Row) -> Span | None:
     """Return what the header says of a volatile head: its figures are in tokens."""
-    fields = header.fields.get("volatile")
-    if fields is None:
+    if header.fields.get("volatile") is None:
         return None
-    row = Row(fields if isinstance(fields, dict) else {}, header.file, header.line)
+    row = header.inner("volatile")
     share = row.time("share")
     if not 0 <= share <= 1:
         raise header.error(f"share of a volatile head must be 0 to 1, got {share}")
@@ -113,11 +112,10 @@ class _Chains:
 
 def _masked(row: Row, chains: _Chains, chain: NDArray[np.uint64], size: int) -> Masked | None:
     """Return a row's blocks without what is volatile, and remember their chain; None where they are the row's own."""
-    fields = row.fields.get("masked")
-    if fields is None:
+    if row.fields.get("masked") is None:
         chains.add(chain)
         return None
-    inner = Row(fields if isinstance(fields, dict) else {}, row.file, row.line)
+    inner = row.inner("masked")
     without = chains.chain(inner)
     made = Masked(*_blocks(inner, without, row.integer("in", least=1), row.integer("out"), size))
     chains.add(without)

@@ -5,14 +5,13 @@ As text in the canonical form, or as token ids.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixroute.errors import TokensError
 from prefixroute.messages import CanonicalForm, answer_messages
 from prefixroute.workload.readers.fields import Finder
-from prefixroute.workload.readers.lines import json_of
+from prefixroute.workload.readers.lines import json_in
 from prefixroute.workload.readers.row import Row, shown
 
 Prompt: TypeAlias = str | list[Any]
@@ -70,12 +69,7 @@ def _plain(row: Row, form: CanonicalForm, prompt: Any, tools: Any, system: Any) 
 
 def _listed(text: str) -> list[Any] | None:
     """Return the messages that a text is the JSON of, if it is."""
-    if not text.lstrip().startswith("[{"):
-        return None
-    try:
-        value = json_of(text)
-    except ValueError:
-        return None
+    value = json_in(text, "[{")
     return value if _are_messages(value) else None
 
 
@@ -84,9 +78,8 @@ def _are_messages(value: Any) -> bool:
 
 
 def _parts(row: Row, form: CanonicalForm, messages: list[Any] | str, tools: Any, system: Any) -> Parts:
-    if isinstance(system, str) and system.lstrip().startswith("[{"):
-        with contextlib.suppress(ValueError):
-            system = json_of(system)
+    if isinstance(system, str):
+        system = json_in(system, "[{") or system
     try:
         head = form.conversation([], tools or (), system)
         return Parts(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.messages import CanonicalForm
-from prefixroute.validation import check_callable, check_float, check_instance, check_int, shown
+from prefixroute.validation import check_callable, check_fields, check_float, check_instance, check_int, shown
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
 from prefixroute.workload.readers.reading import Reading
-from prefixroute.workload.readers.row import MOST_TIME
+from prefixroute.workload.readers.row import MOST_TIME, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
+
+BURST: Final = "the file has no times: all requests come at once"
 
 
 class TraceRecord(NamedTuple):
@@ -35,6 +37,15 @@ class Sample(NamedTuple):
     text: str
     fields: dict[str, Any] | None
     """The row as a JSON object, or None if it is none."""
+
+    @property
+    def row(self) -> Row:
+        """The row, without fields if it is no JSON object."""
+        return Row(self.fields or {}, self.file, self.line)
+
+    def has(self, *names: str) -> bool:
+        """Return whether the row is a JSON object with fields of all these names."""
+        return self.fields is not None and self.fields.keys() >= set(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +96,11 @@ class Options:
         check_int("skip_bad", self.skip_bad, 0)
         check_int("line_bytes", self.line_bytes, 1)
         check_int("seed", self.seed)
-        if self.block_size is not None:
-            check_int("block_size", self.block_size, 1, MAX_BLOCK_SIZE)
-        if self.fields is not None:
-            check_instance("fields", self.fields, FieldMap)
-        if self.reorder_s is not None:
-            check_float("reorder_s", self.reorder_s, 0)
-        if self.sessions_per_hour is not None:
-            check_float("sessions_per_hour", self.sessions_per_hour, 0, above=True)
-        for name in ("since", "until"):
-            if getattr(self, name) is not None:
-                check_float(name, getattr(self, name), -MOST_TIME, MOST_TIME)
+        check_fields(self, check_int, "block_size", low=1, high=MAX_BLOCK_SIZE)
+        check_fields(self, check_instance, "fields", kind=FieldMap)
+        check_fields(self, check_float, "reorder_s", low=0)
+        check_fields(self, check_float, "sessions_per_hour", low=0, above=True)
+        check_fields(self, check_float, "since", "until", low=-MOST_TIME, high=MOST_TIME)
         if not isinstance(self.where, tuple) or not all(map(_is_pair, self.where)):
             raise ConfigError(f"where must be a tuple of pairs of texts, got {shown(self.where)}")
         check_callable("canonical", self.canonical)

@@ -46,15 +46,15 @@ _LMCACHE = _Layout(16, scoped=False)
 
 def recognises(sample: Sample) -> bool:
     """Return whether the first row is a session with requests."""
-    return {"session", "requests"} <= (sample.fields or {}).keys()
+    return sample.has("session", "requests")
 
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Tell the two files apart and say what is drawn."""
-    layout = _WEKA if "tool_tokens" in (sample.fields or {}) else _LMCACHE
+    layout = _WEKA if sample.has("tool_tokens") else _LMCACHE
     size = layout.block_size
     if options.block_size not in {None, size}:
-        raise Row({}, sample.file, sample.line).error(f"the file has blocks of {size} tokens, got {options.block_size}")
+        raise sample.row.error(f"the file has blocks of {size} tokens, got {options.block_size}")
     per_hour = SESSIONS_PER_HOUR if options.sessions_per_hour is None else options.sessions_per_hour
     starts = Assumption(
         "sessions_per_hour",

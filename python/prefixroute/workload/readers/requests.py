@@ -280,7 +280,8 @@ class RequestReader:
         if self._layout.cached_apart is not None:
             return self._layout.cached_apart
         name = self.finder.path_of("prompt_tokens").split(".")[-1]
-        return (name, self.finder.path_of("cached_tokens").split(".")[-1] if reads else None) in COUNTED_APART
+        cached = self.finder.path_of("cached_tokens").split(".")[-1] if reads else ""
+        return cached in COUNTED_APART.get(name, ())
 
     def text(self, row: Row, name: str) -> str | None:
         """Return a field that is a text, or a whole number as one.

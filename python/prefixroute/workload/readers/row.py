@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +70,11 @@ class Row:
             raise self.error(f"{name} must be a list, got {shown(value)}")
         return value
 
+    def inner(self, name: str) -> Row:
+        """Return the fields of an object that is a field; none of anything else."""
+        value = self.fields.get(name)
+        return Row(value if isinstance(value, dict) else {}, self.file, self.line)
+
     def ids(self, name: str) -> NDArray[np.uint64]:
         """Return a list of whole numbers from 0 to 2**64 - 1."""
         value = self.sequence(name)
@@ -82,6 +88,11 @@ class Row:
             bad = next((at for at, item in enumerate(value) if type(item) is not int or not 0 <= item < 2**64), 0)
             raise self.error(f"{name}[{bad}] must be a whole number, 0 to 2**64 - 1, got {shown(value[bad])}")
         return numbers.astype(np.uint64)
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; none of anything else."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
