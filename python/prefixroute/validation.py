@@ -104,7 +104,7 @@ def check_instance(name: str, value: Any, kind: type) -> None:
 
 
 def check_fields(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:
-    """Check fields of an object that have the same bounds; one that is ``None`` was not given, and is not checked.
+    """Check fields of an object that have the same bounds.
 
     Args:
         record: the object.
@@ -116,9 +116,12 @@ def check_fields(record: object, check: Callable[..., None], *names: str, **boun
         ConfigError: a field is outside of its bounds.
     """
     for name in names:
-        value = getattr(record, name)
-        if value is not None:
-            check(name, value, **bounds)
+        check(name, getattr(record, name), **bounds)
+
+
+def check_given(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:
+    """Check fields as :func:`check_fields` does, but for those that are ``None``: they were not given."""
+    check_fields(record, check, *(name for name in names if getattr(record, name) is not None), **bounds)
 
 
 def _overflows(value: Real) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 WITHOUT_CLOCK, WITH_CLOCK = "untimed", "timed"
 """Values of the assumption ``clock``: whether a run had no clock or one."""
+GIVEN = "given by the user"
+"""Source of what is no default."""
 LEFT_BY_WEIGHTS = "what the GPU's memory leaves beside the model"
 """Source of a ``capacity_tokens`` that was worked out and not given."""
 
@@ -44,6 +46,11 @@ class Assumption:
     unit: str
     source: str
     assumed: bool
+
+    @classmethod
+    def of(cls, name: str, value: float | str, unit: str, source: str, *, given: bool) -> Assumption:
+        """Return a figure that the user has given, or that is a default from ``source``."""
+        return cls(name, value, unit, GIVEN if given else source, assumed=not given)
 
     def __str__(self) -> str:
         """Return ``name = value unit (source)``, with ``ASSUMED`` in front of the source where it is a default."""

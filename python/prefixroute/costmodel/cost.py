@@ -397,8 +397,7 @@ class CostModel:
         )
 
     def _row(self, name: str, value: float | str, unit: str, source: str) -> Assumption:
-        given = self._arguments[name] is not None
-        return Assumption(name, value, unit, "given by the user" if given else source, not given)
+        return Assumption.of(name, value, unit, source, given=self._arguments[name] is not None)
 
     def _width(self, name: str, value: float, unit: str, source: str) -> Assumption:
         """Return a width that the user or the model's file says, or that is assumed."""

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, shown
+from prefixroute.validation import check_fields, check_float, shown
 
 MOST_USD_PER_HOUR = 1_000_000
 """Far above any price; dollars stay finite."""
@@ -52,11 +52,9 @@ class ExpertShares:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("bf16", "fp8", "fp4", "mxfp4", "weights"):
-            check_float(name, getattr(self, name), LEAST_SHARE, 1)
+        check_fields(self, check_float, "bf16", "fp8", "fp4", "mxfp4", "weights", low=LEAST_SHARE, high=1)
         check_float("layer_s", self.layer_s, 0, MOST_LATENCY_S)
-        check_float("padding", self.padding, 0, MOST_TILE)
-        check_float("narrow", self.narrow, 0, MOST_TILE)
+        check_fields(self, check_float, "padding", "narrow", low=0, high=MOST_TILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,8 @@ class Shares:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("bf16", "fp8", "fp4", "attention", "weights", "cache", "link"):
-            check_float(name, getattr(self, name), LEAST_SHARE, 1)
+        shares = ("bf16", "fp8", "fp4", "attention", "weights", "cache", "link")
+        check_fields(self, check_float, *shares, low=LEAST_SHARE, high=1)
         check_float("link_latency_s", self.link_latency_s, 0, MOST_LATENCY_S)
 
 
@@ -136,10 +134,8 @@ class Gpu:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("flops", "memory_bytes", "bandwidth", "link_bandwidth"):
-            check_float(name, getattr(self, name), 1, _MOST)
-        for name in ("fp8_flops", "fp4_flops"):
-            check_float(name, getattr(self, name), 0, _MOST)
+        check_fields(self, check_float, "flops", "memory_bytes", "bandwidth", "link_bandwidth", low=1, high=_MOST)
+        check_fields(self, check_float, "fp8_flops", "fp4_flops", low=0, high=_MOST)
         check_float("usd_per_hour", self.usd_per_hour, 0, MOST_USD_PER_HOUR)
 
     def computes(self, weight_format: str) -> str:

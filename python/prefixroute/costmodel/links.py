@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from prefixroute._core import TransferPrices
+from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float, check_instance, shown
 
@@ -42,7 +43,7 @@ class Link:
     latency_s: float = 0.0
     per_gpu: bool = False
     description: str = ""
-    source: str = "given by the user"
+    source: str = GIVEN
 
     def __post_init__(self) -> None:
         """Check the figures.

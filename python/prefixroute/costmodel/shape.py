@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prefixroute.costmodel.storage import BF16_BYTES, FORMATS
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.validation import check_fields, check_float, check_given, check_int, shown
 
 WIDEST_BYTES = 8
 _MOST = 1e24
@@ -50,14 +50,10 @@ class Attention:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("layers", "kv_values", "kv_shards", "entry_tokens"):
-            check_int(name, getattr(self, name), 1, _MOST)
-        for name in ("window", "picked"):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), 1, _MOST)
+        check_fields(self, check_int, "layers", "kv_values", "kv_shards", "entry_tokens", low=1, high=_MOST)
+        check_given(self, check_int, "window", "picked", low=1, high=_MOST)
         check_float("width", self.width, 1, _MOST)
-        for name in ("index_bytes", "index_width"):
-            check_float(name, getattr(self, name), 0, _MOST)
+        check_fields(self, check_float, "index_bytes", "index_width", low=0, high=_MOST)
 
     def entry_bytes(self, kv_bytes: float) -> float:
         """Bytes of one entry over all of these layers; 0 where they share the cache of others."""
@@ -98,8 +94,7 @@ class Experts:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        check_int("layers", self.layers, 1, _MOST)
-        check_int("count", self.count, 1, _MOST)
+        check_fields(self, check_int, "layers", "count", low=1, high=_MOST)
         check_int("picked", self.picked, 1, self.count)
         check_float("parameters", self.parameters, 1, _MOST)
         check_float("weight_bytes", self.weight_bytes, 0, WIDEST_BYTES, above=True)
@@ -169,14 +164,11 @@ class ModelShape:
         Raises:
             ConfigError: one is no number, or outside of what is possible.
         """
-        for name in ("parameters", "active_parameters"):
-            check_float(name, getattr(self, name), 1, _MOST)
-        for name in ("head_parameters", "embedding_parameters", "feed_forward_width", "state_bytes"):
-            check_float(name, getattr(self, name), 0, _MOST)
-        for name in ("layers", "hidden"):
-            check_int(name, getattr(self, name), 1, _MOST)
-        for name in ("weight_bytes", "kv_bytes"):
-            check_float(name, getattr(self, name), 0, WIDEST_BYTES, above=True)
+        check_fields(self, check_float, "parameters", "active_parameters", low=1, high=_MOST)
+        parts = ("head_parameters", "embedding_parameters", "feed_forward_width", "state_bytes")
+        check_fields(self, check_float, *parts, low=0, high=_MOST)
+        check_fields(self, check_int, "layers", "hidden", low=1, high=_MOST)
+        check_fields(self, check_float, "weight_bytes", "kv_bytes", low=0, high=WIDEST_BYTES, above=True)
         _check_format(self.weight_format)
         if not self.attention:
             raise ConfigError(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import BATCH, STANDARD, Model
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_fields, check_float, check_given, check_int
 
 NO_CACHE, AT_ONCE, ONE_FIRST, PREWARMED = "no cache", "all at once", "one, then the rest", "pre-warm, then all"
 MOST_REQUESTS = 10**12
@@ -39,13 +39,9 @@ class Speed:
 
     def __post_init__(self) -> None:
         """Check every figure."""
-        if self.prefill_tokens_per_s is not None:
-            check_float("prefill_tokens_per_s", self.prefill_tokens_per_s, 0, above=True)
-        for name in ("overhead_s", "answer_s"):
-            if getattr(self, name) is not None:
-                check_float(name, getattr(self, name), 0)
-        if self.concurrency is not None:
-            check_int("concurrency", self.concurrency, 1)
+        check_given(self, check_float, "prefill_tokens_per_s", low=0, above=True)
+        check_given(self, check_float, "overhead_s", "answer_s", low=0)
+        check_given(self, check_int, "concurrency", low=1)
 
     def ttft_s(self, uncached_tokens: float) -> float:
         """Return seconds to the first token: overhead + uncached tokens / prefill rate."""
@@ -107,8 +103,7 @@ class Calls:
         """Check every figure."""
         check_int("requests", self.requests, 1, MOST_REQUESTS)
         check_int("shared_tokens", self.shared_tokens, 1, MOST_TOKENS)
-        for name in ("own_tokens", "output_tokens"):
-            check_int(name, getattr(self, name), 0, MOST_TOKENS)
+        check_fields(self, check_int, "own_tokens", "output_tokens", low=0, high=MOST_TOKENS)
         check_int("workspaces", self.workspaces, 1, MOST_REQUESTS)
         if self.workspaces > self.requests:
             raise ConfigError(f"workspaces must be at most the {self.requests} requests, got {self.workspaces}")

@@ -11,7 +11,7 @@ import numpy as np
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import STANDARD, Model
 from prefixroute.providers.keys import shard_of, shards_for
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.validation import check_fields, check_float, check_int, shown
 
 LIMIT = 15.0
 """Requests a minute for one head and key where a provider names none (ASSUMED: OpenAI's guidance before GPT-5.6)."""
@@ -56,8 +56,7 @@ class Load:
         else:
             check_int("users", self.users, 1, MOST_USERS)
         check_int("shared_tokens", self.shared_tokens, 1, MOST_TOKENS)
-        for name in ("user_tokens", "own_tokens"):
-            check_int(name, getattr(self, name), 0, MOST_TOKENS)
+        check_fields(self, check_int, "user_tokens", "own_tokens", low=0, high=MOST_TOKENS)
 
     @property
     def shares(self) -> dict[str, float]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.validation import check_float, check_given, check_int, shown
 
 KINDS = ("marks", "automatic", "keyed", "stored")
 """How a prompt gets into a cache: by marks in it, by itself, helped by a routing key, or as an object one makes."""
@@ -107,18 +108,16 @@ class Mode:
                 )
         if not self.lifetimes:
             raise ConfigError(f"mode {shown(self.name)} must have a lifetime")
-        for name in (
+        counts = (
             "max_marks",
             "lookback_blocks",
             "rolling_blocks",
             "match_latest",
             "increment_tokens",
             "key_head_tokens",
-        ):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), 1, MOST_TOKENS)
-        if self.key_requests_per_minute is not None:
-            check_float("key_requests_per_minute", self.key_requests_per_minute, 0, above=True)
+        )
+        check_given(self, check_int, *counts, low=1, high=MOST_TOKENS)
+        check_given(self, check_float, "key_requests_per_minute", low=0, above=True)
 
     def lifetime(self, name: str | None = None) -> Lifetime:
         """Return a lifetime by its name; the default one for None.
@@ -256,7 +255,7 @@ class Model:
         read: float | None = None,
         write: float | None = None,
         minimum_tokens: int | None = None,
-        source: str = "given by the user",
+        source: str = GIVEN,
     ) -> Model:
         """Return the model with prices of one's own, in US dollars for a million tokens, for every length and tier."""
         given = {"input": input, "output": output, "read": read}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from prefixroute._core import Cluster, StepPrices
 from prefixroute.costmodel import CostModel, Link, TransferPrices
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_int
+from prefixroute.validation import check_fields, check_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,8 +68,7 @@ class EngineModel:
 
     def __post_init__(self) -> None:
         """Check the counts."""
-        for name in ("chunk_tokens", "max_running"):
-            check_int(name, getattr(self, name), 1)
+        check_fields(self, check_int, "chunk_tokens", "max_running", low=1)
 
     @property
     def prices(self) -> StepPrices | Callable[[list[tuple[int, int]], int, int], float]:

@@ -13,7 +13,7 @@ from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.split import Split
 from prefixroute.sim.stores import Tier
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.validation import check_fields, check_float, check_given, check_int, shown
 
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]
@@ -131,11 +131,9 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Check each setting, then how they fit together."""
-        for name in ("replicas", "routers"):
-            check_int(name, getattr(self, name), 1)
+        check_fields(self, check_int, "replicas", "routers", low=1)
         check_int("warmup", self.warmup, 0)
-        if self.recent_window is not None:
-            check_int("recent_window", self.recent_window, 1)
+        check_given(self, check_int, "recent_window", low=1)
         if self.capacity_tokens is not None:
             check_int("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
         if self.cache not in ("blocks", "entries"):

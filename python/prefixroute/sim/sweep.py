@@ -8,7 +8,7 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
-from prefixroute.costmodel.assumption import LEFT_BY_WEIGHTS, WITH_CLOCK, WITHOUT_CLOCK
+from prefixroute.costmodel.assumption import GIVEN, LEFT_BY_WEIGHTS, WITH_CLOCK, WITHOUT_CLOCK
 from prefixroute.document import SCHEMA, Document
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
@@ -158,8 +158,7 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
     """
 
     def row(setting: str, value: float | str, unit: str, source: str) -> Assumption:
-        given = scenario.is_given(setting)
-        return Assumption(setting, value, unit, "given by the user" if given else source, not given)
+        return Assumption.of(setting, value, unit, source, given=scenario.is_given(setting))
 
     capacity, article = scenario.capacity_tokens, ARTICLE_CAPACITY_TOKENS
     rows = {
@@ -188,7 +187,7 @@ def link_assumed(cost: CostModel, link: Link, *, given: bool = False) -> Assumpt
     default = not given and link.name == DEFAULT_LINK
     per_token_s = (cost.transfer_seconds(1_000_000, link) - link.latency_s) / 1_000_000
     unit = f"({1e6 * per_token_s:.3g} ms per 1,000 tokens)"
-    return Assumption("link", link.name, unit, link.source if default else "given by the user", default)
+    return Assumption.of("link", link.name, unit, link.source, given=not default)
 
 
 def _links(scenario: Scenario, splits: Sequence[Split], cost: CostModel) -> Iterator[Assumption]:
@@ -203,12 +202,11 @@ def _routers(scenario: Scenario) -> Iterator[Assumption]:
     """Yield what stands before the fleet, where that is more than one router."""
     if scenario.routers == 1:
         return
-    yield Assumption("routers", scenario.routers, "", "given by the user", assumed=False)
-    front, spread = scenario.front, scenario.front == "round-robin"
-    source = "the default, spreads requests over the routers" if spread else "given by the user"
-    yield Assumption("front", front, "", source, assumed=spread)
+    yield Assumption("routers", scenario.routers, "", GIVEN, assumed=False)
+    front, usual = scenario.front, "the default, spreads requests over the routers"
+    yield Assumption.of("front", front, "", usual, given=front != "round-robin")
     if scenario.peer_delay_s is not None:
-        yield Assumption("peer_delay_s", scenario.peer_delay_s, "s", "given by the user", assumed=False)
+        yield Assumption("peer_delay_s", scenario.peer_delay_s, "s", GIVEN, assumed=False)
 
 
 def _batching(scenario: Scenario) -> Iterator[Assumption]:
@@ -218,5 +216,4 @@ def _batching(scenario: Scenario) -> Iterator[Assumption]:
     for name, default in (("chunk_tokens", CHUNK_TOKENS), ("max_running", MAX_RUNNING)):
         value = getattr(scenario.engine, name)
         given = value != default or name in (scenario.given or ())
-        source = "given by the user" if given else "vLLM's default"
-        yield Assumption(name, value, "", source, not given)
+        yield Assumption.of(name, value, "", "vLLM's default", given=given)

@@ -18,7 +18,6 @@ from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals, Even
 
-GIVEN = "given by the user"
 RATE = Assumption(
     "requests_per_day", REQUESTS_PER_DAY, "requests per day", "evenly over the day, seed article, 2026-11", assumed=True
 )
@@ -110,9 +109,8 @@ class Shape(ABC):
             value = getattr(self, size.name)
             unit = "tokens" if size.name.endswith("tokens") else ""
             shown = value if isinstance(value, int | float | str) else str(value)
-            default = value == size.default
-            source = self.OTHER_SOURCES.get(size.name, self.SOURCE) if default else GIVEN
-            rows.append(Assumption(f"{self.KIND}_{size.name}", shown, unit, source, default))
+            source = self.OTHER_SOURCES.get(size.name, self.SOURCE)
+            rows.append(Assumption.of(f"{self.KIND}_{size.name}", shown, unit, source, given=value != size.default))
         return tuple(rows)
 
     def behind(self, arrivals: Arrivals | None) -> tuple[Assumption, ...]:

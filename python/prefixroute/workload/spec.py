@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
 from prefixroute.validation import shown
 from prefixroute.workload.agents import AgentsShape, agents
@@ -20,7 +21,7 @@ from prefixroute.workload.documents import DocumentsShape, documents
 from prefixroute.workload.fan_out import FanOutShape, fan_out
 from prefixroute.workload.few_shot import FewShotShape, few_shot
 from prefixroute.workload.readers.record import Options
-from prefixroute.workload.shape import GIVEN, Shape
+from prefixroute.workload.shape import Shape
 from prefixroute.workload.tenants import TenantsShape, tenants
 from prefixroute.workload.trace import read_arrivals
 from prefixroute.workload.workload import Workload

@@ -10,7 +10,7 @@ from prefixroute.costmodel.assumption import Assumption
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.messages import CanonicalForm
-from prefixroute.validation import check_callable, check_fields, check_float, check_instance, check_int, shown
+from prefixroute.validation import check_callable, check_float, check_given, check_instance, check_int, shown
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
@@ -96,11 +96,11 @@ class Options:
         check_int("skip_bad", self.skip_bad, 0)
         check_int("line_bytes", self.line_bytes, 1)
         check_int("seed", self.seed)
-        check_fields(self, check_int, "block_size", low=1, high=MAX_BLOCK_SIZE)
-        check_fields(self, check_instance, "fields", kind=FieldMap)
-        check_fields(self, check_float, "reorder_s", low=0)
-        check_fields(self, check_float, "sessions_per_hour", low=0, above=True)
-        check_fields(self, check_float, "since", "until", low=-MOST_TIME, high=MOST_TIME)
+        check_given(self, check_int, "block_size", low=1, high=MAX_BLOCK_SIZE)
+        check_given(self, check_instance, "fields", kind=FieldMap)
+        check_given(self, check_float, "reorder_s", low=0)
+        check_given(self, check_float, "sessions_per_hour", low=0, above=True)
+        check_given(self, check_float, "since", "until", low=-MOST_TIME, high=MOST_TIME)
         if not isinstance(self.where, tuple) or not all(map(_is_pair, self.where)):
             raise ConfigError(f"where must be a tuple of pairs of texts, got {shown(self.where)}")
         check_callable("canonical", self.canonical)
