@@ -1,4 +1,4 @@
-"""What the tests of adapters over HTTP share: conversations, answers in three forms, and what must hold in the end."""
+"""What the tests of adapters share: conversations, answers in the forms of each API, and what must hold in the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from prefixroute.router import Router
+from waiting import until
 
 USAGE = {
     "/v1/chat/completions": {
@@ -22,6 +23,12 @@ USAGE = {
 def chat(session: int, turn: int = 0, **more: Any) -> dict[str, Any]:
     turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
     return {"model": "m", "messages": turns, **more}
+
+
+def question(path: str) -> dict[str, Any]:
+    """Return a request of an API."""
+    asked = {"/v1/completions": {"prompt": "hello " * 99}, "/v1/responses": {"input": chat(1)["messages"]}}
+    return asked.get(path, chat(1))
 
 
 def answer(path: str) -> dict[str, Any]:
@@ -45,11 +52,17 @@ def events(path: str) -> list[bytes]:
     return [whole[at : at + 37] for at in range(0, len(whole), 37)]
 
 
+def in_flight(router: Router) -> int:
+    return sum(replica["in_flight"] for replica in router.stats()["replicas"].values())
+
+
 def settled(router: Router) -> dict[str, int]:
-    """Return the counts once nothing is in flight, and nothing is left."""
+    """Return the counts once nothing is in flight, of which hosts tell a moment later; nothing is left then."""
+    until(lambda: not in_flight(router))
     stats = router.stats()
-    assert all(r["in_flight"] == r["uncached_tokens"] == r["decode_tokens"] == 0 for r in stats["replicas"].values())
+    assert not any(replica["uncached_tokens"] or replica["decode_tokens"] for replica in stats["replicas"].values())
     counts: dict[str, int] = stats["counts"]
     ends = ("finished", "aborted", "dropped", "retried")
     assert counts["committed"] == sum(counts.get(end, 0) for end in ends)
+    assert not any(counts[name] for name in counts if "unknown" in name or "late" in name or name == "expired")
     return counts

@@ -10,7 +10,7 @@ from typing import Any
 
 import bad_requests
 import pytest
-from http_engine import USAGE, answer, chat, events, settled
+from http_engine import USAGE, answer, chat, events, question, settled
 
 from prefixroute.errors import ConfigError
 from prefixroute.hosts.asgi import PrefixRouteMiddleware
@@ -107,9 +107,7 @@ async def test_conversations_stay_and_usage_and_text_are_learned(router: Router)
 
 @pytest.mark.parametrize("path", USAGE)
 def test_every_api_is_read(path: str, router: Router) -> None:
-    body = {"prompt": "hello " * 99} if path == "/v1/completions" else chat(1)
-    body = {"input": body["messages"]} if path == "/v1/responses" else body
-    asyncio.run(call(PrefixRouteMiddleware(joined, router), body, path=path))
+    asyncio.run(call(PrefixRouteMiddleware(joined, router), question(path), path=path))
     settled(router)
     assert sum(replica["reported_hit_tokens"] or 0 for replica in router.stats()["replicas"].values()) == 512
 

@@ -13,7 +13,7 @@ import pytest
 
 httpx = pytest.importorskip("httpx", reason="needs httpx")
 
-from http_engine import USAGE, answer, chat, events, settled  # noqa: E402
+from http_engine import USAGE, answer, chat, events, question, settled  # noqa: E402
 
 from prefixroute.errors import ConfigError  # noqa: E402
 from prefixroute.hosts.httpx import AsyncRoutingTransport, RoutingTransport  # noqa: E402
@@ -62,6 +62,10 @@ def engine(request: Any) -> Any:
     return httpx.Response(200, headers=headers, json=answer(path) if path in USAGE else {"data": []})
 
 
+def sync_client(router: Router, answers: Callable[[Any], Any] = engine) -> Any:
+    return httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(answers)), base_url="http://fleet")
+
+
 def client(router: Router) -> Any:
     transport = AsyncRoutingTransport(router, httpx.MockTransport(engine))
     return httpx.AsyncClient(transport=transport, base_url="http://fleet/")
@@ -81,10 +85,8 @@ async def test_conversations_stay_and_usage_and_text_are_learned() -> None:
 @pytest.mark.parametrize("path", USAGE)
 def test_every_api_is_read(path: str) -> None:
     router = new_router()
-    body = {"prompt": "hello " * 99} if path == "/v1/completions" else chat(1)
-    body = {"input": body["messages"]} if path == "/v1/responses" else body
-    with httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(engine)), base_url="http://fleet") as http:
-        assert http.post(path, json=body).json() == answer(path)
+    with sync_client(router) as http:
+        assert http.post(path, json=question(path)).json() == answer(path)
         assert http.get("/v1/models").json() == {"data": []}
     assert settled(router)["finished"] == 2
     replicas = router.stats()["replicas"].values()
@@ -103,7 +105,7 @@ async def test_a_stream_is_learned_from_wherever_it_is_cut() -> None:
 @pytest.mark.parametrize("told", ["dead", "full"])
 def test_another_replica_is_tried_before_the_client_sees_anything(told: str) -> None:
     router = new_router()
-    with httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(engine)), base_url="http://fleet") as http:
+    with sync_client(router) as http:
         for session in range(20):
             response = http.post(CHAT, json=chat(session), headers={"x-test": told})
             assert response.status_code == 200
@@ -113,7 +115,7 @@ def test_another_replica_is_tried_before_the_client_sees_anything(told: str) -> 
 
 def test_what_no_replica_answers_the_client_sees() -> None:
     router = Router(URLS[:2], prompt_kind="messages")
-    with httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(engine)), base_url="http://fleet") as http:
+    with sync_client(router) as http:
         assert http.post(CHAT, json=chat(1), headers={"x-test": "full"}).status_code == 503
         assert http.post(CHAT, json=chat(1), headers={"x-test": "fail"}).status_code == 500
         with pytest.raises(httpx.ConnectError):
@@ -129,7 +131,7 @@ def test_the_address_may_be_another_than_the_name_and_have_a_path() -> None:
         return httpx.Response(200, json={})
 
     router = Router({"pod-1": Replica(address="https://gateway/pods/1/", rank=3)}, prompt_kind="messages")
-    with httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(kept)), base_url="http://fleet") as http:
+    with sync_client(router, kept) as http:
         http.post(f"{CHAT}?a=b", json=chat(1))
     assert str(seen[0].url) == "https://gateway/pods/1/v1/chat/completions?a=b"
     assert (seen[0].headers["host"], seen[0].headers["x-data-parallel-rank"]) == ("gateway", "3")
@@ -171,8 +173,7 @@ async def test_nothing_is_left_of_a_thousand_requests_that_end_badly() -> None:
 def test_the_sdk_of_openai_routes_by_one_argument() -> None:
     openai = pytest.importorskip("openai", reason="needs openai")
     router = new_router()
-    http = httpx.Client(transport=RoutingTransport(router, httpx.MockTransport(engine)))
-    with openai.OpenAI(base_url="http://fleet/v1", api_key="k", http_client=http) as sdk:
+    with openai.OpenAI(base_url="http://fleet/v1", api_key="k", http_client=sync_client(router)) as sdk:
         words = sdk.chat.completions.create(**chat(1), stream=True)
         assert "".join(chunk.choices[0].delta.content for chunk in words if chunk.choices) == "yes"
     assert settled(router)["finished"] == 1

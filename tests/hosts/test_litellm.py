@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import bad_requests
+import http_engine
 import pytest
+from http_engine import in_flight, settled
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
 litellm = pytest.importorskip("litellm", reason="needs litellm, see `make hosts`")
@@ -44,8 +46,7 @@ def host(adapter: PrefixRoute) -> Any:
 
 
 def chat(session: int, turn: int = 0) -> dict[str, Any]:
-    turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
-    return {"model": "m", "messages": turns, "metadata": {"session_id": f"s{session}"}}
+    return http_engine.chat(session, turn, metadata={"session_id": f"s{session}"})
 
 
 def where(answer: Any) -> str:
@@ -56,16 +57,10 @@ async def settle(router: Router) -> dict[str, int]:
     """Wait until LiteLLM has told of all ends, and what nobody holds is collected; return the counts."""
     for _ in range(100):
         gc.collect()
-        replicas = router.stats()["replicas"].values()
-        if not any(replica["in_flight"] for replica in replicas):
+        if not in_flight(router):
             break
         await asyncio.sleep(0.05)
-    assert [replica["in_flight"] for replica in router.stats()["replicas"].values()] == [0] * len(router)
-    assert all(r["uncached_tokens"] == r["decode_tokens"] == 0 for r in router.stats()["replicas"].values())
-    counts: dict[str, int] = router.stats()["counts"]
-    assert counts["committed"] == sum(counts.get(end, 0) for end in ("finished", "aborted", "dropped"))
-    assert not any(counts[name] for name in counts if "unknown" in name or "late" in name or name == "expired")
-    return counts
+    return settled(router)
 
 
 def test_conversations_stay_where_their_prefix_is(adapter: PrefixRoute, host: Any) -> None:
@@ -170,7 +165,7 @@ def test_the_fleet_is_that_of_the_host(adapter: PrefixRoute, host: Any) -> None:
 
 def test_a_synchronous_call_is_routed_and_leaves_nothing(adapter: PrefixRoute, host: Any) -> None:
     assert host.completion(**chat(1)).choices
-    assert not any(replica["in_flight"] for replica in adapter.router.stats()["replicas"].values())
+    assert not in_flight(adapter.router)
 
 
 def test_a_call_without_a_prompt_is_left_to_the_host(adapter: PrefixRoute) -> None:

@@ -17,7 +17,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import http_engine
 import pytest
+from http_engine import chat
 
 ENDPOINTS = [SimpleNamespace(url=f"http://engine-{number}", model_names=["m"]) for number in range(4)]
 
@@ -85,10 +87,6 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("prefixroute.hosts.production_stack", None)
 
 
-def chat(session: int, turn: int = 0) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]}
-
-
 def ask(
     adapter: Any, body: dict[str, Any], headers: dict[str, str] | None = None, stats: Any = None
 ) -> tuple[str, Request]:
@@ -99,7 +97,7 @@ def ask(
 
 def in_flight(adapter: Any) -> int:
     gc.collect()
-    return sum(replica["in_flight"] for replica in adapter.router.router.stats()["replicas"].values())
+    return http_engine.in_flight(adapter.router.router)
 
 
 def test_conversations_stay_where_their_prefix_is(adapter: Any) -> None:

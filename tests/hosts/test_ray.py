@@ -17,6 +17,9 @@ from typing import Any
 
 import bad_requests
 import pytest
+from http_engine import chat, settled
+
+from waiting import until
 
 ray = pytest.importorskip("ray", reason="needs ray[serve], see `make hosts`")
 serve = pytest.importorskip("ray.serve", reason="needs ray[serve], see `make hosts`")
@@ -72,7 +75,7 @@ def deployment(name: str, *, max_ongoing: int = 100, replicas: int = 4, **option
     handle.remote({"messages": [{"role": "user", "content": "warm"}]}).result()
     host = handle._router._asyncio_router.request_router
     assert isinstance(host, PrefixRouter)
-    settle(host.router)
+    settled(host.router)
     return handle, host.router
 
 
@@ -97,31 +100,8 @@ def deployed(cluster: None) -> Iterator[tuple[Any, Router]]:
     serve.delete("app")
 
 
-def chat(session: int, turn: int = 0, **more: Any) -> dict[str, Any]:
-    turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
-    return {"messages": turns, **more}
-
-
-def in_flight(router: Router) -> int:
-    return sum(replica["in_flight"] for replica in router.stats()["replicas"].values())
-
-
 def committed(router: Router) -> int:
     return int(router.stats()["counts"]["committed"])
-
-
-def settle(router: Router) -> None:
-    """Wait until no request is in flight: ends are told a moment after the caller has its answer."""
-    until = time.monotonic() + 20.0
-    while in_flight(router) and time.monotonic() < until:
-        time.sleep(0.02)
-    stats = router.stats()
-    assert in_flight(router) == 0
-    assert all(r["uncached_tokens"] == r["decode_tokens"] == 0 for r in stats["replicas"].values())
-    counts = stats["counts"]
-    ends = sum(counts.get(name, 0) for name in ("finished", "aborted", "dropped"))
-    assert counts["committed"] == ends
-    assert not counts.get("expired")
 
 
 def test_conversations_stay_where_their_prefix_is(deployed: Any) -> None:
@@ -136,7 +116,7 @@ def test_conversations_stay_where_their_prefix_is(deployed: Any) -> None:
         return where
 
     where = asyncio.run(everybody())
-    settle(router)
+    settled(router)
     assert sum(len(replicas) == 1 for replicas in where) >= 19
     assert set().union(*where) == set(router.replicas)
     assert committed(router) - before == 100
@@ -149,7 +129,7 @@ def test_back_off_books_each_call_once(deploy: Any) -> None:
         await asyncio.gather(*[handle.remote(chat(call % 7, sleep=0.01)) for call in range(60)])
 
     asyncio.run(crowd())
-    settle(router)
+    settled(router)
     assert router.stats()["counts"]["committed"] == 61
 
 
@@ -184,7 +164,7 @@ def test_nothing_is_left_of_a_thousand_calls_that_end_badly(deployed: Any) -> No
 
     kinds: list[Callable[[int], Awaitable[None]]] = [failed, cancelled, dropped, streamed, answered]
     asyncio.run(bad_requests.make(kinds, at_once=64))
-    settle(router)
+    settled(router)
     counts = router.stats()["counts"]
     assert counts["finished"] - before["finished"] >= 400
     assert counts["committed"] - before["committed"] <= 1_000
@@ -202,21 +182,23 @@ def test_a_choice_alone_as_the_ingress_of_llms_asks_for_leaves_nothing(deployed:
     for reserve in (False, True):
         assert asyncio.run(choose(reserve=reserve)) in router
     assert committed(router) == before
-    settle(router)
+    settled(router)
 
 
 def test_a_dead_replica_is_forgotten(deploy: Any) -> None:
     handle, router = deploy(replicas=3)
     first = handle.options(session_id="a").remote(chat(0)).result()
-    settle(router)
+    settled(router)
     victim = next(replica for replica in _replicas(handle) if replica.replica_id.unique_id == first)
     ray.kill(victim._actor_handle)
-    until = time.monotonic() + 20.0
-    while first in router and time.monotonic() < until:  # it may answer once more while it is being killed
+
+    def moved() -> bool:  # it may answer once more while it is being killed
         with suppress(ray.exceptions.RayActorError):
-            second = handle.options(session_id="a").remote(chat(0, 1)).result()
-    assert second != first
-    settle(router)
+            return first not in router and handle.options(session_id="a").remote(chat(0, 1)).result() != first
+        return False
+
+    until(moved)
+    settled(router)
 
 
 @pytest.mark.parametrize("options", [{"peers": "NAME"}, {"ray_peers": "NAME", "hash_key": 7}])
@@ -234,9 +216,7 @@ def test_the_routers_of_two_processes_route_as_one(deploy: Any, options: dict[st
     front = serve.run(ingress.bind(), name=f"{name}-front", route_prefix=None)
     try:
         assert front.remote(chat(99)).result() in router
-        until = time.monotonic() + 20.0
-        while not router.stats()["peers"]["living"] and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: router.stats()["peers"]["living"])
         homes: list[set[str]] = [set() for _ in range(12)]
         for turn in range(4):
             for session, home in enumerate(homes):
@@ -249,10 +229,7 @@ def test_the_routers_of_two_processes_route_as_one(deploy: Any, options: dict[st
 
 def test_what_replicas_report_arrives(deployed: Any) -> None:
     _, router = deployed
-    until = time.monotonic() + 20.0
-    while router.stats()["replicas"][router.replicas[0]]["report_age_s"] is None and time.monotonic() < until:
-        time.sleep(0.1)
-    assert router.stats()["replicas"][router.replicas[0]]["report_age_s"] is not None
+    until(lambda: router.stats()["replicas"][router.replicas[0]]["report_age_s"] is not None)
 
 
 def _replicas(handle: Any) -> list[Any]:

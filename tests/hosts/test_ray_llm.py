@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_engine import chat, settled
 
 ray = pytest.importorskip("ray", reason="needs ray[serve], see `make hosts`")
 serve = pytest.importorskip("ray.serve", reason="needs ray[serve], see `make hosts`")
@@ -124,20 +124,9 @@ async def answer(handle: Any, session: int, turn: int, **fields: Any) -> str:
     """Ask as the ingress does, with its own request object; return the replica."""
     from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest  # noqa: PLC0415
 
-    turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
-    request = ChatCompletionRequest(model="m", messages=turns, **{"stream": False, **fields})
+    request = ChatCompletionRequest(**{**chat(session, turn), "stream": False, **fields})
     said = [part async for part in handle.options(stream=True).chat.remote(request, None)]
     return str(said[-1][-1].split()[1] if request.stream else said[-1].replica)
-
-
-def settled(router: Router) -> dict[str, int]:
-    until = time.monotonic() + 20.0
-    while router.stats()["in_flight"] and time.monotonic() < until:
-        time.sleep(0.02)
-    assert router.stats()["in_flight"] == 0
-    counts: dict[str, int] = router.stats()["counts"]
-    assert counts["committed"] == sum(counts.get(end, 0) for end in ("finished", "aborted", "dropped"))
-    return counts
 
 
 def test_conversations_stay_where_their_prefix_is(deployed: Any) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import bad_requests
+import http_engine
 import pytest
 
 pytest.importorskip("prefixroute.hosts.skypilot", reason="needs skypilot, see `make hosts`", exc_type=ImportError)
@@ -99,46 +101,29 @@ def replica(sent: list[Any]) -> str:
 
 
 def chat(session: int, turn: int = 0) -> bytes:
-    turns = ",".join(f'{{"role":"user","content":"{f"session {session} turn {at} " * 60}"}}' for at in range(turn + 1))
-    return f'{{"messages":[{turns}]}}'.encode()
+    return json.dumps(http_engine.chat(session, turn)).encode()
 
 
 def settled(balancer: Any) -> dict[str, int]:
-    stats = balancer._load_balancing_policy.router.stats()
-    assert all(r["in_flight"] == r["uncached_tokens"] == r["decode_tokens"] == 0 for r in stats["replicas"].values())
-    counts: dict[str, int] = stats["counts"]
+    counts = http_engine.settled(balancer._load_balancing_policy.router)
     assert counts["committed"] == counts["finished"]
     return counts
 
 
-def test_sessions_stay_by_their_header(balancer: Any) -> None:
-    async def talk() -> None:
-        for session in range(12):
-            where = set()
-            for turn in range(4):
-                sent: list[Any] = []
-                await call(balancer, chat(session, turn), {"x-session-id": f"s{session}"}, sent)
-                where.add(replica(sent))
-            assert len(where) == 1
+@pytest.mark.parametrize("named", [True, False])
+def test_sessions_stay_by_their_header_and_prompts_where_the_body_is_known(balancer: Any, named: bool) -> None:
+    async def homes(session: int) -> set[str]:
+        where = set()
+        for turn in range(4):
+            sent: list[Any] = []
+            headers = {"x-session-id": f"s{session}"} if named else {}
+            await call(balancer, chat(session, turn), headers, sent)
+            where.add(replica(sent))
+        return where
 
-    asyncio.run(talk())
+    stayed = sum(len(asyncio.run(homes(session))) == 1 for session in range(12))
+    assert stayed == 12 if named or isinstance(balancer, Patched) else stayed < 12
     assert settled(balancer)["finished"] == 48
-
-
-def test_prompts_are_routed_by_where_the_body_is_known(balancer: Any) -> None:
-    async def talk() -> list[set[str]]:
-        found = []
-        for session in range(12):
-            where = set()
-            for turn in range(4):
-                sent: list[Any] = []
-                await call(balancer, chat(session, turn), {}, sent)
-                where.add(replica(sent))
-            found.append(where)
-        return found
-
-    alone = sum(len(where) == 1 for where in asyncio.run(talk()))
-    assert alone == 12 if isinstance(balancer, Patched) else alone < 12
 
 
 def test_nothing_is_left_of_a_thousand_requests_that_end_badly(balancer: Any) -> None:

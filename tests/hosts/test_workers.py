@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_engine import chat
 
 pytest.importorskip("uvicorn", reason="needs uvicorn, see `make hosts`")
 
@@ -38,9 +39,8 @@ DEADLINE_S = 60.0
 
 def ask(port: int, session: int, turn: int) -> tuple[str, str]:
     """Return the process and the replica of a turn. Each is a connection of its own, which any worker may accept."""
-    turns = [{"role": "user", "content": f"session {session} turn {at} " * 60} for at in range(turn + 1)]
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    request = urllib.request.Request(url, json.dumps({"messages": turns}).encode(), {"connection": "close"})
+    request = urllib.request.Request(url, json.dumps(chat(session, turn)).encode(), {"connection": "close"})
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:  # noqa: S310  # of http
         pid, replica = response.read().decode().split()
     return pid, replica

@@ -3,12 +3,13 @@
 The prompt, its conversation, and what the answer says.
 """
 
-from prefixroute.bodies.answers import MAX_READ_BYTES, AnswerReader, Api, EventCutter, answer_reader
+from prefixroute.bodies.answers import MAX_READ_BYTES, RETRIED_STATUSES, AnswerReader, Api, EventCutter, answer_reader
 from prefixroute.bodies.prompts import prompt_of
 from prefixroute.bodies.sessions import SessionKeys, session_of
 
 __all__ = [
     "MAX_READ_BYTES",
+    "RETRIED_STATUSES",
     "AnswerReader",
     "Api",
     "EventCutter",

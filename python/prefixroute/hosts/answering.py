@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -21,14 +22,15 @@ class Answering:
         ticket: of the request.
         path: of the URL, which tells what the answer looks like.
         status: the HTTP status.
-        content_type: its header.
+        headers: of the answer, found by their names in lower case. One that is compressed passes unread.
     """
 
-    def __init__(self, ticket: Ticket, path: str, status: int, content_type: str) -> None:
+    def __init__(self, ticket: Ticket, path: str, status: int, headers: Mapping[str, str]) -> None:
         self.ticket, self._succeeds = ticket, 200 <= status < 300  # noqa: PLR2004  # RFC 9110
-        api = Api.of(path)
+        api = Api.of(path) if headers.get("content-encoding", "identity") == "identity" else None
         self._answer: AnswerReader | None = answer_reader(api) if api is not None and self._succeeds else None
-        self._events = EventCutter() if content_type.startswith("text/event-stream") else None
+        is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        self._events = EventCutter() if is_stream else None
         self._body = bytearray()
         self._said_all = False
 

@@ -14,7 +14,7 @@ The application asks ``request.state.ticket`` where to send what it got::
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from prefixroute.bodies import Api, session_of
@@ -80,9 +80,9 @@ class PrefixRouteMiddleware:
             following.close()
 
     def _route(self, scope: Mapping[str, Any], content: bytes) -> Ticket:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = json_of(content)
-        return by_body(self._router.route, body, scope["path"], session=session_of(headers, body))
+        session = session_of(_texts(scope["headers"]), body)
+        return by_body(self._router.route, body, scope["path"], session=session)
 
 
 class _Following:
@@ -95,11 +95,8 @@ class _Following:
     async def send(self, message: Message) -> None:
         """Pass a message on."""
         if message["type"] == "http.response.start":
-            headers = {name.lower(): value for name, value in message.get("headers", ())}
-            is_plain = headers.get(b"content-encoding", b"identity") == b"identity"
-            kind = headers.get(b"content-type", b"").decode("latin-1") if is_plain else ""
-            path = self._path if is_plain else ""
-            self._answering = Answering(self._state["ticket"], path, message["status"], kind)
+            headers = _texts(message.get("headers", ()))
+            self._answering = Answering(self._state["ticket"], self._path, message["status"], headers)
         await self._send(message)
         if message["type"] == "http.response.body" and self._answering is not None:
             self._answering.heard(message.get("body", b""))
@@ -111,6 +108,11 @@ class _Following:
         ticket: Ticket = self._state["ticket"]
         if ticket.open:
             ticket.abort()
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers as text, by their names in lower case."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
 async def _read(receive: Receive, most: int) -> tuple[list[Message], bytes]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from prefixroute.bodies import session_of
+from prefixroute.bodies import RETRIED_STATUSES, session_of
 from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.hosts.answering import Answering
 from prefixroute.hosts.asking import by_body, check_kind, json_of
@@ -24,10 +24,6 @@ from prefixroute.router import Router, Ticket
 require("httpx")
 
 import httpx  # noqa: E402  # behind the check of its version
-
-ELSEWHERE = frozenset({429, 502, 503, 504})
-"""Statuses by which an engine says that it will not serve a request that another may. Not 500: that may be the
-request's."""
 
 
 class _Exchange:
@@ -75,12 +71,9 @@ class _Exchange:
 
     def accepted(self, response: httpx.Response) -> bool:
         """Follow an answer; return whether it is one, and not that of a replica in whose place another is asked."""
-        if response.status_code in ELSEWHERE and self._goes_on():
+        if response.status_code in RETRIED_STATUSES and self._goes_on():
             return False
-        is_plain = response.headers.get("content-encoding", "identity") == "identity"  # else it passes unread
-        kind = response.headers.get("content-type", "") if is_plain else ""
-        path = self._asked.url.path if is_plain else ""
-        answering = Answering(self._ticket, path, response.status_code, kind)
+        answering = Answering(self._ticket, self._asked.url.path, response.status_code, response.headers)
         if response.is_closed:  # it came as a whole
             with answering:
                 answering.heard(response.content)

@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from prefixroute.bodies import prompt_of, session_of
-from prefixroute.errors import NoReplicaError, OverloadedError, TokensError, UnknownReplicaError
+from prefixroute.bodies import session_of
+from prefixroute.errors import NoReplicaError, OverloadedError, UnknownReplicaError
+from prefixroute.hosts.asking import by_body
 from prefixroute.hosts.versions import require
 from prefixroute.peers.transports import RayPeers
 from prefixroute.router import Decision, Router, Ticket
@@ -127,33 +128,17 @@ class PrefixRouter(MultiplexMixin, RequestRouter):  # type: ignore[misc]  # its 
         return [replica for replica in replicas if replica.replica_id in allowed] or replicas
 
     def _choose(self, pending: PendingRequest | None, candidates: Mapping[str, Any] | None) -> Decision:
+        choose = partial(self.router.choose, candidates=candidates, unknown_candidates="ignore")
         if pending is None:
-            return self.router.choose([], prompt_kind="tokens", candidates=candidates, unknown_candidates="ignore")
-        model, session = pending.metadata.multiplexed_model_id, pending.metadata.session_id
+            return choose([], prompt_kind="tokens")
+        model: str = pending.metadata.multiplexed_model_id
+        choose = partial(choose, namespace=Namespace(lora=model) if model else None)  # an adapter, in ray.serve.llm
         earlier: Decision | None = getattr(pending, _DECIDED, None)
         if earlier is not None:
-            prompt, kind = earlier.blocks, earlier.query.kind
-            session = earlier.request.session
-        else:
-            body = body_in(pending.args, pending.kwargs)
-            prompt, kind = _prompt(body)
-            session = session or session_of(None, body)
-        try:
-            return self._ask(prompt, kind, session, model, candidates)
-        except TokensError:  # no prompt after all: the replica will say what is wrong with it
-            return self._ask([], "tokens", session, model, candidates)
-
-    def _ask(
-        self, prompt: Any, kind: str | None, session: str | None, model: str, candidates: Mapping[str, Any] | None
-    ) -> Decision:
-        return self.router.choose(
-            prompt,
-            prompt_kind=kind,
-            session=session or None,
-            namespace=Namespace(lora=model) if model else None,  # an adapter, in ray.serve.llm
-            candidates=candidates,
-            unknown_candidates="ignore",
-        )
+            return choose(earlier.blocks, prompt_kind=earlier.query.kind, session=earlier.request.session)
+        body = body_in(pending.args, pending.kwargs)
+        session = pending.metadata.session_id or session_of(None, body)
+        return by_body(choose, body, session=session or None)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """Book a call where it has been accepted. It ends with its result: finished, failed, cancelled or dropped."""
@@ -177,13 +162,6 @@ def _end(ticket: Ticket, outcome: Any) -> None:
 
 def _name(replica: RunningReplica) -> str:
     return str(replica.replica_id.unique_id)
-
-
-def _prompt(body: Mapping[str, Any]) -> tuple[Any, str]:
-    try:
-        return prompt_of(body)
-    except TokensError:
-        return [], "tokens"
 
 
 def body_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import aiohttp
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from prefixroute.bodies import AnswerReader, Api
+from prefixroute.bodies import RETRIED_STATUSES, AnswerReader, Api
 from prefixroute.errors import NoReplicaError, OverloadedError
 from prefixroute.router import Router, Ticket
 from prefixroute.serve.calls import Call
@@ -28,9 +28,6 @@ from prefixroute.serve.upstream import FAILURES, Opened, ask
 from prefixroute.validation import shown
 
 _LOG = logging.getLogger("prefixroute.serve")
-ELSEWHERE = frozenset({429, 502, 503, 504})
-"""What an engine answers when it will not serve a request that another may. Not 500: a request that breaks one engine
-would be sent round to break them all."""
 NOT_FOUND = 404
 SERVER_ERROR = 500
 
@@ -268,7 +265,7 @@ class Attempts:
         except FAILURES as error:
             shared.fleet.failed(name, error)
             raise _no_answer(name, error) from error
-        if opened.status in ELSEWHERE or (opened.status == NOT_FOUND and self._seeks is not None):
+        if opened.status in RETRIED_STATUSES or (opened.status == NOT_FOUND and self._seeks is not None):
             opened.close()
             self._heard(name, opened)
             headers = end_to_end(opened.raw_headers, b"x-replica", shared.replica_header)
