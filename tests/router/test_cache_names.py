@@ -19,15 +19,6 @@ HIT = 1984
 BLOCK = 16
 
 
-class Clock:
-    """Seconds that pass only when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def stored(*, lora: str | None = None, salt: str | None = None, tokens: list[int] = TOKENS, **more: Any) -> bytes:
     """Return a batch of an engine that has stored a prompt."""
     blocks = len(tokens) // BLOCK
@@ -47,7 +38,7 @@ def hits(router: Router, **namespace: Any) -> int:
     return router.choose(TOKENS, namespace=Namespace(**namespace)).hit_tokens
 
 
-def learned_and_reported(router: Router, clock: Clock, payload: bytes, **namespace: Any) -> tuple[int, int]:
+def learned_and_reported(router: Router, clock: Any, payload: bytes, **namespace: Any) -> tuple[int, int]:
     """Return the hit of a request after one like it was routed, and after its engine has reported it instead."""
     router.apply("a", stored(tokens=[5] * 16, lora=namespace.get("lora") or None))  # events name the adapter once
     router.route(TOKENS, namespace=Namespace(**namespace)).finish()
@@ -69,15 +60,15 @@ def learned_and_reported(router: Router, clock: Clock, payload: bytes, **namespa
         (stored(lora="x"), {"model": "m", "lora": "x"}),
     ],
 )
-def test_blocks_that_are_routed_and_reported_are_the_same(payload: bytes, namespace: dict[str, str]) -> None:
-    clock = Clock()
+def test_blocks_that_are_routed_and_reported_are_the_same(
+    payload: bytes, namespace: dict[str, str], clock: Any
+) -> None:
     router = Router({"a": Replica(events=True)}, clock=clock)
     assert learned_and_reported(router, clock, payload, **namespace) == (HIT, HIT)
 
 
 @pytest.mark.parametrize("model", ["x", "base:x"])
-def test_a_request_may_name_an_adapter_as_its_model(model: str) -> None:
-    clock = Clock()
+def test_a_request_may_name_an_adapter_as_its_model(model: str, clock: Any) -> None:
     router = Router({"a": Replica(events=True)}, clock=clock)
     router.apply("a", stored())
     assert hits(router, model="base") == HIT

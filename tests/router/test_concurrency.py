@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from book import in_threads, loads
 
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.hashing import hash_blocks
@@ -25,32 +26,6 @@ from prefixroute.types import Replica
 PROMPTS = [hash_blocks(np.arange(640) + 10_000 * i) for i in range(40)]
 
 
-def assert_settled(router: Router) -> None:
-    stats = router.stats()
-    assert stats["in_flight"] == 0
-    for values in stats["replicas"].values():
-        assert (values["in_flight"], values["uncached_tokens"], values["decode_tokens"]) == (0, 0, 0)
-
-
-def in_threads(work: list[Callable[[], None]]) -> None:
-    """Run functions at once; raise what any of them raised."""
-    errors: list[BaseException] = []
-
-    def guarded(function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001  # raised again below, in the test's own thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(function,)) for function in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 @pytest.fixture
 def eager_switches() -> Iterator[None]:
     """Let threads interrupt each other every few instructions."""
@@ -58,6 +33,19 @@ def eager_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
+
+
+def beside(work: list[Callable[[], None]], changes: Callable[[threading.Event], None]) -> None:
+    """Run functions at once, and beside them what goes on until all have ended."""
+    stop = threading.Event()
+
+    def traffic() -> None:
+        try:
+            in_threads(work)
+        finally:
+            stop.set()
+
+    in_threads([traffic, partial(changes, stop)])
 
 
 def live(router: Router, chance: random.Random, number: int, key: str) -> None:
@@ -102,18 +90,10 @@ def changes(router: Router, stop: threading.Event) -> None:
 def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
     router = Router([f"r{i}" for i in range(6)], policy=policy, seed=1, hash_key=FIXED_HASH_KEY)
     router.shadow("cache-aware")
-    stop = threading.Event()
-
-    def traffic() -> None:
-        try:
-            in_threads([partial(requests, router, seed) for seed in range(4)])
-        finally:
-            stop.set()
-
-    in_threads([traffic, partial(changes, router, stop)])
-    assert_settled(router)
+    beside([partial(requests, router, seed) for seed in range(4)], partial(changes, router))
+    assert loads(router) == (0, 0, 0)
     for state in router._shadows.states:
-        assert_settled(Router.of(state))
+        assert loads(Router.of(state)) == (0, 0, 0)
 
 
 def pairs(router: Router, seed: int) -> None:
@@ -149,19 +129,11 @@ def role_changes(router: Router, stop: threading.Event) -> None:
 def test_pairs_beside_a_fleet_that_changes() -> None:
     router = Router({f"r{i}": None for i in range(9)}, seed=1, hash_key=FIXED_HASH_KEY)
     router.shadow("session")
-    stop = threading.Event()
-
-    def traffic() -> None:
-        try:
-            in_threads([partial(pairs, router, seed) for seed in range(3)])
-        finally:
-            stop.set()
-
-    in_threads([traffic, partial(role_changes, router, stop)])
+    beside([partial(pairs, router, seed) for seed in range(3)], partial(role_changes, router))
     gc.collect()
-    assert_settled(router)
+    assert loads(router) == (0, 0, 0)
     for state in router._shadows.states:
-        assert_settled(Router.of(state))
+        assert loads(Router.of(state)) == (0, 0, 0)
 
 
 def test_tasks_that_are_cancelled_anywhere() -> None:
@@ -189,7 +161,7 @@ def test_tasks_that_are_cancelled_anywhere() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
-    assert_settled(router)
+    assert loads(router) == (0, 0, 0)
     counts = router.stats()["counts"]
     assert counts["finished"] + counts["aborted"] + counts.get("dropped", 0) == counts["committed"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from book import lost
 
 from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
@@ -225,7 +226,7 @@ def test_where_the_hits_went_as_far_as_a_router_knows(make_router: Make) -> None
     # Of what was reported: recomputed = first sight + elsewhere + evicted - unknown.
     recomputed = stats["prompt_tokens"] - stats["reported_hit_tokens"]
     assert recomputed == losses["first_sight"] + losses["elsewhere"] + losses["evicted"] - losses["unknown"]
-    assert lost_in(router, "hit_loss_tokens", "round-robin") == losses
+    assert lost_by(router, "hit_loss_tokens", "round-robin") == losses
     assert stats["hit_losses_usd"] is None  # a default is no price
     assert "dollars" not in router.metrics_text()
 
@@ -264,7 +265,7 @@ def test_totals_never_fall_whoever_joins_leaves_or_restarts(seed: int) -> None:
             some = draw.sample(names, draw.randrange(1, len(names)))
             router.sync({one: Replica(incarnation=str(draw.choice([0, restarts]))) for one in some})
         stats = router.stats()
-        after = {total: stats[total] or 0 for total in TOTALS} | lost_in(router, "hit_loss_tokens", "cache-aware")
+        after = {total: stats[total] or 0 for total in TOTALS} | lost_by(router, "hit_loss_tokens", "cache-aware")
         assert stats["hit_losses"].items() <= after.items()
         assert [total for total, value in after.items() if value < before.get(total, 0)] == []
         assert sum(after[part] for part in ("first_sight", "elsewhere", "hit_tokens")) == after["prompt_tokens"]
@@ -294,16 +295,6 @@ def test_a_replica_that_was_no_candidate_counts_with_what_it_holds() -> None:
     assert losses == {"first_sight": 1_616, "elsewhere": 0, "evicted": 0, "unknown": 0}
 
 
-def lost_in(router: Router, family: str, policy: str) -> dict[str, float]:
-    """Return a family of lost hits by reason, as Prometheus reads it."""
-    head = f'prefixroute_{family}_total{{policy="{policy}",reason="'
-    return {
-        name.removeprefix(head).removesuffix('"}'): value
-        for name, value in samples(router.metrics_text()).items()
-        if name.startswith(head)
-    }
-
-
 def test_lost_hits_have_a_price_where_a_cost_was_given_and_each_policy_has_its_own(make_router: Make) -> None:
     cost = CostModel("H100", "Qwen3-8B", usd_per_gpu_hour=3.6)
     router = make_router(2, policy="round-robin", cost=cost)
@@ -311,17 +302,22 @@ def test_lost_hits_have_a_price_where_a_cost_was_given_and_each_policy_has_its_o
     spent: list[float] = []
     for _ in range(3):
         router.route(TOKENS).finish()
-        lost = lost_in(router, "hit_loss_tokens", "round-robin")
-        dollars = lost_in(router, "hit_loss_dollars", "round-robin")
+        lost = lost_by(router, "hit_loss_tokens", "round-robin")
+        dollars = lost_by(router, "hit_loss_dollars", "round-robin")
         assert dollars == pytest.approx({reason: tokens * cost.usd_per_token() for reason, tokens in lost.items()})
         assert router.stats()["hit_losses_usd"] == dollars
         spent.append(sum(dollars.values()))
     assert spent == sorted(spent)  # a counter
-    followed = lost_in(router, "shadow_hit_loss_tokens", "cache-aware")
+    followed = lost_by(router, "shadow_hit_loss_tokens", "cache-aware")
     assert (lost["elsewhere"], followed["elsewhere"]) == (1_984, 0)
-    assert lost_in(router, "shadow_hit_loss_dollars", "cache-aware")["first_sight"] == pytest.approx(
+    assert lost_by(router, "shadow_hit_loss_dollars", "cache-aware")["first_sight"] == pytest.approx(
         followed["first_sight"] * cost.usd_per_token()
     )
+
+
+def lost_by(router: Router, family: str, policy: str) -> dict[str, float]:
+    """Return a family of lost hits of a policy by reason."""
+    return {reason: value for (of, reason), value in lost(router, family).items() if of == policy}
 
 
 def no_constant(name: str) -> None:

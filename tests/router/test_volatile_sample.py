@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-import threading
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from book import in_threads, lost
 
 from prefixroute.advise import compare
 from prefixroute.costmodel import CostModel
@@ -71,13 +71,17 @@ def ids(turns: int) -> list[Turn]:
     return told
 
 
+def drive(router: Router, turns: list[Turn]) -> None:
+    for turn in turns:
+        router.route(turn.prompt, session=turn.session).finish(output=turn.answer)
+
+
 def routed(turns: list[Turn], share: float, **options: Any) -> Router:
     kind = "messages" if isinstance(turns[0].prompt[0], dict) else "tokens"
     router = Router(
         ["a"], prompt_kind=kind, capacity_tokens=ENDLESS, volatile_sample=share, clock=lambda: 0.0, **options
     )
-    for turn in turns:
-        router.route(turn.prompt, session=turn.session).finish(output=turn.answer)
+    drive(router, turns)
     return router
 
 
@@ -134,13 +138,6 @@ def test_without_a_sample_nothing_is_told_and_nothing_follows() -> None:
     assert stats["volatile"] is None
     assert "volatile" not in stats["hit_losses"]
     assert "volatile" not in router.metrics_text()
-
-
-def lost(router: Router, family: str) -> dict[tuple[str, str], float]:
-    """Return a family of lost hits by policy and reason."""
-    line = re.compile(rf'prefixroute_{family}_total{{policy="(.*)",reason="(.*)"}} (.*)')
-    found = map(line.fullmatch, router.metrics_text().splitlines())
-    return {(match[1], match[2]): float(match[3]) for match in found if match is not None}
 
 
 def test_no_counter_falls_and_each_policy_and_dollar_has_the_split() -> None:
@@ -213,15 +210,15 @@ def test_memory_is_bounded_whatever_prompts_come(monkeypatch: pytest.MonkeyPatch
     router = Router(["a"], prompt_kind="text", volatile_sample=1.0, max_bytes=1 << 20)
     draw = np.random.default_rng(0)
 
-    def drive(count: int) -> None:
+    def many(count: int) -> None:
         for _ in range(count):
             text = draw.integers(97, 123, 50_000, np.uint8).tobytes().decode()
             router.route(f"{draw.integers(1_000_000)} {RULES} {text}").finish()
 
-    drive(20)  # 52 kB each
+    many(20)  # 52 kB each
     tracemalloc.start()
     try:
-        drive(150)
+        many(150)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -231,17 +228,8 @@ def test_memory_is_bounded_whatever_prompts_come(monkeypatch: pytest.MonkeyPatch
 
 def test_threads_lose_no_request_but_those_that_had_to_wait_too_long() -> None:
     router = Router(["a", "b"], volatile_sample=1.0, capacity_tokens=ENDLESS)
-
-    def drive(turns: list[Turn]) -> None:
-        for turn in turns:
-            router.route(turn.prompt, session=turn.session).finish(output=turn.answer)
-
     turns = ids(160)
-    threads = [threading.Thread(target=drive, args=(turns[part::4],)) for part in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(drive, router, turns[part::4]) for part in range(4))
     stats = router.stats()
     assert sampling.MOST_WAITING <= stats["volatile"]["prompts"] <= 160
     assert stats["volatile"]["share_of_first_sight"] > 0.5

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from book import loads
 
 from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
@@ -19,12 +20,6 @@ from prefixroute.workload.request import cached_tokens
 
 Make = Callable[..., Router]
 TOKENS = list(range(200))
-
-
-def loads(router: Router) -> tuple[int, int, int]:
-    """Return requests in flight, tokens queued and tokens in decode over the fleet."""
-    replicas = router.stats()["replicas"].values()
-    return tuple(sum(r[name] for r in replicas) for name in ("in_flight", "uncached_tokens", "decode_tokens"))
 
 
 @pytest.mark.parametrize(
@@ -135,9 +130,10 @@ def test_a_time_that_is_none_changes_nothing(make_router: Make, wrong: Any) -> N
 
 def test_a_key_is_a_string_and_a_wrong_one_books_nothing(make_router: Make) -> None:
     router = make_router(2)
-    for wrong in (5, ["k"], b"k"):
-        with pytest.raises(ConfigError, match="key must be a string"):
-            router.route(TOKENS, key=wrong)  # type: ignore[arg-type]
+    for call in (partial(router.route, TOKENS), partial(router.commit, router.choose(TOKENS))):
+        for wrong in (5, ["k"], b"k"):
+            with pytest.raises(ConfigError, match="key must be a string"):
+                call(key=wrong)
     assert loads(router) == (0, 0, 0)
 
 
