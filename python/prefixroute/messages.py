@@ -135,7 +135,12 @@ class CanonicalForm:
         return "".join(parts)
 
     def segment(self, message: Any, where: str = "message") -> str:
-        """Return the text of one message, which errors call ``where``."""
+        """Return the text of one message, which errors call ``where``.
+
+        Args:
+            message: a mapping with a role.
+            where: e.g. ``message 3``.
+        """
         if not isinstance(message, Mapping) or not isinstance(role := message.get("role", message.get("type")), str):
             raise TokensError(f"{where} must be a mapping with a role, got {reprlib.repr(message)}")
         content = message.get("content")
@@ -149,7 +154,11 @@ class CanonicalForm:
             raise TokensError(f"{where} cannot be written as JSON: {error}") from None
 
     def answer(self, output: Any) -> str:
-        """Return the text that an answer adds to the conversation: see :func:`answer_messages`."""
+        """Return the text that an answer adds to the conversation: see :func:`answer_messages`.
+
+        Args:
+            output: a text, a message or a list of messages.
+        """
         return "".join(self.segment(message, where="the answer") for message in answer_messages(output))
 
     def _tools(self, tools: Any) -> str:
@@ -267,6 +276,11 @@ _DEFAULT = CanonicalForm()
 def canonical(messages: Any, tools: Any = (), system: Any = None) -> str:
     """Return the canonical text of a conversation, without the fields in :data:`DROPPED`.
 
+    Args:
+        messages: mappings with a role and a content.
+        tools: definitions, in order.
+        system: the system prompt that stands beside the messages; ``None`` = there is none.
+
     Raises:
         TokensError: names the first message that is not a mapping with a role, or holds what JSON does not.
     """
@@ -274,7 +288,11 @@ def canonical(messages: Any, tools: Any = (), system: Any = None) -> str:
 
 
 def segment(message: Any) -> str:
-    """Return the canonical text of one message, without the fields in :data:`DROPPED`."""
+    """Return the canonical text of one message, without the fields in :data:`DROPPED`.
+
+    Args:
+        message: a mapping with a role.
+    """
     return _DEFAULT.segment(message)
 
 

@@ -63,7 +63,14 @@ def _described(value: Any) -> str:
 
 
 def check_int(name: str, value: Any, low: float = -inf, high: float = inf) -> None:
-    """Raise ConfigError unless ``value`` is an integer, of any class but ``bool``, within the bounds."""
+    """Raise ConfigError unless ``value`` is an integer, of any class but ``bool``, within the bounds.
+
+    Args:
+        name: what the error calls the value.
+        value: to check.
+        low: least that is allowed.
+        high: most that is allowed.
+    """
     integer = isinstance(value, Integral)
     if not integer or isinstance(value, bool):
         raise ConfigError(f"{name} must be an int, got {shown(value)}")
@@ -92,13 +99,24 @@ def check_float(
 
 
 def check_callable(name: str, value: Any) -> None:
-    """Raise ConfigError unless ``value`` can be called."""
+    """Raise ConfigError unless ``value`` can be called.
+
+    Args:
+        name: what the error calls the value.
+        value: to check.
+    """
     if not callable(value):
         raise ConfigError(f"{name} must be a function, got {shown(value)}")
 
 
 def check_instance(name: str, value: Any, kind: type) -> None:
-    """Raise ConfigError unless ``value`` is of a class."""
+    """Raise ConfigError unless ``value`` is of a class.
+
+    Args:
+        name: what the error calls the value.
+        value: to check.
+        kind: the class.
+    """
     if not isinstance(value, kind):
         raise ConfigError(f"{name} must be a {kind.__name__}, got {shown(value)}")
 
@@ -120,7 +138,14 @@ def check_fields(record: object, check: Callable[..., None], *names: str, **boun
 
 
 def check_given(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:
-    """Check fields as :func:`check_fields` does, but for those that are ``None``: they were not given."""
+    """Check fields as :func:`check_fields` does, but for those that are ``None``: they were not given.
+
+    Args:
+        record: with the fields.
+        check: of this module, e.g. :func:`check_float`.
+        names: of the fields.
+        bounds: keywords of the check.
+    """
     check_fields(record, check, *(name for name in names if getattr(record, name) is not None), **bounds)
 
 

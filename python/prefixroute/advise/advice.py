@@ -119,11 +119,22 @@ class Advice(Document):
         return then or self.comparison.is_overloaded(self.row.policy)
 
     def assumes(self, name: str) -> bool:
-        """Whether a figure behind the advice is a default that nobody gave: ``replicas``, ``current_policy``."""
+        """Whether a figure behind the advice is a default that nobody gave: ``replicas``, ``current_policy``.
+
+        Args:
+            name: of the assumption.
+
+        Returns:
+            True if the figure is an assumption, False if it was given or measured.
+        """
         return on_defaults(frozenset({name}), self.comparison.assumptions)
 
     def finding(self, kind: str) -> Finding | None:
-        """Return the first finding of a kind."""
+        """Return the first finding of a kind.
+
+        Args:
+            kind: of the finding, e.g. ``volatile-head``.
+        """
         return next((one for one in self.findings if one.kind == kind), None)
 
     def to_dict(self) -> dict[str, Any]:

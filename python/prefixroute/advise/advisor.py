@@ -61,6 +61,9 @@ def advise(
         time_is_up: asked between runs; then unlimited caches, further seeds and other fleets are left out, which a note
             says.
 
+    Returns:
+        The advice with the comparison, the sizing and the findings that it rests on.
+
     Raises:
         ConfigError: what the parts refuse.
         TraceError: a bad line of a trace that was not checked when it was opened.

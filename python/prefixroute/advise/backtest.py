@@ -183,6 +183,9 @@ def backtest(
         progress: told the share of the runs that is done, and what is being tried.
         time_is_up: asked before the search and each of its rounds; then the rest is left out, which a note says.
 
+    Returns:
+        How far the simulated hits are from the reported ones, and whether they agree.
+
     Raises:
         ConfigError: no request has a report.
     """

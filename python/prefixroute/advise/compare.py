@@ -126,11 +126,22 @@ class Comparison(Document):
         return [one.policy for one in self.differences if one.verdict in ("reference", "tie")]
 
     def is_overloaded(self, policy: str) -> bool:
-        """Whether the fleet, or one of its replicas, cannot keep up under a policy; False without a clock."""
+        """Whether the fleet, or one of its replicas, cannot keep up under a policy; False without a clock.
+
+        Args:
+            policy: name of one of the rows.
+
+        Returns:
+            True where the queue of the fleet or of one replica grows without end.
+        """
         return self.row(policy).is_overloaded or self.behind.get(policy, 0) > 0
 
     def row(self, policy: str) -> ResultRow:
-        """Return the row of a policy."""
+        """Return the row of a policy.
+
+        Args:
+            policy: its name.
+        """
         return next(row for row in self.rows if row.policy == policy)
 
     def lost(self, policy: str) -> dict[str, dict[str, float]]:
@@ -139,6 +150,9 @@ class Comparison(Document):
         Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add
         up to the recomputed ones. Dollars, in the mean and by the busiest replica, are in proportion to tokens and add
         up to the row's.
+
+        Args:
+            policy: its name.
         """
         split, row = self.losses.get(policy), self.row(policy)
         if split is None:
@@ -156,17 +170,31 @@ class Comparison(Document):
         }
 
     def gap(self, policy: str, other: str, metric: str) -> Interval:
-        """Return a metric of ``policy`` less that of ``other``, with its interval."""
+        """Return a metric of ``policy`` less that of ``other``, with its interval.
+
+        Args:
+            policy: name of one policy.
+            other: name of the policy that is subtracted.
+            metric: a field of :class:`~prefixroute.sim.ResultRow`.
+        """
         return self.gaps.interval(policy, other, metric)
 
     def difference(self, policy: str) -> ComparisonRow:
-        """Return the difference of a policy from the reference."""
+        """Return the difference of a policy from the reference.
+
+        Args:
+            policy: its name.
+        """
         measured = [metric for metric in METRICS if getattr(self.rows[0], metric) is not None]
         gaps = {metric: self.gap(policy, self.reference, metric) for metric in measured}
         return ComparisonRow(policy, _verdict(gaps[self.metric], reference=policy == self.reference), **gaps)
 
     def against(self, policy: str) -> Comparison:
-        """Return the same comparison with another reference."""
+        """Return the same comparison with another reference.
+
+        Args:
+            policy: name of the new reference.
+        """
         return replace(self, reference=policy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -226,6 +254,9 @@ def compare(
         progress: told the share of the work that is done.
         time_is_up: asked between runs; then unlimited caches and further seeds are left out, which a note says.
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
+
+    Returns:
+        A row for each policy, and the difference of each from the reference with its interval.
 
     Raises:
         ConfigError: no policy, one given twice, an unknown metric or one that these runs do not measure, or what

@@ -40,7 +40,12 @@ class Deployment:
 
     @classmethod
     def of(cls, scenario: Scenario, workload: Workload) -> Deployment:
-        """Return the router of a scenario, for prompts as the workload has them."""
+        """Return the router of a scenario, for prompts as the workload has them.
+
+        Args:
+            scenario: that was simulated.
+            workload: whose kind of prompts the router takes.
+        """
         given = parameters_of(scenario.policy)
         name = scenario.policy if isinstance(scenario.policy, str) else as_policy(scenario.policy).name
         named = ":".join(

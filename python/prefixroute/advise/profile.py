@@ -140,7 +140,14 @@ class Profile:
 
 
 def profile(workload: Workload) -> Profile:
-    """Measure a workload in two passes. Costs some microseconds a request and one context per session."""
+    """Measure a workload in two passes. Costs some microseconds a request and one context per session.
+
+    Args:
+        workload: read twice; it must give the same requests each time.
+
+    Returns:
+        Tokens, sessions, shared heads and arrivals of the workload.
+    """
     tally = _Tally(workload.block_size, Heads.in_workload(workload))
     for request in workload.requests():
         tally.add(request)

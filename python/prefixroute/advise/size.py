@@ -208,6 +208,9 @@ def size(
         progress: told about what share of the search is done.
         time_is_up: asked before each search but the first; then those that are left are left out, which a note says.
 
+    Returns:
+        The smallest fleet of each policy, or that none of up to ``most`` replicas keeps the promises.
+
     Raises:
         ConfigError: no policy, a limit below one, or an unknown link.
     """

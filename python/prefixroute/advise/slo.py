@@ -39,6 +39,12 @@ class Slo:
     def parse(cls, text: str) -> Slo:
         """Read ``ttft_p95=1.5s``, ``tpot_p99=50ms``, ``itl_p99=100ms``, or ``e2e_p95=20``, which is seconds.
 
+        Args:
+            text: metric, percentile and longest time, with ``ms`` or ``s``; without a unit in seconds.
+
+        Returns:
+            The promise.
+
         Raises:
             ConfigError: the text has another form.
         """
@@ -54,6 +60,12 @@ class Slo:
     def parse_all(cls, text: str) -> tuple[Slo, ...]:
         """Read several, separated by commas; each time and percentile once.
 
+        Args:
+            text: promises as :meth:`parse` reads them, separated by commas.
+
+        Returns:
+            The promises in the order of the text.
+
         Raises:
             ConfigError: one has another form, or there are two of one kind.
         """
@@ -66,6 +78,9 @@ class Slo:
         """Return this percentile of a timed run; 0 where there is nothing to measure.
 
         TPOT counts outputs of two tokens or more.
+
+        Args:
+            run: a timed run.
         """
         if self.time == "itl":
             return run.gaps.percentile(self.percentile)

@@ -29,10 +29,18 @@ class Blocks(Protocol):
         """Return the number of full blocks."""
 
     def hash_at(self, block: int, /) -> int:
-        """Return the hash of one block."""
+        """Return the hash of one block.
+
+        Args:
+            block: its number, from 0.
+        """
 
     def head(self, blocks: int) -> Blocks:
-        """Return the first blocks of the prompt."""
+        """Return the first blocks of the prompt.
+
+        Args:
+            blocks: how many.
+        """
 
 
 class Booked(Protocol):
@@ -77,40 +85,116 @@ class Belief(Protocol):
         """Register a replica that holds nothing; return its slot.
 
         With ``reuse_reports`` its engine reports the reuse of a block in the shape of a store event.
+
+        Args:
+            name: of the replica, not known yet.
+            capacity_tokens: KV cache in tokens; ``None`` = unlimited.
+            reuse_reports: the replica reports each use of a block as stored.
+
+        Returns:
+            The slot, the lowest that is free.
         """
 
     def check_room(self, replicas: int) -> object:
-        """Raise :class:`~prefixroute.errors.ConfigError` unless there is room for so many replicas."""
+        """Raise :class:`~prefixroute.errors.ConfigError` unless there is room for so many replicas.
+
+        Args:
+            replicas: how many there will be.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def remove_replica(self, name: str) -> object:
-        """Forget a replica and all that it holds."""
+        """Forget a replica and all that it holds.
+
+        Args:
+            name: of the replica.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def clear(self, name: str | None = None) -> object:
-        """Forget what one replica holds, or all."""
+        """Forget what one replica holds, or all.
+
+        Args:
+            name: of the replica; ``None`` = all.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def new_epoch(self) -> object:
         """Forget what all replicas hold: the weights have changed."""
 
     def set_capacity(self, name: str, tokens: int | None) -> object:
-        """Change the capacity of a replica; ``None`` = unlimited."""
+        """Change the capacity of a replica; ``None`` = unlimited.
+
+        Args:
+            name: of the replica.
+            tokens: KV cache in tokens; ``None`` = unlimited.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def hash_and_match(self, prompt: Any, out: NDArray[np.uint32], namespace: Namespace | None = None) -> Blocks:
-        """Hash a prompt and write to ``out``, one entry per slot, the leading tokens held; change nothing."""
+        """Hash a prompt and write to ``out``, one entry per slot, the leading tokens held; change nothing.
+
+        Args:
+            prompt: token ids, or hashes in blocks of :attr:`block_size`.
+            out: an entry for each slot, which is overwritten.
+            namespace: what else must be equal for blocks to be shared.
+
+        Returns:
+            The hashes of the prompt's full blocks.
+        """
 
     def match_media(self, prompt: Any, namespace: Namespace | None = None) -> NDArray[np.uint32]:
-        """Return the leading tokens held by the best medium of each block, shape ``[slots, 3]``: GPU, CPU, disk."""
+        """Return the leading tokens held by the best medium of each block, shape ``[slots, 3]``: GPU, CPU, disk.
+
+        Args:
+            prompt: as for :meth:`hash_and_match`.
+            namespace: as for :meth:`hash_and_match`.
+        """
 
     def insert(self, name: str, prompt: Any, namespace: Namespace | None = None, now: float = 0.0) -> Booked:
         """Believe that the replica holds these blocks; make them its most recently used.
 
         At a replica that sends events the belief is provisional: it ends unless its events confirm it in time.
+
+        Args:
+            name: of the replica.
+            prompt: as for :meth:`hash_and_match`.
+            namespace: as for :meth:`hash_and_match`.
+            now: time in seconds, on the clock of :meth:`expire`.
+
+        Returns:
+            What :meth:`retract` needs to take it back.
         """
 
     def retract(self, name: str, hashes: Any, insertion: Any, /) -> object:
-        """Take back the blocks that this insert created and nobody touched since."""
+        """Take back the blocks that this insert created and nobody touched since.
+
+        Args:
+            name: of the replica.
+            hashes: that were inserted.
+            insertion: what :meth:`insert` has returned.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def expire(self, now: float) -> object:
-        """Drop what is past its lifetime."""
+        """Drop what is past its lifetime.
+
+        Args:
+            now: time in seconds; it does not go back.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def held_tokens(self) -> list[int]:
         """Return the tokens that each replica holds, one entry per slot."""
@@ -125,10 +209,27 @@ class Belief(Protocol):
         """Return state and counters; what an implementation does not count is zero."""
 
     def expect_events(self, name: str) -> object:
-        """Count a replica as one that sends events, though none has come yet."""
+        """Count a replica as one that sends events, though none has come yet.
+
+        Args:
+            name: of the replica.
+
+        Returns:
+            A value that callers ignore.
+        """
 
     def apply(self, name: str, payload: bytes, *, sequence: int | None = None, now: float = 0.0) -> Heard:
-        """Apply an engine's batch of KV events, as bytes."""
+        """Apply an engine's batch of KV events, as bytes.
+
+        Args:
+            name: of the replica.
+            payload: the batch, as the engine has published it.
+            sequence: number of the batch; ``None`` = not known.
+            now: time in seconds.
+
+        Returns:
+            What the batch says of its engine.
+        """
 
     def apply_stored(
         self,
@@ -141,15 +242,55 @@ class Belief(Protocol):
         medium: Any = None,
         now: float = 0.0,
     ) -> object:
-        """Apply an engine's event that blocks were stored: its own hashes behind ``parent``, with their token ids."""
+        """Apply an engine's event that blocks were stored: its own hashes behind ``parent``, with their token ids.
+
+        Args:
+            name: of the replica.
+            block_hashes: the engine's own names of the blocks, in order.
+            parent: the name of the block before them; ``None`` = they begin a prompt.
+            token_ids: of all these blocks.
+            namespace: what else must be equal for blocks to be shared.
+            medium: where they are stored; ``None`` = in GPU memory.
+            now: time in seconds.
+
+        Returns:
+            Counters of what has changed.
+        """
 
     def apply_stored_hashes(
         self, name: str, block_hashes: Any, *, parent: Any = None, medium: Any = None, now: float = 0.0
     ) -> object:
-        """Apply the same from a replica whose block hashes are the belief's own chained ones."""
+        """Apply the same from a replica whose block hashes are the belief's own chained ones.
+
+        Args:
+            name: of the replica.
+            block_hashes: chained hashes of the blocks, in order.
+            parent: hash of the block before them; ``None`` = they begin a prompt.
+            medium: where they are stored; ``None`` = in GPU memory.
+            now: time in seconds.
+
+        Returns:
+            Counters of what has changed.
+        """
 
     def apply_removed(self, name: str, block_hashes: Any, *, medium: Any = None) -> object:
-        """Apply an engine's event that one copy of each of these blocks was removed from a medium."""
+        """Apply an engine's event that one copy of each of these blocks was removed from a medium.
+
+        Args:
+            name: of the replica.
+            block_hashes: the engine's own names of the blocks.
+            medium: from where they were removed; ``None`` = from GPU memory.
+
+        Returns:
+            Counters of what has changed.
+        """
 
     def apply_cleared(self, name: str) -> object:
-        """Apply an engine's event that its cache was reset."""
+        """Apply an engine's event that its cache was reset.
+
+        Args:
+            name: of the replica.
+
+        Returns:
+            A value that callers ignore.
+        """

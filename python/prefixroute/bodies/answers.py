@@ -19,7 +19,11 @@ class Api(Enum):
 
     @classmethod
     def of(cls, path: str) -> Api | None:
-        """Return the API that a path is of, whatever stands before its version; ``None`` = another."""
+        """Return the API that a path is of, whatever stands before its version; ``None`` = another.
+
+        Args:
+            path: of the URL.
+        """
         return next((api for api in cls if path.endswith(api.value.removeprefix("/v1"))), None)
 
     @property
@@ -49,6 +53,9 @@ class EventCutter:
         """Return the events that end in the next bytes of the stream.
 
         One above :data:`MAX_READ_BYTES` comes in pieces.
+
+        Args:
+            data: the next bytes; they may end anywhere.
         """
         before = b"".join(self._parts[-_LONGEST_END:])[1 - _LONGEST_END :] if self._parts else b""
         self._parts.append(data)
@@ -85,7 +92,14 @@ class AnswerReader:
         self._plain = True  # one text, and no tool calls
 
     def read_event(self, event: bytes) -> bool:
-        """Learn from a server-sent event; return whether it is a bare usage chunk."""
+        """Learn from a server-sent event; return whether it is a bare usage chunk.
+
+        Args:
+            event: with the blank line at its end.
+
+        Returns:
+            True for a chunk that holds nothing but a usage.
+        """
         if event.startswith(b"data: {") and event.find(b"\n") >= len(event) - 2:  # one line, as nearly all are
             return self.read(event[6:])
         return self.read(b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:")))
@@ -94,6 +108,12 @@ class AnswerReader:
         """Learn from JSON, a whole body or a chunk; return whether it is a bare usage chunk.
 
         Anything else says nothing.
+
+        Args:
+            data: the JSON.
+
+        Returns:
+            True for a chunk that holds nothing but a usage.
         """
         try:
             return self._learn(json.loads(data))
@@ -196,5 +216,9 @@ _READERS: Mapping[Api, type[AnswerReader]] = {
 
 
 def answer_reader(api: Api) -> AnswerReader:
-    """Return what learns from an answer of an API."""
+    """Return what learns from an answer of an API.
+
+    Args:
+        api: that was asked.
+    """
     return _READERS[api]()

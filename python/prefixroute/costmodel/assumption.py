@@ -49,7 +49,15 @@ class Assumption:
 
     @classmethod
     def of(cls, name: str, value: float | str, unit: str, source: str, *, given: bool) -> Assumption:
-        """Return a figure that the user has given, or that is a default from ``source``."""
+        """Return a figure that the user has given, or that is a default from ``source``.
+
+        Args:
+            name: of the figure.
+            value: of the figure.
+            unit: of the value; empty = it has none.
+            source: of the default, with its date.
+            given: the user has given the figure.
+        """
         return cls(name, value, unit, GIVEN if given else source, assumed=not given)
 
     def __str__(self) -> str:

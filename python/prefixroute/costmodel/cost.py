@@ -181,6 +181,10 @@ class CostModel:
     def prefill_flops(self, new_tokens: float, cached_tokens: float = 0) -> float:
         """Return the operations to compute ``new_tokens`` behind ``cached_tokens``.
 
+        Args:
+            new_tokens: to compute.
+            cached_tokens: before them, which they attend to.
+
         Raises:
             ConfigError: one is negative, no number or endless.
         """
@@ -210,6 +214,10 @@ class CostModel:
         float64 of the same shape. Numbers must be 0 or more and finite, and are not checked: a router asks for each
         replica at every decision.
 
+        Args:
+            new_tokens: to compute; an array gives an array of its shape.
+            cached_tokens: before them, which they attend to.
+
         Raises:
             ConfigError: an array with a value that is negative, no number or endless.
         """
@@ -237,6 +245,10 @@ class CostModel:
         """Return the seconds of one token for each of ``sequences`` that hold ``context_tokens`` all together.
 
         Both must be 0 or more and finite, and are not checked: a router asks for each replica at every decision.
+
+        Args:
+            sequences: requests that decode together.
+            context_tokens: of all of them.
         """
         return self.step_seconds(decodes=sequences, decode_context_tokens=context_tokens)
 
@@ -329,6 +341,9 @@ class CostModel:
         """Return the dollars of one replica for that many seconds.
 
         Of a difference of seconds, which may be negative, too.
+
+        Args:
+            seconds: of one replica with all its GPUs.
         """
         usd: float | NDArray[np.float64] = seconds * (self.usd_per_gpu_hour * self.tensor_parallel / _SECONDS_PER_HOUR)
         return usd
@@ -350,6 +365,9 @@ class CostModel:
 
     def usd_per_month(self, replicas: float) -> float:
         """Return the dollars of ``replicas`` replicas for a month of 730 hours.
+
+        Args:
+            replicas: of one model each, with all their GPUs.
 
         Raises:
             ConfigError: less than none, or no finite number.
@@ -436,7 +454,12 @@ class CostModel:
         ]
 
     def with_measured(self, *, utilization: float, overhead_s: float) -> CostModel:
-        """Return this model with the two figures that measurements can tell."""
+        """Return this model with the two figures that measurements can tell.
+
+        Args:
+            utilization: share of the GPU's peak that a long prefill reaches, above 0 to 1.
+            overhead_s: seconds of a request beside its prefill.
+        """
         return CostModel(**{**self._arguments, "utilization": utilization, "overhead_s": overhead_s})
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -85,6 +85,9 @@ def fit(rows: Iterable[tuple[float, float, float]], cost: CostModel) -> Fit:
         rows: the measurements, 3 or more, of different lengths.
         cost: the GPU, the model and the tensor parallelism that were measured.
 
+    Returns:
+        The fitted model, and how far it is from the rows.
+
     Raises:
         ConfigError: for too few rows, rows that cannot be told apart, a row with impossible figures, times that look
             like milliseconds, or a cost model of step times, which has no utilization.

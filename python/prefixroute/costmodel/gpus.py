@@ -142,17 +142,28 @@ class Gpu:
         """Return the format in which products with such weights are computed: ``bf16``, ``fp8`` or ``fp4``.
 
         Weights of a format that the GPU has no units for, and of integer formats, are unpacked and computed in bf16.
+
+        Args:
+            weight_format: how weights are stored, e.g. ``fp8``.
         """
         peaks = {"fp8": self.fp8_flops, "fp4": self.fp4_flops}
         return weight_format if peaks.get(weight_format) else "bf16"
 
     def reached_flops(self, weight_format: str) -> float:
-        """Return the operations a second that large products with such weights reach."""
+        """Return the operations a second that large products with such weights reach.
+
+        Args:
+            weight_format: how weights are stored, e.g. ``fp8``.
+        """
         computed = self.computes(weight_format)
         return self._peak(computed) * float(getattr(self.shares, computed))
 
     def reached_flops_of_experts(self, weight_format: str) -> float:
-        """Return the operations a second that the products of experts with such weights reach."""
+        """Return the operations a second that the products of experts with such weights reach.
+
+        Args:
+            weight_format: how weights are stored, e.g. ``fp4``.
+        """
         computed = self.computes(weight_format)
         name = "mxfp4" if computed == "bf16" and weight_format in {"mxfp4", "fp4"} else computed
         return self._peak(computed) * float(getattr(self.shares.experts, name))
@@ -176,6 +187,9 @@ def _gpu(name: str, row: dict[str, Any]) -> Gpu:
 
 def find_gpu(name: str) -> Gpu:
     """Return the GPU of that name; case does not matter.
+
+    Args:
+        name: e.g. ``H100``.
 
     Raises:
         ConfigError: if there is none; the message lists the known ones.

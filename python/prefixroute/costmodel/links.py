@@ -69,6 +69,9 @@ def find_link(link: str | Link) -> Link:
 
     ``rdma``, ``25``, ``ethernet:2ms``, ``12.5:500us``.
 
+    Args:
+        link: its text, or itself.
+
     Raises:
         ConfigError: the text is neither; the message lists the known names.
     """

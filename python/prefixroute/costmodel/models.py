@@ -40,6 +40,9 @@ def _table() -> dict[str, dict[str, Any]]:
 def find_model(name: str | Path) -> ModelShape:
     """Return a known model by name (case does not matter), or read the ``config.json`` that ``name`` is a path of.
 
+    Args:
+        name: e.g. ``Qwen3-8B``, or a path.
+
     Raises:
         ConfigError: if it is neither; the message lists the known models.
     """
@@ -68,6 +71,9 @@ def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:
         path: the file. A ``hf_quant_config.json`` beside it, which ModelOpt writes, says how weights are quantised if
             the file does not.
         name: what to call the model; the name of the file's folder unless given.
+
+    Returns:
+        The shape.
 
     Raises:
         ConfigError: if the file cannot be read, lacks a needed field or has one of the wrong type, has parts that are

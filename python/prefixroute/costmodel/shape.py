@@ -56,15 +56,36 @@ class Attention:
         check_fields(self, check_float, "index_bytes", "index_width", low=0, high=_MOST)
 
     def entry_bytes(self, kv_bytes: float) -> float:
-        """Bytes of one entry over all of these layers; 0 where they share the cache of others."""
+        """Bytes of one entry over all of these layers; 0 where they share the cache of others.
+
+        Args:
+            kv_bytes: bytes of one number of the cache.
+
+        Returns:
+            Bytes.
+        """
         return 0.0 if self.shared else self.layers * (self.kv_values * kv_bytes + self.index_bytes)
 
     def bytes_per_token(self, kv_bytes: float) -> float:
-        """Bytes that the cache grows by with each token; 0 where a window bounds it."""
+        """Bytes that the cache grows by with each token; 0 where a window bounds it.
+
+        Args:
+            kv_bytes: bytes of one number of the cache.
+
+        Returns:
+            Bytes a token.
+        """
         return 0.0 if self.window else self.entry_bytes(kv_bytes) / self.entry_tokens
 
     def bytes_per_request(self, kv_bytes: float) -> float:
-        """Bytes that a request takes whatever its length, once it is longer than the window; 0 without a window."""
+        """Bytes that a request takes whatever its length, once it is longer than the window; 0 without a window.
+
+        Args:
+            kv_bytes: bytes of one number of the cache.
+
+        Returns:
+            Bytes a request.
+        """
         return self.entry_bytes(kv_bytes) * self.window if self.window else 0.0
 
 
@@ -217,7 +238,15 @@ class ModelShape:
         return min(WIDEST_BYTES, max(0.0, bytes_left / rest)) if rest > 0 else self.weight_bytes
 
     def kv_bytes_of(self, context_tokens: float, *, shards: int) -> float:
-        """Bytes of one request with so many tokens on each of ``shards`` GPUs, which split entries as far as they can."""
+        """Bytes of one request with so many tokens on each of ``shards`` GPUs, which split entries as far as they can.
+
+        Args:
+            context_tokens: of the request.
+            shards: GPUs over which the model is split.
+
+        Returns:
+            Bytes on each GPU.
+        """
         total = self.state_bytes / shards
         for layers in self.attention:
             kept = min(context_tokens, layers.window) if layers.window else context_tokens / layers.entry_tokens

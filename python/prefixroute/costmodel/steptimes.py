@@ -70,6 +70,9 @@ class StepTimes:
             expert_parallel: whether these share out experts whole.
             weight_format: as for :class:`~prefixroute.costmodel.CostModel`; the model's unless given.
 
+        Returns:
+            The step times.
+
         Raises:
             ConfigError: there are no tables of that combination; the message names what there is.
             ModuleNotFoundError: the extra is not installed.

@@ -39,6 +39,10 @@ class NotReproducibleError(ConfigError):
 
     Attributes:
         reason: what it covers.
+
+    Args:
+        reason: what is not known.
+        message: the sentence.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -108,7 +112,12 @@ class Content:
     embeds: tuple[tuple[int, bytes | str], ...] = ()
 
     def media_in(self, block: int, block_size: int) -> Iterator[Media]:
-        """Yield the items that overlap a block."""
+        """Yield the items that overlap a block.
+
+        Args:
+            block: its number, from 0.
+            block_size: tokens in a block.
+        """
         begin = block * block_size
         for item in self.media:
             if item.first < begin + block_size and item.first + item.tokens > begin:
@@ -140,7 +149,11 @@ class HashScheme(ABC, Generic[State]):
 
     @abstractmethod
     def root(self, content: Content = PLAIN) -> State:
-        """Return the state before the first block."""
+        """Return the state before the first block.
+
+        Args:
+            content: what the prompt has beside its token ids.
+        """
 
     @abstractmethod
     def step(self, state: State, tokens: Sequence[int], block: int, block_size: int, content: Content = PLAIN) -> State:
@@ -156,7 +169,12 @@ class HashScheme(ABC, Generic[State]):
 
     @abstractmethod
     def published(self, state: State, content: Content = PLAIN) -> int:
-        """Return the integer by which the last block of a state is known outside."""
+        """Return the integer by which the last block of a state is known outside.
+
+        Args:
+            state: behind a block.
+            content: what the prompt has beside its token ids.
+        """
 
     def resumed(self, published: int, digest: bytes | None) -> State | None:
         """Return the state that a published block stands for; ``None`` = what is published does not tell it.
@@ -223,7 +241,13 @@ class HashScheme(ABC, Generic[State]):
         return states
 
     def hashes(self, tokens: Any, block_size: int, content: Content = PLAIN) -> list[int]:
-        """Return the published integer of each block. Arguments and errors as for :meth:`states`."""
+        """Return the published integer of each block. Arguments and errors as for :meth:`states`.
+
+        Args:
+            tokens: ids of the prompt.
+            block_size: tokens in a block.
+            content: what the prompt has beside its token ids.
+        """
         return [self.published(state, content) for state in self.states(tokens, block_size, content)]
 
 

@@ -77,18 +77,33 @@ class SglangHashes(HashScheme[bytes]):
 
 
 def namespaced(plain: int, namespace: bytes) -> int:
-    """Return a plain page hash under a namespace."""
+    """Return a plain page hash under a namespace.
+
+    Args:
+        plain: hash of the page, 64 bits.
+        namespace: 32 bytes, e.g. of :func:`event_namespace`.
+    """
     digest = hashlib.sha256(namespace + struct.pack(">q", plain)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def event_namespace(extra_key: str | None, salt: str | None) -> bytes:
-    """Return the namespace of KV events, 32 bytes."""
+    """Return the namespace of KV events, 32 bytes.
+
+    Args:
+        extra_key: of the request; ``None`` = it has none.
+        salt: of the request; ``None`` = it has none.
+    """
     return _namespace(_EVENT_TAG, extra_key, salt)
 
 
 def storage_namespace(extra_key: str | None, salt: str | None) -> bytes:
-    """Return the namespace of SGLang's storage backends, 32 bytes."""
+    """Return the namespace of SGLang's storage backends, 32 bytes.
+
+    Args:
+        extra_key: of the request; ``None`` = it has none.
+        salt: of the request; ``None`` = it has none.
+    """
     return _namespace(_STORAGE_TAG, extra_key, salt)
 
 

@@ -55,7 +55,12 @@ class StoredEvent:
         return len(self.token_ids) >= (len(self.hashes) + 1) * self.block_size
 
     def block(self, number: int, look_ahead: int) -> tuple[int, ...]:
-        """Return the tokens of a block and so many after it."""
+        """Return the tokens of a block and so many after it.
+
+        Args:
+            number: of the block, from 0.
+            look_ahead: tokens behind it.
+        """
         begin, end = number * self.block_size, (number + 1) * self.block_size
         if self.after and not self.masked:
             return self.token_ids[begin:end] + self.after[number][:look_ahead]

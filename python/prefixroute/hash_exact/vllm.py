@@ -89,6 +89,11 @@ class VllmHashes(HashScheme[bytes]):
     def extra_keys(self, block: int, block_size: int, content: Content) -> tuple[Any, ...] | None:
         """Return a block's extra keys in vLLM's order: adapter, media, salt (first block only), prompt embeddings.
 
+        Args:
+            block: its number, from 0.
+            block_size: tokens in a block.
+            content: what the prompt has beside its token ids.
+
         Raises:
             NotReproducibleError: the path of the adapter is not given. Or an identifier is used twice in a block under
                 a pickled algorithm: the bytes then depend on whether the engine held it as one object or two.

@@ -85,6 +85,9 @@ def lint(
         model: the model of an API; without it, engines of one's own are taken to serve the log.
         cost: prices of one's own engines.
 
+    Returns:
+        The findings, the gravest first and then the most expensive.
+
     Raises:
         TraceError: a bad line, or no request.
         ConfigError: settings name a lifetime that the model has not.

@@ -77,9 +77,17 @@ class Case:
         return self.cost.usd_per_token(mean)
 
     def monthly(self, tokens: float) -> float | None:
-        """Return US dollars a month of tokens lost in the span of the log; None if it has no span."""
+        """Return US dollars a month of tokens lost in the span of the log; None if it has no span.
+
+        Args:
+            tokens: lost in the span of the log.
+        """
         return self.usd_monthly(tokens * self.usd_per_lost_token)
 
     def usd_monthly(self, usd: float) -> float | None:
-        """Return US dollars a month of dollars in the span of the log; None if it has no span."""
+        """Return US dollars a month of dollars in the span of the log; None if it has no span.
+
+        Args:
+            usd: US dollars in the span of the log.
+        """
         return usd / self.statistics.span_s * MONTH_S if self.statistics.span_s > 0 else None

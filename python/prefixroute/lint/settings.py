@@ -88,6 +88,12 @@ class Settings:
     def read(cls, path: str | Path) -> Settings:
         """Read a file: ``.toml``, ``.yaml`` or ``.yml``; the latter need the extra ``cli``.
 
+        Args:
+            path: of the file.
+
+        Returns:
+            The settings.
+
         Raises:
             ConfigError: it cannot be read, or says what cannot be; the key is named.
         """
@@ -123,6 +129,12 @@ class Settings:
 
         Keys of engines are those of vLLM and SGLang, with ``-`` or ``_``; the many that say nothing of caching are
         passed over. In the other sections a key that is not known is an error.
+
+        Args:
+            table: the parsed file.
+
+        Raises:
+            ConfigError: a section or a value is not allowed.
         """
         if not isinstance(table, Mapping) or not all(isinstance(key, str) for key in table):
             raise ConfigError(f"settings must be a table, got {table!r:.80}")

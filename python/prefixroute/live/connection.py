@@ -42,13 +42,33 @@ class Sink(Protocol):
     """What a feed is applied to: :class:`prefixroute.Router` has it."""
 
     def apply(self, name: str, payload: bytes) -> Any:
-        """Apply one batch of a replica's KV events."""
+        """Apply one batch of a replica's KV events.
+
+        Args:
+            name: of the replica.
+            payload: the batch, as the engine has published it.
+
+        Returns:
+            What the batch says of its engine.
+        """
 
     def clear(self, name: str) -> None:
-        """Forget what a replica holds."""
+        """Forget what a replica holds.
+
+        Args:
+            name: of the replica.
+        """
 
     def update_load(self, name: str, **loads: float | None) -> bool:
-        """Keep a replica's own report of its load."""
+        """Keep a replica's own report of its load.
+
+        Args:
+            name: of the replica.
+            loads: fields of :class:`~prefixroute.types.LoadReport`; ``None`` = not reported.
+
+        Returns:
+            False for a report that is older than the last one.
+        """
 
 
 class Reactor(Protocol):

@@ -74,7 +74,11 @@ class KvFeed:
         return shifted(self.endpoint, self.rank), replay, load
 
     def of_rank(self, rank: int) -> Self:
-        """Return the feed of another rank of the same engine."""
+        """Return the feed of another rank of the same engine.
+
+        Args:
+            rank: data-parallel rank, from 0.
+        """
         return replace(self, rank=rank)
 
     @classmethod
@@ -85,6 +89,9 @@ class KvFeed:
             url: the server, e.g. ``http://10.0.0.1:30000``.
             rank: data-parallel rank.
             timeout_s: seconds to wait for the answer.
+
+        Returns:
+            The feed.
 
         Raises:
             ConfigError: no answer, or the server publishes no KV events.

@@ -89,6 +89,9 @@ def read_metrics(text: str, engine: str | None = None, *, rank: int | None = Non
         rank: only series of this rank, where they are labelled by rank; ``None`` = all, counts added up and the fullest
             cache taken. What several processes of one rank report is taken once.
 
+    Returns:
+        The figures that the text has; ``None`` for each that it lacks.
+
     Raises:
         EventError: the text has no metrics of the engine, or is malformed.
         ConfigError: the engine is not known.

@@ -120,7 +120,11 @@ class LoadPoller:
         self._ready = threading.Event()
 
     def remove(self, name: str) -> None:
-        """Stop polling a replica."""
+        """Stop polling a replica.
+
+        Args:
+            name: of the replica.
+        """
         replica = self._replicas.get(name)
         if replica is not None:
             replica.gone = True
@@ -144,7 +148,11 @@ class LoadPoller:
         }
 
     def start(self) -> Self:
-        """Run in a daemon thread. Returns itself."""
+        """Run in a daemon thread. Returns itself.
+
+        Raises:
+            ConfigError: it was started before.
+        """
         if self._thread is not None or self._task is not None:
             raise ConfigError("a poller runs once: make another")
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="prefixroute-load", daemon=True)

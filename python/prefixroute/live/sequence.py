@@ -230,7 +230,15 @@ class Sequence:
         return [replace(asked, start=0)]
 
     def live(self, number: int, payload: bytes) -> list[Action]:
-        """Take in a published batch."""
+        """Take in a published batch.
+
+        Args:
+            number: of the batch.
+            payload: the batch.
+
+        Returns:
+            What the caller has to do, in this order.
+        """
         last = self.last
         if last is None:
             return self._first_live(number, payload)
@@ -242,7 +250,15 @@ class Sequence:
         return self._wait(number, payload)
 
     def replayed(self, number: int, payload: bytes) -> list[Action]:
-        """Take in an answer of the replay under way."""
+        """Take in an answer of the replay under way.
+
+        Args:
+            number: of the batch.
+            payload: the batch.
+
+        Returns:
+            What the caller has to do, in this order.
+        """
         if not self._asking:
             return []
         self._answers += 1
@@ -266,7 +282,14 @@ class Sequence:
         return []
 
     def replay_ended(self, *, marked: bool = True) -> list[Action]:  # noqa: PLR0911  # a list of cases
-        """Note the end of the replay under way: by its end marker, or by silence if not ``marked``."""
+        """Note the end of the replay under way: by its end marker, or by silence if not ``marked``.
+
+        Args:
+            marked: the engine has said so; else it fell silent.
+
+        Returns:
+            What the caller has to do, in this order.
+        """
         if not self._asking:
             return []
         self._asking = False

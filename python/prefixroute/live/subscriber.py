@@ -66,14 +66,23 @@ class Subscriber:
     # -- for every thread --------------------------------------------------------------------------------------------
 
     def add(self, name: str, feed: KvFeed) -> None:
-        """Follow a replica's feed from now on, in place of any that was followed for it."""
+        """Follow a replica's feed from now on, in place of any that was followed for it.
+
+        Args:
+            name: of the replica.
+            feed: where its engine publishes.
+        """
         check_instance(f"the feed of {name!r}", feed, KvFeed)
         self._unopened[name] = "not opened yet"
         self._wanted.put((name, feed))
         self._wake()
 
     def remove(self, name: str) -> None:
-        """Stop following a replica. Nothing more of it is applied once this returns, but for a batch under way."""
+        """Stop following a replica. Nothing more of it is applied once this returns, but for a batch under way.
+
+        Args:
+            name: of the replica.
+        """
         connection = self._connections.get(name)
         if connection is not None:
             connection.closed = True
@@ -227,12 +236,21 @@ class Subscriber:
         return max(0, min(round(due * 1000) + 1, round(_LONGEST_WAIT_S * 1000)))
 
     def add_socket(self, socket: Any, handler: Callable[[], None]) -> None:
-        """Call a handler whenever a socket has something to read."""
+        """Call a handler whenever a socket has something to read.
+
+        Args:
+            socket: of ZeroMQ.
+            handler: called in the subscriber's thread.
+        """
         self._handlers[socket] = handler
         self._poller.register(socket, self._zmq.POLLIN)
 
     def remove_socket(self, socket: Any) -> None:
-        """Stop doing so."""
+        """Stop doing so.
+
+        Args:
+            socket: that was added.
+        """
         del self._handlers[socket]
         self._poller.unregister(socket)
 

@@ -106,6 +106,9 @@ def place_breakpoints(bodies: Iterable[Any], model: Model, *, mode: str | None =
         model: minimum, marks and look-back.
         mode: way of caching; the model's default unless given.
 
+    Returns:
+        The breakpoints of each prompt, and the tokens that are read and written.
+
     Raises:
         ConfigError: no prompt, too many, or one that is none.
     """

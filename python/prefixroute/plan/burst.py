@@ -44,7 +44,11 @@ class Speed:
         check_given(self, check_int, "concurrency", low=1)
 
     def ttft_s(self, uncached_tokens: float) -> float:
-        """Return seconds to the first token: overhead + uncached tokens / prefill rate."""
+        """Return seconds to the first token: overhead + uncached tokens / prefill rate.
+
+        Args:
+            uncached_tokens: of the prompt.
+        """
         overhead = OVERHEAD_S if self.overhead_s is None else self.overhead_s
         return overhead + uncached_tokens / (self.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
 
@@ -52,6 +56,10 @@ class Speed:
         """Return seconds until the last of equal calls begins to answer.
 
         The full waves before its own, then its own.
+
+        Args:
+            calls: that are sent at once.
+            ttft_s: seconds to first token of one of them alone.
         """
         if calls <= 0:
             return 0.0
@@ -203,6 +211,9 @@ def plan_burst(
         tier: service tier.
         speed: for the times.
 
+    Returns:
+        The dollars and times of each order.
+
     Raises:
         ConfigError: an unknown mode, lifetime or tier.
     """
@@ -283,6 +294,9 @@ def plan_batch(model: Model, calls: Calls, *, lifetime: str | None = None) -> tu
         model: prices; it needs a batch tier.
         calls: how many, how long.
         lifetime: of the batch of one; the longest of the mode unless given.
+
+    Returns:
+        The dollars of each order.
 
     Raises:
         ConfigError: the model has no batch tier, or no such lifetime.

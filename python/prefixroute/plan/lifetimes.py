@@ -74,6 +74,9 @@ def lifetimes_by_rate(
         uses_per_hour: rate, above 0.
         mode: way of caching; the model's default unless given.
         tier: service tier.
+
+    Returns:
+        The dollars with each lifetime, the cheapest first.
     """
     check_float("uses_per_hour", uses_per_hour, 0, MOST_PER_HOUR, above=True)
     missed = {one.name: math.exp(-uses_per_hour / 3600 * one.seconds) for one in model.mode(mode).lifetimes}
@@ -92,6 +95,9 @@ def lifetimes_by_gaps(
         gaps_s: seconds between a use and the one before.
         mode: way of caching; the model's default unless given.
         tier: service tier.
+
+    Returns:
+        The dollars with each lifetime, the cheapest first.
 
     Raises:
         ConfigError: no gap, or one that is negative or no number.

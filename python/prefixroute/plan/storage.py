@@ -89,6 +89,9 @@ def plan_storage(
         miss_probability: that implicit caching misses a live entry.
         tier: service tier of the requests; storage costs the standard price.
 
+    Returns:
+        The dollars of no cache, of implicit caching and of the stored object.
+
     Raises:
         ConfigError: the model has no stored objects, or a figure is out of bounds.
     """

@@ -81,6 +81,9 @@ class Policy:
 
         Args:
             view: all that may be known of the request and the replicas.
+
+        Raises:
+            NotImplementedError: the policy has no rule of its own.
         """
         raise NotImplementedError
 

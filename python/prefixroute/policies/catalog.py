@@ -53,6 +53,9 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
 
     Parameters may follow a name: ``cache-aware:min_match_tokens=512:spill=mean``, ``ray:gate_gap=5``.
 
+    Args:
+        policy: e.g. ``"cache-aware:spill=mean"``.
+
     Raises:
         ConfigError: for an unknown name or parameter, or anything else.
     """
@@ -72,7 +75,11 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
 
 
 def preset_of(policy: object) -> Preset | None:
-    """Return the preset that a policy's name names, with the parameters that follow it; ``None`` = it names none."""
+    """Return the preset that a policy's name names, with the parameters that follow it; ``None`` = it names none.
+
+    Args:
+        policy: what was given as one.
+    """
     name, *settings = policy.split(":") if isinstance(policy, str) else ("",)
     preset = presets().get(name)
     return None if preset is None else replace(preset, policy=_with(name, preset.policy, settings))
@@ -138,6 +145,9 @@ def describe(name: str) -> Description:
     """Return what a policy or preset does, its parameters with their values, and how a preset differs.
 
     Parameters may follow the name, as in :func:`as_policy`: they are then those shown.
+
+    Args:
+        name: of a policy or preset, with or without parameters.
 
     Raises:
         ConfigError: for an unknown name or parameter.

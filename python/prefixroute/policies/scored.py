@@ -206,7 +206,11 @@ class MinTtft(Scored):
         return Kernel.best((times, "least_ttft", None), rejects=self.reject)
 
     def decide(self, view: View) -> Scores:
-        """Return the negated predictions, in seconds."""
+        """Return the negated predictions, in seconds.
+
+        Raises:
+            OverloadedError: with ``reject``, the best of them is over the request's limit.
+        """
         scores = Scores(*self.kernel().scores(*seen(view)))
         slo = view.request.slo_ttft_s
         least = -max(scores.values)
@@ -217,7 +221,11 @@ class MinTtft(Scored):
         return scores
 
     def predict(self, view: View) -> list[float]:
-        """Return the predicted time to first token at each candidate slot, in seconds."""
+        """Return the predicted time to first token at each candidate slot, in seconds.
+
+        Args:
+            view: of the request, with the signals that the policy reads.
+        """
         return [-float(score) for score in self.kernel().scores(*seen(view))[0]]
 
 

@@ -153,6 +153,9 @@ class Account:
             key: the routing key (``prompt_cache_key``) it was sent with.
             id: the call's name; counted unless given.
 
+        Returns:
+            What the call hit, what it cost, and why it missed.
+
         Raises:
             ConfigError: no known usage object, times that are none, or a prompt that is none.
         """

@@ -122,6 +122,9 @@ class Mode:
     def lifetime(self, name: str | None = None) -> Lifetime:
         """Return a lifetime by its name; the default one for None.
 
+        Args:
+            name: e.g. ``1h``.
+
         Raises:
             ConfigError: the mode has no such lifetime.
         """
@@ -168,11 +171,21 @@ class Price:
         object.__setattr__(self, "write", MappingProxyType(dict(self.write)))
 
     def writing(self, lifetime: str) -> float:
-        """Return what a million tokens cost that are written for a lifetime: the input price where there is no fee."""
+        """Return what a million tokens cost that are written for a lifetime: the input price where there is no fee.
+
+        Args:
+            lifetime: its name.
+        """
         return self.write.get(lifetime, self.input)
 
     def usd(self, tokens: float, price: str, lifetime: str = "") -> float:
-        """Return the dollars of some tokens at the ``input``, ``output``, ``read`` or ``write`` price."""
+        """Return the dollars of some tokens at the ``input``, ``output``, ``read`` or ``write`` price.
+
+        Args:
+            tokens: how many.
+            price: which one, or ``write``.
+            lifetime: for which tokens are written.
+        """
         rate = self.writing(lifetime) if price == "write" else getattr(self, price)
         return float(tokens * rate / _MILLION)
 
@@ -223,6 +236,9 @@ class Model:
     def mode(self, name: str | None = None) -> Mode:
         """Return a mode by its name, or the first mode.
 
+        Args:
+            name: e.g. ``explicit``.
+
         Raises:
             ConfigError: the model has no such mode.
         """
@@ -234,6 +250,10 @@ class Model:
     def price(self, prompt_tokens: int = 0, tier: str = STANDARD) -> Price:
         """Return what a prompt of this length costs in a tier: the highest step that it exceeds.
 
+        Args:
+            prompt_tokens: cached ones included.
+            tier: e.g. ``standard`` or ``batch``.
+
         Raises:
             ConfigError: the model has no such tier.
         """
@@ -244,7 +264,11 @@ class Model:
         return max(steps, key=lambda price: price.above_tokens)
 
     def is_cacheable(self, tokens: int) -> bool:
-        """Return whether a prefix of this many tokens can be cached at all."""
+        """Return whether a prefix of this many tokens can be cached at all.
+
+        Args:
+            tokens: of the prefix.
+        """
         return tokens >= self.minimum_tokens
 
     def with_figures(
@@ -257,7 +281,16 @@ class Model:
         minimum_tokens: int | None = None,
         source: str = GIVEN,
     ) -> Model:
-        """Return the model with prices of one's own, in US dollars for a million tokens, for every length and tier."""
+        """Return the model with prices of one's own, in US dollars for a million tokens, for every length and tier.
+
+        Args:
+            input: of prompt tokens; ``None`` = the model's.
+            output: of answer tokens; ``None`` = the model's.
+            read: of prompt tokens that are read from the cache; ``None`` = the model's.
+            write: of prompt tokens that are written to the cache; ``None`` = the model's.
+            minimum_tokens: shortest prefix that is cached; ``None`` = the model's.
+            source: where the figures are from.
+        """
         given = {"input": input, "output": output, "read": read}
         base = self.price()
         prices: tuple[Price, ...] = self.prices
@@ -300,13 +333,21 @@ class Provider:
     def model(self, name: str | None = None) -> Model:
         """Return a model by its name or an alias; the default one for None.
 
+        Args:
+            name: its id or an alias.
+
         Raises:
             ConfigError: there is none of this name; the message lists the nearest.
         """
         return nearest_model(self.default_model if name is None else name, [self])
 
     def stale_note(self, today: dt.date, max_age_days: int = MAX_AGE_DAYS) -> str | None:
-        """Return a warning if the figures are older than ``max_age_days`` on ``today``, else None."""
+        """Return a warning if the figures are older than ``max_age_days`` on ``today``, else None.
+
+        Args:
+            today: the date.
+            max_age_days: days after which figures are old.
+        """
         check_int("max_age_days", max_age_days, 0)
         age = (today - self.date).days
         if age <= max_age_days:

@@ -56,6 +56,9 @@ def cache_key(user_id: str | int | bytes, shards: int, *, prefix: str = "shard")
         user_id: as in :func:`shard_of`.
         shards: how many keys there are, see :func:`shards_for`.
         prefix: tells keys of one application or prompt from those of another.
+
+    Raises:
+        ConfigError: an argument is not allowed.
     """
     if not isinstance(prefix, str):
         raise ConfigError(f"prefix must be text, got {shown(prefix)}")
@@ -67,6 +70,13 @@ def shards_for(requests_per_minute: float, limit: float) -> int:
 
     Source: OpenAI's prompt caching guide for models before GPT-5.6, about 15 a minute for one head and key; 120 a
     minute need 8 keys. An average: bursts go over it, and the provider promises nothing.
+
+    Args:
+        requests_per_minute: of one prefix.
+        limit: requests a minute that one key takes.
+
+    Raises:
+        ConfigError: a number is out of range.
     """
     check_float("requests_per_minute", requests_per_minute, 0, limit * MOST_SHARDS if limit > 0 else math.inf)
     check_float("the limit a minute", limit, 0, above=True)

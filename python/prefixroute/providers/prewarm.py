@@ -43,6 +43,13 @@ def keep_alive_usd(model: Model, tokens: int, idle_s: float, lifetime: str, mode
 
     write x tokens + (ceil(idle / lifetime) - 1) x read x tokens, the last lifetime needing no renewal. Infinity where a
     read does not renew the lifetime and one is not enough.
+
+    Args:
+        model: whose prices count.
+        tokens: of the prefix.
+        idle_s: seconds without use.
+        lifetime: with which it is written.
+        mode: of caching; ``None`` = the model's first.
     """
     check_float("idle_s", idle_s, 0)
     price, used = model.price(tokens), model.mode(mode)
@@ -54,7 +61,14 @@ def keep_alive_usd(model: Model, tokens: int, idle_s: float, lifetime: str, mode
 
 
 def cheapest_lifetime(model: Model, tokens: int, idle_s: float, mode: str | None = None) -> Lifetime:
-    """Return the lifetime with which :func:`keep_alive_usd` is least; the shorter one of two that cost the same."""
+    """Return the lifetime with which :func:`keep_alive_usd` is least; the shorter one of two that cost the same.
+
+    Args:
+        model: whose prices count.
+        tokens: of the prefix.
+        idle_s: seconds without use.
+        mode: of caching; ``None`` = the model's first.
+    """
     return min(
         model.mode(mode).lifetimes,
         key=lambda one: (keep_alive_usd(model, tokens, idle_s, one.name, mode), one.seconds),

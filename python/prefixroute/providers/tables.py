@@ -30,6 +30,10 @@ def providers() -> tuple[Provider, ...]:
 def find_provider(name: str, own: Iterable[Provider] = ()) -> Provider:
     """Return a provider by its name; those of ``own`` come before those of the package.
 
+    Args:
+        name: e.g. ``anthropic``.
+        own: providers of one's own.
+
     Raises:
         ConfigError: there is none.
     """
@@ -43,6 +47,10 @@ def find_provider(name: str, own: Iterable[Provider] = ()) -> Provider:
 def find_model(name: str, own: Iterable[Provider] = ()) -> Model:
     """Return a model by its id or an alias; models of ``own`` come before those of the package.
 
+    Args:
+        name: its id or an alias.
+        own: providers of one's own.
+
     Raises:
         ConfigError: there is none of this name; the message lists the nearest.
     """
@@ -51,6 +59,12 @@ def find_model(name: str, own: Iterable[Provider] = ()) -> Model:
 
 def read_provider(path: str | Path) -> Provider:
     """Read a provider's figures from a TOML file of the form of the package's own, see ``docs/providers.md``.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The provider with its models.
 
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or wrong; it is named.

@@ -76,6 +76,12 @@ class Usage:
         Known are the Messages API (Claude, also on Vertex), chat completions and Responses (OpenAI, Azure, Mistral,
         xAI), DeepSeek's hit and miss tokens, Gemini's ``usageMetadata`` and Bedrock's Converse.
 
+        Args:
+            found: an object, a mapping, or a response that has one.
+
+        Returns:
+            The counts; ``None`` for each that it does not say.
+
         Raises:
             ConfigError: it is of no known form, a count is impossible, or the object raises when it is read.
         """
@@ -146,6 +152,9 @@ class Diagnosis:
 def diagnosis_of(response: Any) -> Diagnosis | None:
     """Return what a response says about its own miss: Claude's ``diagnostics.cache_miss_reason``, OpenAI's
     ``prompt_cache_diagnostics``. None where it says nothing, says that it hit, or cannot tell.
+
+    Args:
+        response: as the client library or JSON has it.
     """  # noqa: D205 - one sentence
     fields = _mapping(response)
     miss = _mapping(_mapping(fields.get("diagnostics")).get("cache_miss_reason"))

@@ -75,6 +75,9 @@ class Client:
             body: the JSON of the request.
             headers: more headers.
             first_token: called when the first token has come.
+
+        Returns:
+            Times and token counts of the answer, or why there is none.
         """
         first = last = None
         tail, events = b"", 0
@@ -100,7 +103,11 @@ class Client:
         return Exchange(first, last, output, usage.get("prompt_tokens"), details.get("cached_tokens"))
 
     async def model(self, url: str) -> str:
-        """Return the first model that an endpoint serves; raise ConfigError if it is no URL or does not answer."""
+        """Return the first model that an endpoint serves; raise ConfigError if it is no URL or does not answer.
+
+        Args:
+            url: base URL of the endpoint.
+        """
         try:
             async with self._session.get(f"{url}/v1/models") as answer:
                 answer.raise_for_status()
@@ -113,7 +120,14 @@ class Client:
         return str(name)
 
     async def reset(self, url: str) -> bool:
-        """Let an endpoint empty its prefix cache; return whether it did."""
+        """Let an endpoint empty its prefix cache; return whether it did.
+
+        Args:
+            url: base URL of the endpoint.
+
+        Returns:
+            False where it has no such call.
+        """
         for path in RESETS:
             try:
                 async with self._session.post(f"{url}{path}") as answer:

@@ -85,7 +85,11 @@ class ReplaySettings:
             check_int(name, getattr(self, name), least)
 
     def router(self, policy: str) -> Router:
-        """Return a fresh router for a policy."""
+        """Return a fresh router for a policy.
+
+        Args:
+            policy: its name.
+        """
         return Router(
             self.endpoints,
             policy=policy,
@@ -135,6 +139,9 @@ async def replay(
         progress: told the share that is done and what is under way.
         time_is_up: asked before each part but the first. Once it says yes, the parts that are left are left out under
             every policy, so that all are measured on the same requests.
+
+    Returns:
+        Every request that was sent, the figures of each policy, and their differences.
 
     Raises:
         ConfigError: an endpoint does not answer, or the workload is empty.

@@ -46,7 +46,11 @@ class Prediction:
     skew: float
 
     def over(self, measured: Figures) -> dict[str, float | None]:
-        """Return predicted / measured of each figure; ``None`` where nothing was measured, or zero."""
+        """Return predicted / measured of each figure; ``None`` where nothing was measured, or zero.
+
+        Args:
+            measured: the same figures of the replay.
+        """
         return {name: _ratio(getattr(self, name), getattr(measured, name)) for name in FIGURES}
 
 
@@ -75,6 +79,9 @@ def predict(
             the cost model's own GPU and model, which the assumptions say.
         parts: only so many parts, from the first: those that were measured, see :attr:`Replayed.parts`. By default all.
             The first is always predicted.
+
+    Returns:
+        The figures of each policy.
     """
     scenario = scenario if scenario is not None else Scenario()
     engine = scenario.engine if scenario.engine is not None else EngineModel(CostModel())
@@ -98,7 +105,12 @@ def predict(
 
 
 def compared(replayed: Replayed, predictions: Predictions) -> list[dict[str, Any]]:
-    """Return a row for each policy: its figures as measured, as predicted, and predicted / measured."""
+    """Return a row for each policy: its figures as measured, as predicted, and predicted / measured.
+
+    Args:
+        replayed: what was measured.
+        predictions: what was simulated.
+    """
     return [
         {
             "policy": measured.policy,

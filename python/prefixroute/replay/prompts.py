@@ -56,7 +56,12 @@ class PromptMaker:
         check_int("vocabulary", self.vocabulary, 2, (1 << 32) - self.first_token)
 
     def make(self, request: Request, number: int) -> SynthesizedPrompt:
-        """Return the tokens of the ``number``-th request of the workload."""
+        """Return the tokens of the ``number``-th request of the workload.
+
+        Args:
+            request: of the workload.
+            number: of the request, from 0.
+        """
         length, total = request.prompt_tokens, request.prompt_tokens + request.output_tokens
         context = request.context if len(request.context) > len(request.prompt) else request.prompt
         shared = self._drawn(context.array, self.block_size)

@@ -82,7 +82,11 @@ class Slo:
     tpot_s: float | None = None
 
     def kept(self, row: ReplayRow) -> bool:
-        """Return whether a request kept it."""
+        """Return whether a request kept it.
+
+        Args:
+            row: of the request.
+        """
         if row.error:
             return False
         slow = self.ttft_s is not None and not row.ttft_s <= self.ttft_s
@@ -116,7 +120,17 @@ class Figures:
 
     @classmethod
     def of(cls, policy: str, rows: Sequence[ReplayRow], replicas: int, slo: Slo) -> Figures:
-        """Sum up the rows of a policy, those that warmed up left out."""
+        """Sum up the rows of a policy, those that warmed up left out.
+
+        Args:
+            policy: its name.
+            rows: of all policies; those of others are left out.
+            replicas: of the fleet.
+            slo: of which the share that kept it is counted.
+
+        Returns:
+            The figures.
+        """
         rows = [row for row in rows if not row.warm]
         served = [row for row in rows if not row.error]
         ttft = np.array([row.ttft_s for row in served], np.float64)
@@ -180,6 +194,14 @@ def differences(rows: Iterable[ReplayRow], policies: Sequence[str], seed: int = 
     """Compare each policy with the first, request by request.
 
     Sessions are resampled whole: their turns are not independent.
+
+    Args:
+        rows: of all policies.
+        policies: the first is the reference.
+        seed: of the bootstrap.
+
+    Returns:
+        A difference with its interval for each further policy and figure.
     """
     by_policy: dict[str, dict[tuple[int, int], ReplayRow]] = {policy: {} for policy in policies}
     for row in rows:
@@ -224,7 +246,12 @@ def _resampled(
 
 
 def write_rows(rows: Iterable[ReplayRow], out: IO[str]) -> None:
-    """Write rows as CSV, with the column ``seconds`` that ``prefixroute fit`` reads."""
+    """Write rows as CSV, with the column ``seconds`` that ``prefixroute fit`` reads.
+
+    Args:
+        rows: of a replay.
+        out: takes the text.
+    """
     names = [field.name for field in fields(ReplayRow)]
     table = csv.writer(out)
     table.writerow([*names, "seconds"])

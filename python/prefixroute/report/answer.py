@@ -57,7 +57,11 @@ class Answer:
 
 
 def answer(advice: Advice) -> Answer:
-    """Return an advice in sentences."""
+    """Return an advice in sentences.
+
+    Args:
+        advice: of :func:`~prefixroute.advise.advise`.
+    """
     return Answer(
         headline=headline(advice),
         agreement=() if advice.backtest is None else backtest_lines(advice.backtest),
@@ -76,7 +80,11 @@ def remaining(advice: Advice) -> tuple[Finding, ...]:
 
 
 def advice_dict(advice: Advice) -> dict[str, Any]:
-    """Return the object of ``advise --json``: the numbers, and the sentences beside them."""
+    """Return the object of ``advise --json``: the numbers, and the sentences beside them.
+
+    Args:
+        advice: of :func:`~prefixroute.advise.advise`.
+    """
     said, document = answer(advice), advice.to_dict()
     document["advice"] = {
         "verdict": said.headline,

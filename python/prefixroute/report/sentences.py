@@ -26,7 +26,11 @@ SHORT = {
 
 
 def finding(found: Finding) -> str:
-    """Return a finding as sentences."""
+    """Return a finding as sentences.
+
+    Args:
+        found: of an advice.
+    """
     return FINDINGS[found.kind](found.evidence)
 
 

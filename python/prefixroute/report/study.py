@@ -71,14 +71,25 @@ class Study:
 
     @classmethod
     def of(cls, sweep: Sweep) -> Study:
-        """Return the study of a finished sweep."""
+        """Return the study of a finished sweep.
+
+        Args:
+            sweep: its rows, assumptions and notes are taken.
+        """
         return cls.of_rows(sweep.workload, sweep.rows, sweep.assumptions, sweep.notes)
 
     @classmethod
     def of_rows(
         cls, workload: str, rows: Sequence[ResultRow], assumptions: Sequence[Assumption], notes: Sequence[str]
     ) -> Study:
-        """Return the study of rows that share their assumptions."""
+        """Return the study of rows that share their assumptions.
+
+        Args:
+            workload: its name.
+            rows: one for each policy and fleet.
+            assumptions: behind the rows.
+            notes: sentences for the reader.
+        """
         cache = next(str(item.value) for item in assumptions if item.name == "cache")
         curves = {(row.policy, row.replicas): row.ttft_curve_s for row in rows if row.ttft_curve_s}
         load = {(row.policy, row.replicas): row.load for row in rows if row.load is not None}
@@ -103,7 +114,11 @@ class Study:
         return sum(floors) / len(floors) if floors else None
 
     def table(self, title: str) -> Table:
-        """Return the table of all rows, with the floor below."""
+        """Return the table of all rows, with the floor below.
+
+        Args:
+            title: above the table.
+        """
         rows = self.rows
         money = money_of(row[name] for row in rows for _, name, text, _ in FIGURES if text is None)
         columns: list[Column[Row]] = [

@@ -28,7 +28,11 @@ def basis(found: Comparison) -> str:
 
 
 def advice_text(advice: Advice) -> str:
-    """Return an advice as text: the answer first, then why, then what to look at."""
+    """Return an advice as text: the answer first, then why, then what to look at.
+
+    Args:
+        advice: of :func:`~prefixroute.advise.advise`.
+    """
     said, found = answer(advice), advice.comparison
     parts = [
         *said.agreement,

@@ -104,6 +104,10 @@ class Source(NamedTuple):
 def decide(state: RouterState, query: Query) -> Decision:
     """Return where a request should go.
 
+    Args:
+        state: of the router, which is not changed.
+        query: the request.
+
     Raises:
         NoReplicaError: no replica may take it.
         OverloadedError: all that may are over their admission caps.

@@ -110,7 +110,11 @@ class Decision:
     slots: tuple[int, ...]
 
     def __init__(self, query: Query) -> None:
-        """Begin with what is to be decided; :func:`~prefixroute.routing.decide.decide` sets the rest."""
+        """Begin with what is to be decided; :func:`~prefixroute.routing.decide.decide` sets the rest.
+
+        Args:
+            query: the request and what was gathered for it.
+        """
         self.query, self._view = query, None
 
     @property

@@ -83,7 +83,12 @@ class RouterState:
     """
 
     def __init__(self, config: RouterConfig, index: Belief | None = None) -> None:
-        """Start without replicas. ``index``: the belief; ``None`` = a new ``PrefixIndex``."""
+        """Start without replicas. ``index``: the belief; ``None`` = a new ``PrefixIndex``.
+
+        Args:
+            config: of the router.
+            index: the belief; ``None`` = a new :class:`~prefixroute.index.PrefixIndex`.
+        """
         if index is not None and not isinstance(index, Belief):
             raise ConfigError(f"index must be a PrefixIndex or a belief with all its methods, got {shown(index)}")
         self.given = config
@@ -140,7 +145,11 @@ class RouterState:
         )
 
     def reports(self, now: float) -> list[LoadReport | None]:
-        """Return each replica's report by slot, ``None`` where it is stale or absent."""
+        """Return each replica's report by slot, ``None`` where it is stale or absent.
+
+        Args:
+            now: time on the router's clock, in seconds.
+        """
         if not self.fleet.reporting:
             return [None] * len(self.fleet.by_slot)
         fresh_s = self.config.timing.report_fresh_s
@@ -159,7 +168,11 @@ class RouterState:
                 return
 
     def sweep(self, now: float) -> None:
-        """Once a second: forget idle sessions and blocks past their lifetime, and end suspensions that are over."""
+        """Once a second: forget idle sessions and blocks past their lifetime, and end suspensions that are over.
+
+        Args:
+            now: time on the router's clock, in seconds.
+        """
         if 0.0 < self.sweep_at - now <= SWEEP_S:  # more than that: the clock went back
             return
         step = self.begin()
@@ -181,7 +194,11 @@ class RouterState:
         return step
 
     def end(self, step: object) -> None:
-        """End a step; repair the state if something was changed in the middle of it."""
+        """End a step; repair the state if something was changed in the middle of it.
+
+        Args:
+            step: what :meth:`begin` has returned.
+        """
         if self.step is step:
             self.step = None
         else:

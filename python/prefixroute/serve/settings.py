@@ -300,11 +300,18 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the settings with some options given by their full names, e.g. ``{"upstream.retries": 0}``."""
+        """Return the settings with some options given by their full names, e.g. ``{"upstream.retries": 0}``.
+
+        Args:
+            values: options by full names.
+        """
         return cls().having(values)
 
     def having(self, values: Mapping[str, Any]) -> Self:
         """Return the settings with some options changed, by their full names.
+
+        Args:
+            values: options by full names.
 
         Raises:
             ConfigError: an option does not exist, or has a value that is not allowed.

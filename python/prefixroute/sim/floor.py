@@ -13,6 +13,11 @@ def floor(workload: Workload, cache: CacheKind = "blocks", warmup: int = 0) -> f
 
     The first ``warmup`` requests warm the cache and are not counted.
 
+    Args:
+        workload: read once.
+        cache: how the cache counts, as in :class:`~prefixroute.sim.Scenario`.
+        warmup: requests at the beginning that are not counted.
+
     Raises:
         ConfigError: these are all requests.
     """

@@ -92,6 +92,9 @@ class Grid:
             cells: by key; the order is that of the runs.
             floor: find the floor for caches of this kind, after so many requests; one pass where the source is fixed.
 
+        Returns:
+            The runs of each cell by its key, and the floor of each seed.
+
         Raises:
             ConfigError: what :func:`~prefixroute.sim.simulate` refuses; or processes cannot have these policies or this
                 source.

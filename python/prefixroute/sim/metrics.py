@@ -51,7 +51,11 @@ class RequestLog:
     __slots__ = ("_line", "_lines", "_names", "_pack")
 
     def __init__(self, *, timed: bool) -> None:
-        """Start empty. ``timed``: with the columns of a timed run."""
+        """Start empty. ``timed``: with the columns of a timed run.
+
+        Args:
+            timed: the log has columns of times.
+        """
         columns = _SERVED | _TIMED if timed else _SERVED
         self._names: dict[str, int] = {}
         self._lines = bytearray()
@@ -67,27 +71,51 @@ class RequestLog:
 
         ``times``, of a timed run: start, first token and finish in seconds, the output's tokens, the replica that
         decoded, tokens moved, the second when the prompt was computed, and late gaps.
+
+        Args:
+            number: of the request in the workload, from 0.
+            replica: its number, from 0.
+            request: as the workload has it.
+            hit_tokens: leading tokens that were cached.
+            times: of a timed run, as above.
         """
         session, prompt, arrival = self.session_number(request, number), request.prompt_tokens, request.arrival_s
         self._lines += self._pack(replica, session, number, prompt, hit_tokens, arrival, *times)
 
     def session_number(self, request: Request, number: int) -> int:
-        """Return the number of a request's session, a new one if it is new."""
+        """Return the number of a request's session, a new one if it is new.
+
+        Args:
+            request: as the workload has it.
+            number: of the request in the workload, from 0.
+        """
         names, session = self._names, request.session
         return names.setdefault(f"\0{number}" if session is None else session, len(names))
 
     def extend(self, lines: bytes) -> None:
-        """Add lines that a :class:`~prefixroute.sim.engine.Cluster` has written."""
+        """Add lines that a :class:`~prefixroute.sim.engine.Cluster` has written.
+
+        Args:
+            lines: whole lines of the log's layout.
+        """
         self._lines += lines
 
     def column(self, name: str) -> Floats | Integers:
-        """Return one column as a read-only numpy view of what was logged; the log must not grow while it is held."""
+        """Return one column as a read-only numpy view of what was logged; the log must not grow while it is held.
+
+        Args:
+            name: of the column.
+        """
         view: Floats | Integers = np.frombuffer(self._lines, dtype=self._line)[name]
         view.flags.writeable = False
         return view
 
     def in_order(self, values: Floats | Integers) -> Floats | Integers:
-        """Return one value per line, given in the log's order, in the order of the workload's requests."""
+        """Return one value per line, given in the log's order, in the order of the workload's requests.
+
+        Args:
+            values: one for each line.
+        """
         return values[np.argsort(self.column("number"), kind="stable")]
 
     @property
@@ -111,7 +139,14 @@ class Timings:
 
     @classmethod
     def of(cls, seconds: Floats) -> Timings:
-        """Summarise one number of seconds per request; zeros if there is none."""
+        """Summarise one number of seconds per request; zeros if there is none.
+
+        Args:
+            seconds: one for each request.
+
+        Returns:
+            Mean and percentiles, in seconds.
+        """
         if not len(seconds):
             return cls(0.0, 0.0, 0.0, 0.0)
         p50, p90, p99 = np.percentile(seconds, PERCENTILES)
@@ -296,7 +331,16 @@ class ResultRow:
 
     @classmethod
     def over(cls, runs: Sequence[Outcome], floor: float | None = None, infinite: float | None = None) -> ResultRow:
-        """Join the runs of one policy and fleet that differ by their seed. Needs at least one run."""
+        """Join the runs of one policy and fleet that differ by their seed. Needs at least one run.
+
+        Args:
+            runs: one for each seed.
+            floor: compulsory recompute ratio of the workload; ``None`` = not known.
+            infinite: recompute ratio with unlimited caches; ``None`` = not known.
+
+        Returns:
+            The means, with the least and greatest of the seeds.
+        """
         ratios = [run.recompute_ratio for run in runs]
         prompt, recomputed = (
             sum(getattr(run, name) for run in runs) for name in ("prompt_tokens", "recomputed_tokens")

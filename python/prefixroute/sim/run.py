@@ -51,6 +51,9 @@ class Run:
     def load(self, buckets: int = 60) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what each replica had to do over the run, in ``buckets`` equal parts of it.
 
+        Args:
+            buckets: how many parts.
+
         Returns:
             The ends of the parts, shape ``[buckets + 1]``, and the load, shape ``[buckets, replicas]``: timed, the
             mean of requests in flight, parts in seconds; untimed, requests received, parts in requests.
@@ -72,13 +75,21 @@ class Run:
         return edges, np.diff(spent, axis=0) / np.diff(edges)[:, None]
 
     def outcome_with_load(self, parts: int) -> Outcome:
-        """Return the numbers of the run with its load in ``parts`` equal parts of it."""
+        """Return the numbers of the run with its load in ``parts`` equal parts of it.
+
+        Args:
+            parts: how many; 0 = none.
+        """
         edges, load = self.load(parts)
         curve = LoadCurve.of(edges, load, timed=self.scenario.engine is not None)
         return replace(self.outcome, load=curve)
 
     def prefill_seconds(self, cost: CostModel) -> NDArray[np.float64]:
-        """Return the seconds of prefill of each request alone on a replica, in the log's order."""
+        """Return the seconds of prefill of each request alone on a replica, in the log's order.
+
+        Args:
+            cost: of a replica.
+        """
         return prefill_seconds(self.log, cost)
 
 
@@ -99,6 +110,9 @@ def simulate(
         cost: prices and seconds; the default GPU and model unless given. A policy that weighs seconds and is given by
             its name uses it too; an object keeps what it has.
         progress: told now and then how many requests have been routed.
+
+    Returns:
+        The log of the run, and its numbers.
 
     Raises:
         ConfigError: the scenario does not fit the workload: all of its requests are warm-up.

@@ -197,7 +197,14 @@ class Scenario:
         return as_policy(self.policy).name
 
     def is_given(self, setting: str) -> bool:
-        """Whether somebody chose this setting."""
+        """Whether somebody chose this setting.
+
+        Args:
+            setting: name of a field.
+
+        Returns:
+            True if the field was given, even with its default as value.
+        """
         if self.given is not None:
             return setting in self.given
         return bool(getattr(self, setting) != type(self).__dataclass_fields__[setting].default)
@@ -208,5 +215,9 @@ class Scenario:
 
 
 def replica_names(count: int) -> list[str]:
-    """Return the names of the replicas that a run of ``count`` starts with which prefill and decode."""
+    """Return the names of the replicas that a run of ``count`` starts with which prefill and decode.
+
+    Args:
+        count: of replicas.
+    """
     return [f"replica-{number}" for number in range(count)]

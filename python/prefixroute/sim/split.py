@@ -48,7 +48,11 @@ class Split:
         return [f"{role}-{n}" for role, count in ((PREFILL, self.prefill), (DECODE, self.decode)) for n in range(count)]
 
     def of(self, scenario: Scenario) -> Scenario:
-        """Return a scenario with this fleet in place of its own, and the split behind the policy's name."""
+        """Return a scenario with this fleet in place of its own, and the split behind the policy's name.
+
+        Args:
+            scenario: whose policy and other settings stay.
+        """
         label = f"{scenario.policy_name}, {self}"
         return replace(scenario, replicas=self.replicas, split=self, label=label)
 

@@ -76,6 +76,9 @@ def sweep(
         time_is_up: asked between runs; then unlimited caches and further seeds are left out, which a note says.
         load_parts: parts of a run for which rows keep the load of the fleet, for pictures; 0 keeps none.
 
+    Returns:
+        A row for each policy and fleet, over all seeds.
+
     Raises:
         ConfigError: no policy, fleet or seed; or ``jobs`` is neither a number nor ``ray``, or cannot be had with this
             source.

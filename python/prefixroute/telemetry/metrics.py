@@ -42,7 +42,14 @@ class Family(NamedTuple):
 
 
 def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watched = NOTHING_WATCHED) -> str:
-    """Return the metrics in the text format of Prometheus; the router's lock is held."""
+    """Return the metrics in the text format of Prometheus; the router's lock is held.
+
+    Args:
+        state: of the router.
+        shadows: that follow it.
+        now: time on the router's clock, in seconds.
+        watched: feeds, polls, peers and sample of the router.
+    """
     text, scrape = Text(), Scrape(state, shadows, watched, stats(state, now, watched))
     for kind, name, about, read in FAMILIES:
         text.family(name, kind, about, read(scrape))

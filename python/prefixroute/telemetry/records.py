@@ -70,7 +70,11 @@ def _strict(value: Any) -> Any:
 
 
 def read_view(record: Mapping[str, Any]) -> View:
-    """Return the view of a record."""
+    """Return the view of a record.
+
+    Args:
+        record: as :class:`~prefixroute.telemetry.DecisionRecord` is written, parsed.
+    """
     fields = dict(record["view"])
     for name in ("slots", "names", "hashes", "weights"):
         fields[name] = None if fields.get(name) is None else tuple(fields[name])
@@ -97,6 +101,9 @@ def replay(record: Mapping[str, Any], policy: Policy | None = None) -> tuple[str
     Args:
         record: an object as :func:`to_record` makes it, e.g. a parsed line of a record file.
         policy: the policy that decided, unless its name is that of a policy or preset with default parameters.
+
+    Returns:
+        Name of the replica, and the reason.
     """
     view = read_view(record)
     policy = as_policy(record["policy"]) if policy is None else policy

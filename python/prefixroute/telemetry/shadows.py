@@ -203,7 +203,17 @@ class Shadows:
     def add(
         self, policy: str | Policy | Callable[[View], Answer], name: str | None, index: Belief | None, now: float
     ) -> RouterState:
-        """Let a policy follow from now on, beside a belief-only copy of the live router; return its state."""
+        """Let a policy follow from now on, beside a belief-only copy of the live router; return its state.
+
+        Args:
+            policy: a policy, or the name of one.
+            name: under which it is reported; ``None`` = the policy's.
+            index: the shadow's own belief; ``None`` = a new one.
+            now: time on the router's clock, in seconds.
+
+        Returns:
+            The state of the shadow.
+        """
         live = self._live
         key = live.belief.hash_key  # a prompt may come hashed, and is matched in every state
         state = RouterState(replace(live.given, policy=policy, hash_key=key), index)
@@ -229,13 +239,25 @@ class Shadows:
         self._mirrored = self._live.fleet.now.version
 
     def apply(self, change: Callable[[RouterState], object]) -> None:
-        """Make a change of the live state in every shadow, and give each the fleet of the live one."""
+        """Make a change of the live state in every shadow, and give each the fleet of the live one.
+
+        Args:
+            change: called with each state.
+        """
         for state in self.states:
             change(state)
         self._mirrored = self._live.fleet.now.version
 
     def follow(self, attempt: Attempt, now: float) -> tuple[Follower, ...]:
-        """Let every copy and every shadow route the request of a live attempt; return what follows it to its end."""
+        """Let every copy and every shadow route the request of a live attempt; return what follows it to its end.
+
+        Args:
+            attempt: that was booked just now.
+            now: time on the router's clock, in seconds.
+
+        Returns:
+            What has to be told of the attempt's end.
+        """
         sampled = () if self.sample is None else self.sample.follow(attempt)
         if not self.all:
             return sampled

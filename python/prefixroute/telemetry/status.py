@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) -> dict[str, Any]:
-    """Return the router's counters and gauges; the router's lock is held."""
+    """Return the router's counters and gauges; the router's lock is held.
+
+    Args:
+        state: of the router.
+        now: time on the router's clock, in seconds.
+        watched: feeds, polls, peers and sample of the router.
+    """
     ledger, fleet = state.ledger, state.fleet
     live, hit_tokens, records = state.live.in_flight, ledger.hit_tokens, ledger.records
     known = [record for record in records if record is not None]

@@ -217,6 +217,9 @@ class VolatileSample:
         """Return what follows a request that was booked just now; nothing if it is not in the sample.
 
         The router's lock is held.
+
+        Args:
+            attempt: that was booked just now.
         """
         decision = (attempt.prefill or attempt).decision
         if self.share < 1 and not self._takes(decision):

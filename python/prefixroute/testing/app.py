@@ -128,7 +128,14 @@ class FakeApp:
     # -- completions -------------------------------------------------------------------------------------------------
 
     async def complete(self, request: Request) -> Response:
-        """Serve the paths of :data:`~prefixroute.testing.answers.FORMS`."""
+        """Serve the paths of :data:`~prefixroute.testing.answers.FORMS`.
+
+        Args:
+            request: of the client.
+
+        Returns:
+            The answer, whole or as a stream.
+        """
         responses = extra_module("starlette.responses", "testing")
         if self.behaviour.status >= 0:
             return self._error(self.behaviour.status, "told to answer so")
@@ -144,20 +151,35 @@ class FakeApp:
         return response
 
     def submit(self, asked: EngineRequest) -> EngineJob:
-        """Give a request to the engine, now."""
+        """Give a request to the engine, now.
+
+        Args:
+            asked: the request.
+
+        Returns:
+            The request as the engine has it.
+        """
         self.core.advance(self._time())
         job = self.core.submit(asked)
         self._changed.set()
         return job
 
     def leave(self, job: EngineJob) -> None:
-        """Note that a request's client has gone."""
+        """Note that a request's client has gone.
+
+        Args:
+            job: of the request.
+        """
         self.core.advance(self._time())
         self.core.leave(job)
         self._changed.set()
 
     def check_death(self, tokens: int) -> None:
-        """Die if the behaviour says so after so many tokens."""
+        """Die if the behaviour says so after so many tokens.
+
+        Args:
+            tokens: that were sent.
+        """
         if tokens == self.behaviour.die_after:
             self._die()
 
@@ -171,7 +193,14 @@ class FakeApp:
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     async def control(self, request: Request) -> Response:
-        """Change fields of the behaviour, by a JSON object."""
+        """Change fields of the behaviour, by a JSON object.
+
+        Args:
+            request: of the client.
+
+        Returns:
+            The behaviour as it is now.
+        """
         responses = extra_module("starlette.responses", "testing")
         try:
             self.behaviour = self.behaviour.changed(await request.json())
@@ -182,7 +211,14 @@ class FakeApp:
         return response
 
     async def reset(self, request: Request) -> Response:
-        """Empty the cache, unless requests are running."""
+        """Empty the cache, unless requests are running.
+
+        Args:
+            request: of the client.
+
+        Returns:
+            Whether the cache was emptied.
+        """
         del request
         if not self.core.reset():
             return self._error(409, "requests are running")
@@ -190,7 +226,14 @@ class FakeApp:
         return response
 
     async def page(self, request: Request) -> Response:
-        """Serve the small pages: health, models, statistics, metrics, server information."""
+        """Serve the small pages: health, models, statistics, metrics, server information.
+
+        Args:
+            request: of the client.
+
+        Returns:
+            The page, or 404.
+        """
         responses = extra_module("starlette.responses", "testing")
         path, core = request.url.path, self.core
         response: Response

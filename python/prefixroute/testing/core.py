@@ -36,7 +36,13 @@ class PlainCost:
     def step_seconds(
         self, prefill: Iterable[tuple[int, int]] = (), *, decodes: int = 0, decode_context_tokens: int = 0
     ) -> float:
-        """Return the seconds of a step, see :class:`prefixroute.sim.engine.StepCost`."""
+        """Return the seconds of a step, see :class:`prefixroute.sim.engine.StepCost`.
+
+        Args:
+            prefill: new and cached tokens of each request that is computed.
+            decodes: requests that decode.
+            decode_context_tokens: of all of these.
+        """
         del decode_context_tokens
         return sum(new for new, _ in prefill) * self.prefill_s_per_1k / 1000 + (self.decode_s if decodes else 0.0)
 
@@ -141,11 +147,20 @@ class EngineCore:
         return self.model.cost.step_seconds(decodes=decodes, decode_context_tokens=self._store.pinned_tokens)
 
     def hit(self, prompt: list[int], namespace: Namespace = NO_NAMESPACE) -> int:
-        """Return the leading tokens of a prompt that need no prefill now."""
+        """Return the leading tokens of a prompt that need no prefill now.
+
+        Args:
+            prompt: token ids.
+            namespace: what else must be equal for blocks to be shared.
+        """
         return self._store.hit(hash_blocks(prompt, self.block_size, namespace))
 
     def advance(self, to: float) -> None:
-        """Let time pass."""
+        """Let time pass.
+
+        Args:
+            to: time in seconds; it does not go back.
+        """
         more = True
         while more:
             outcomes = self._cluster.advance(to)
@@ -163,7 +178,14 @@ class EngineCore:
         self.now = max(self.now, to)
 
     def submit(self, asked: EngineRequest) -> EngineJob:
-        """Take a request, now."""
+        """Take a request, now.
+
+        Args:
+            asked: the request.
+
+        Returns:
+            The request as the engine has it.
+        """
         prompt = hash_blocks(asked.prompt, self.block_size, asked.namespace)
         kept = asked.context[: cached_tokens(len(asked.prompt), asked.output_tokens)]
         context = hash_blocks(kept, self.block_size, asked.namespace)
@@ -178,7 +200,11 @@ class EngineCore:
         return job
 
     def leave(self, job: EngineJob) -> None:
-        """Note that a request's client has gone."""
+        """Note that a request's client has gone.
+
+        Args:
+            job: of the request.
+        """
         job.left = True
         if job.ended:
             return

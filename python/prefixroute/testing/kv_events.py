@@ -58,7 +58,13 @@ class EventEncoder:
         self._wanted: Counter[int] = Counter()  # requests in flight, by block
 
     def learn(self, hashes: BlockHashes, tokens: list[int], namespace: Namespace) -> None:
-        """Note what the blocks of a request are made of, before the cache stores them."""
+        """Note what the blocks of a request are made of, before the cache stores them.
+
+        Args:
+            hashes: of the request's full blocks.
+            tokens: of the request.
+            namespace: of the request.
+        """
         size, blocks = self._block_size, hashes.array.tolist()
         self._wanted.update(blocks)
         for number, block in enumerate(blocks):
@@ -67,7 +73,11 @@ class EventEncoder:
                 self._contents[block] = BlockContent(content, namespace, number == 0)
 
     def forget(self, hashes: BlockHashes) -> None:
-        """Note that a request has ended, as often as :meth:`learn` was called for it."""
+        """Note that a request has ended, as often as :meth:`learn` was called for it.
+
+        Args:
+            hashes: that were learned.
+        """
         for block in hashes.array.tolist():
             self._wanted[block] -= 1
             if self._wanted[block] <= 0:
@@ -80,7 +90,11 @@ class EventEncoder:
             self._contents.pop(block, None)
 
     def encode(self, events: Iterable[CacheEvent]) -> bytes | None:
-        """Return a batch of what the cache did; ``None`` if it did nothing."""
+        """Return a batch of what the cache did; ``None`` if it did nothing.
+
+        Args:
+            events: of the cache, in order.
+        """
         told = []
         for event in events:
             blocks = event.blocks.tolist()

@@ -75,6 +75,9 @@ class EventPublisher:
             payload: msgpack.
             fault: ``drop`` = it is lost on the way, and only replay has it; ``burn`` = its number is taken and nothing
                 sent, as when a batch cannot be encoded; ``twice`` = it arrives two times.
+
+        Returns:
+            The number of the batch.
         """
         with self._lock:
             number = self.number
@@ -87,11 +90,20 @@ class EventPublisher:
             return number
 
     def send(self, number: int, payload: bytes) -> None:
-        """Send a batch under a number, whatever was sent before; replay does not know of it."""
+        """Send a batch under a number, whatever was sent before; replay does not know of it.
+
+        Args:
+            number: of the batch.
+            payload: the batch.
+        """
         self._live.send_multipart([self.topic, struct.pack(">Q", number), payload])
 
     def wait_for_subscriber(self, seconds: float = 10.0) -> None:
-        """Wait until somebody subscribes, so that nothing that follows is lost; raise TimeoutError if nobody does."""
+        """Wait until somebody subscribes, so that nothing that follows is lost; raise TimeoutError if nobody does.
+
+        Args:
+            seconds: to wait at most.
+        """
         with self._lock:
             if not self._live.poll(round(seconds * 1000)):
                 raise TimeoutError(f"nobody subscribed to {self.endpoint} within {seconds:g} s")

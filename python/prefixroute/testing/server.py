@@ -75,7 +75,11 @@ class FakeEngine:
         return self.app.core
 
     def start(self) -> None:
-        """Start it, with an empty cache."""
+        """Start it, with an empty cache.
+
+        Raises:
+            ConfigError: it does not answer at its port.
+        """
         uvicorn = extra_module("uvicorn", "testing")
         app = FakeApp(self.settings, self.behaviour, die=self._die)
         # With its protocol named, asyncio sets TCP_NODELAY on what it accepts.

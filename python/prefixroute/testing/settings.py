@@ -86,7 +86,11 @@ class Behaviour:
             check_int(name, getattr(self, name))
 
     def changed(self, fields: Any) -> Self:
-        """Return the behaviour with some fields changed; raise ConfigError for one that it does not have."""
+        """Return the behaviour with some fields changed; raise ConfigError for one that it does not have.
+
+        Args:
+            fields: by name.
+        """
         check_instance("behaviour", fields, dict)
         unknown = sorted(set(fields) - set(self.__dataclass_fields__))
         if unknown:

@@ -11,7 +11,14 @@ from prefixroute.validation import shown
 
 
 def tokenize(text: str) -> list[int]:
-    """Return the token ids of a text: 4 UTF-8 bytes each, little-endian; the last may have fewer."""
+    """Return the token ids of a text: 4 UTF-8 bytes each, little-endian; the last may have fewer.
+
+    Args:
+        text: any text of valid Unicode.
+
+    Raises:
+        TokensError: the text is not valid Unicode.
+    """
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -27,6 +34,12 @@ def render(prompt: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> str:
     What the engine reads.
 
     An answer that is sent back as the next turn's ``assistant`` message continues the same text, so its blocks are hit.
+
+    Args:
+        prompt: messages, or a body that has them.
+
+    Returns:
+        The text that is tokenized.
     """
     messages: Any = prompt
     if isinstance(prompt, Mapping):

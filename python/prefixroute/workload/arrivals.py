@@ -26,7 +26,11 @@ class Arrivals(Protocol):
     """A process of arrival times."""
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
-        """Yield arrival times in seconds from the start, without end, never going back."""
+        """Yield arrival times in seconds from the start, without end, never going back.
+
+        Args:
+            rng: what it draws from.
+        """
         ...
 
 
@@ -46,7 +50,11 @@ class Even:
         check_float("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:  # noqa: ARG002 - nothing here is left to chance
-        """Yield 0, 1/rate, 2/rate and so on."""
+        """Yield 0, 1/rate, 2/rate and so on.
+
+        Args:
+            rng: what it draws from.
+        """
         return (at / self.rate_per_s for at in itertools.count())
 
 
@@ -61,7 +69,11 @@ class Poisson:
         check_float("rate_per_s", self.rate_per_s, *_RATES)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
-        """Yield the running sum of exponential gaps."""
+        """Yield the running sum of exponential gaps.
+
+        Args:
+            rng: what it draws from.
+        """
         return _gamma_times(rng, 1.0, 1.0 / self.rate_per_s)
 
 
@@ -78,7 +90,11 @@ class Bursty:
         check_float("cv", self.cv, *_SPREADS)
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
-        """Yield the running sum of gamma gaps of shape ``1 / cv**2``, whose mean is ``1 / rate_per_s``."""
+        """Yield the running sum of gamma gaps of shape ``1 / cv**2``, whose mean is ``1 / rate_per_s``.
+
+        Args:
+            rng: what it draws from.
+        """
         shape = 1.0 / self.cv**2
         return _gamma_times(rng, shape, 1.0 / (self.rate_per_s * shape))
 
@@ -108,7 +124,11 @@ class Recorded:
             )
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:  # noqa: ARG002 - nothing here is left to chance
-        """Yield the recording, moved to start at 0, over and over."""
+        """Yield the recording, moved to start at 0, over and over.
+
+        Args:
+            rng: what it draws from.
+        """
         first, last = float(self.recorded_s[0]), float(self.recorded_s[-1])
         period = (last - first) * (1 + 1 / (len(self.recorded_s) - 1))
         for turn in itertools.count():

@@ -38,7 +38,11 @@ class ChatShape(Shape):
     slots: int = 200
 
     def prompt_tokens(self, turn: int) -> int:
-        """Return the prompt's length at the given turn, counted from 0."""
+        """Return the prompt's length at the given turn, counted from 0.
+
+        Args:
+            turn: of the conversation.
+        """
         return self.system_tokens + self.user_tokens + turn * (self.user_tokens + self.answer_tokens)
 
     @property

@@ -66,6 +66,9 @@ def convert(
         key: 16 secret bytes.
         progress: called with the number of requests written so far, now and then.
 
+    Returns:
+        How many requests and tokens were written.
+
     Raises:
         TraceError: at a bad line of the source.
         ConfigError: if the key has another length.

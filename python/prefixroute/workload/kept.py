@@ -56,7 +56,14 @@ class KeptParts(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Map those of a folder that :func:`keep` has written."""
+        """Map those of a folder that :func:`keep` has written.
+
+        Args:
+            folder: with its files.
+
+        Returns:
+            The parts.
+        """
         path = folder / _HASHES
         hashes = np.asarray(np.memmap(path, np.uint64, "r")) if path.stat().st_size else np.empty(0, np.uint64)
         return cls(np.fromfile(folder / _ROWS, _ROW), hashes, (folder / _TABLES).read_bytes())
@@ -130,6 +137,9 @@ def keep(workload: Workload) -> Workload:
     """Return the same workload with its requests read once into arrays; one that is kept already is returned as it is.
 
     Costs one pass. The result pickles, so that other processes can run it.
+
+    Args:
+        workload: read once.
 
     Raises:
         TraceError: at a bad line of the file behind the workload; nothing is left behind then.

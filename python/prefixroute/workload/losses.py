@@ -58,7 +58,11 @@ class HitLosses(NamedTuple):
         return self.prompt - self.hit
 
     def share(self, reason: str) -> float:
-        """Return one of the figures as a share of all prompt tokens; 0 where there are none."""
+        """Return one of the figures as a share of all prompt tokens; 0 where there are none.
+
+        Args:
+            reason: name of a figure.
+        """
         return float(getattr(self, reason)) / self.prompt if self.prompt else 0.0
 
     def told_apart(self, unknown_share: float) -> HitLosses:
@@ -88,7 +92,11 @@ class HitLosses(NamedTuple):
         return self._asdict()
 
     def plus(self, other: HitLosses) -> HitLosses:
-        """Return the figures of both together."""
+        """Return the figures of both together.
+
+        Args:
+            other: figures of other requests.
+        """
         return HitLosses(*map(add, self, other))
 
 
@@ -99,7 +107,12 @@ class LossMeter:
     """
 
     def __init__(self, block_size: int, *, volatile: bool = False) -> None:
-        """Start with empty caches. ``volatile``: requests may have masked blocks, see :attr:`Request.masked`."""
+        """Start with empty caches. ``volatile``: requests may have masked blocks, see :attr:`Request.masked`.
+
+        Args:
+            block_size: tokens in a block.
+            volatile: tell apart what only a changing text makes new.
+        """
         self._block_size = block_size
         self._masked = PrefixTree() if volatile else None
         self._replicas: dict[Hashable, PrefixTree] = {}
@@ -138,6 +151,9 @@ class LossMeter:
         """Return leading tokens that some request before had, but for what is volatile.
 
         A request without it has its own.
+
+        Args:
+            request: the next one.
         """
         if self._masked is None:
             return 0
@@ -169,7 +185,16 @@ class Sightings(NamedTuple):
 
     @classmethod
     def of(cls, requests: Iterable[Request], block_size: int, *, volatile: bool = False) -> Sightings:
-        """Look at requests in order of arrival; ``volatile`` as for :class:`LossMeter`."""
+        """Look at requests in order of arrival; ``volatile`` as for :class:`LossMeter`.
+
+        Args:
+            requests: of the workload.
+            block_size: tokens in a block.
+            volatile: tell apart what only a changing text makes new.
+
+        Returns:
+            When the blocks of each request were seen before.
+        """
         meter, tree = LossMeter(block_size, volatile=volatile), PrefixTree()
         seen, unmasked = array("q"), array("q")
         for number, request in enumerate(requests):

@@ -64,6 +64,9 @@ class Spec:
     def parse(cls, text: str) -> Spec:
         """Return what the text says. Commas in a file's name are part of it unless a setting follows.
 
+        Args:
+            text: e.g. ``chat,requests=600`` or ``log.jsonl,head=1000``.
+
         Raises:
             ConfigError: at a setting that the workload has not; the message lists those it has.
         """
@@ -122,6 +125,9 @@ class Spec:
     def options(self, options: Options) -> Options:
         """Return how to read the file: what ``options`` say, and the settings.
 
+        Args:
+            options: that were given beside the text.
+
         Raises:
             ConfigError: at a value that is impossible.
         """
@@ -137,6 +143,9 @@ class Spec:
 
     def change(self, workload: Workload) -> Workload:
         """Return the workload with ``sample``, ``head`` and ``speed``, in this order, and the settings in its name.
+
+        Args:
+            workload: as it was read or generated.
 
         Raises:
             ConfigError: at a value that is impossible, or if no request is left.

@@ -104,7 +104,14 @@ class TraceStatistics:
         self._meter = LossMeter(self.block_size, volatile=self.volatile)
 
     def add(self, request: Request) -> int:
-        """Take the next request in; return how many of its prompt's tokens an unlimited cache would have hit."""
+        """Take the next request in; return how many of its prompt's tokens an unlimited cache would have hit.
+
+        Args:
+            request: in order of arrival.
+
+        Returns:
+            Tokens.
+        """
         number = len(self._arrivals)
         prompt, context = request.prompt.array, request.context.array
         known = self._tree.touch(number, prompt, context)
@@ -283,7 +290,11 @@ class TraceStatistics:
         return Lengths.of(np.array(self._gaps))
 
     def gaps_over(self, seconds: float) -> float:
-        """Return the share of these gaps that are longer than ``seconds``."""
+        """Return the share of these gaps that are longer than ``seconds``.
+
+        Args:
+            seconds: bound of the gap.
+        """
         return float((np.array(self._gaps) > seconds).mean()) if self._gaps else 0.0
 
     @property
@@ -300,18 +311,30 @@ class TraceStatistics:
         )
 
     def load_over_time(self, bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the starts in seconds of equal stretches of the trace, and the prompt tokens per second in each."""
+        """Return the starts in seconds of equal stretches of the trace, and the prompt tokens per second in each.
+
+        Args:
+            bins: how many stretches.
+        """
         arrivals, prompts = np.array(self._arrivals), np.array(self._prompts)
         tokens, edges = np.histogram(arrivals, bins=bins, weights=prompts)
         return edges[:-1] - edges[0], tokens / np.diff(edges)
 
     def hit_ratio_if_kept(self, seconds: float) -> float:
-        """Return the hit ratio of an unlimited cache that keeps a block ``seconds`` after its last use."""
+        """Return the hit ratio of an unlimited cache that keeps a block ``seconds`` after its last use.
+
+        Args:
+            seconds: for which a block is kept.
+        """
         kept = np.array(self._stretch_blocks)[np.array(self._ages) <= seconds].sum()
         return float(kept) * self.block_size / max(1, self.prompt_tokens)
 
     def hit_ratios_of_cache(self, capacities_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the hit ratio of one LRU cache of each of these sizes in tokens; exact, shape as given."""
+        """Return the hit ratio of one LRU cache of each of these sizes in tokens; exact, shape as given.
+
+        Args:
+            capacities_tokens: sizes of the cache, of any shape.
+        """
         blocks = np.asarray(capacities_tokens) // self.block_size
         first, count = np.array(self._first_distance), np.array(self._stretch_blocks)
         if not len(first):
@@ -323,7 +346,11 @@ class TraceStatistics:
         return hits[np.minimum(blocks, size)] * self.block_size / max(1, self.prompt_tokens)
 
     def miss_ratio_curve(self, points: int = 64) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return cache sizes in tokens, log-spaced from 16 blocks to all there is, and the recompute ratio at each."""
+        """Return cache sizes in tokens, log-spaced from 16 blocks to all there is, and the recompute ratio at each.
+
+        Args:
+            points: how many sizes.
+        """
         most = max(32, self._counts.total)
         blocks = np.unique(np.geomspace(16, most, points).astype(np.int64))
         return blocks * self.block_size, 1 - self.hit_ratios_of_cache(blocks * self.block_size)
@@ -375,6 +402,12 @@ def _plain(lengths: Lengths) -> dict[str, float]:
 def measure(workload: Workload) -> TraceStatistics:
     """Read a workload once and return its statistics.
 
+    Args:
+        workload: read once.
+
+    Returns:
+        The statistics.
+
     Raises:
         TraceError: at a bad line, or if there is no request.
     """
@@ -388,6 +421,9 @@ def measure(workload: Workload) -> TraceStatistics:
 
 def floor(workload: Workload) -> float:
     """Return the recompute ratio of one cache of unlimited size, full blocks only; reads the workload once.
+
+    Args:
+        workload: read once.
 
     Raises:
         TraceError: at a bad line, or if there is no request.

@@ -55,6 +55,9 @@ def read_trace(
         check: read through first; decided by size unless given, and always so where bad lines are skipped.
         progress: told the share of the bytes read each time that the file is read.
 
+    Returns:
+        The workload, which reads the file when it is iterated.
+
     Raises:
         TraceError: naming file and line; or more lines are bad than may be skipped.
         ConfigError: if an option is impossible.
@@ -190,6 +193,10 @@ def _unknown(sample: Sample) -> TraceError:
 
 def read_arrivals(path: str | Path, options: Options | None = None) -> Recorded:
     """Return the arrival times of a trace, for a generator to use; all of them are held in memory.
+
+    Args:
+        path: of the trace.
+        options: how to read it.
 
     Raises:
         TraceError: naming file and line.

@@ -130,14 +130,25 @@ class Workload:
         return self.source()
 
     def head(self, count: int) -> Workload:
-        """Return the first ``count`` requests as a workload."""
+        """Return the first ``count`` requests as a workload.
+
+        Args:
+            count: how many requests.
+
+        Raises:
+            ConfigError: the count is below 0.
+        """
         if count < 0:
             raise ConfigError(f"a workload's head must have 0 requests or more, got {count}")
         known = None if self.request_count is None else min(count, self.request_count)
         return replace(self, source=lambda: itertools.islice(self.source(), count), request_count=known)
 
     def scaled(self, speed: float) -> Workload:
-        """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap)."""
+        """Return the same requests with arrivals ``speed`` times as fast (2 halves every gap).
+
+        Args:
+            speed: above 0.
+        """
         check_float("speed", speed, 1 / _MOST_SPEED, _MOST_SPEED)
 
         def requests() -> Iterator[Request]:
@@ -150,6 +161,10 @@ class Workload:
         """Return about ``share`` of the sessions, each of them whole; a request without a session is one of its own.
 
         Taking requests one by one would tear conversations apart and make every cache look worse.
+
+        Args:
+            share: above 0 to 1.
+            seed: which sessions are taken.
         """
         check_float("share of sessions", share, 0, 1, above=True)
         limit = share * _KEY_RANGE

@@ -135,6 +135,9 @@ class RingPeers:
         Args:
             state: the router's.
             terms: its terms: :meth:`open` refuses to join routers with others.
+
+        Returns:
+            The loads, which the router's decisions read.
         """
         self._terms, self._rings = terms, PeerRings(state.ledger)
         return self._rings
@@ -175,6 +178,11 @@ class RingPeers:
     def open(self, receive: Receive, tick: Tick, flush: Flush = nothing) -> None:
         """Make a ring, and read those of the others in a thread.
 
+        Args:
+            receive: takes each frame of another router.
+            tick: lets time pass, once a second.
+            flush: publishes what has gathered.
+
         Raises:
             ConfigError: it was opened before, or there is too little memory.
             PeerError: the routers of this name have another block size, hash key, secret or version.
@@ -210,7 +218,11 @@ class RingPeers:
         self._file, self._path = file, path
 
     def publish(self, frame: bytes) -> None:
-        """Write a frame to the ring."""
+        """Write a frame to the ring.
+
+        Args:
+            frame: one that does not fit is lost, and counted.
+        """
         if self._ring is not None and not self._ring.publish(frame):
             self._counts["lost"] += 1
 

@@ -75,6 +75,12 @@ class FieldMap:
     def read(cls, path: str | Path) -> FieldMap:
         """Read a map from TOML: settings at the top, paths under ``[fields]`` (one, or a list to try in order).
 
+        Args:
+            path: of the TOML file.
+
+        Returns:
+            The map.
+
         Raises:
             FieldMapError: naming the file and the key that is wrong.
         """
@@ -90,7 +96,15 @@ class FieldMap:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str = "field map") -> FieldMap:
-        """Return the map that a parsed TOML table describes; fields that it does not name keep their defaults."""
+        """Return the map that a parsed TOML table describes; fields that it does not name keep their defaults.
+
+        Args:
+            table: as it was parsed.
+            where: what errors call it.
+
+        Raises:
+            FieldMapError: a key or a path is not allowed.
+        """
         unknown = table.keys() - _SETTINGS
         if unknown:
             raise FieldMapError(

@@ -106,7 +106,14 @@ class Options:
         check_callable("canonical", self.canonical)
 
     def reading(self, **more: Any) -> Reading:
-        """Begin a pass over files, which bears with as many bad lines and as long ones as these options say."""
+        """Begin a pass over files, which bears with as many bad lines and as long ones as these options say.
+
+        Args:
+            more: further fields of the pass.
+
+        Returns:
+            The pass.
+        """
         return Reading(skip_bad=self.skip_bad, line_bytes=self.line_bytes, **more)
 
 

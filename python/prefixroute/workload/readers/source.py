@@ -136,6 +136,9 @@ def log_files(named: str | Path | LogFile | Iterable[str | Path | LogFile]) -> l
     A path that exists is a file, though it may look like a pattern. Standard input, a pipe and what else can be read
     once only is copied to a temporary file, which is removed when this process ends.
 
+    Args:
+        named: one name, a file that is open, or several of these.
+
     Raises:
         TraceError: a pattern fits no file, a pipe cannot be read, or a file is named twice: its requests would count
             double.
