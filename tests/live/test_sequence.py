@@ -119,7 +119,7 @@ def test_a_gap_waits_and_is_filled() -> None:
     assert not one.sequence.degraded
 
 
-def test_a_removed_block_does_not_come_back_to_life() -> None:
+def test_case_14_a_removed_block_does_not_come_back_to_life() -> None:
     one = joined(5, 2)
     one.live(4)  # removed(h), while 2 and 3 = stored(h) are still being fetched
     one.answer()
@@ -154,7 +154,7 @@ def test_an_idle_engine_is_joined_without_any_batch() -> None:
     assert one.clears == ["joined"]
 
 
-def test_a_restart_clears_before_its_first_batch() -> None:
+def test_case_13_a_restart_clears_before_its_first_batch() -> None:
     one = joined(5, 5)
     one.process = Process("q")
     one.process.publish()

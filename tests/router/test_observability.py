@@ -17,6 +17,7 @@ from book import lost
 from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
+from prefixroute.index import PrefixIndex
 from prefixroute.policies import POLICIES, CacheAware, presets
 from prefixroute.router import Router, replay
 from prefixroute.telemetry import read_view
@@ -136,6 +137,43 @@ def test_metrics_do_not_grow_with_every_pod_that_ever_was(make_router: Make) -> 
     totals = re.findall(r'^prefixroute_decisions_total{.*replica=""} (\d+)$', router.metrics_text(), re.MULTILINE)
     assert sum(map(int, totals)) == 100
     assert router.stats()["hit_tokens"] == 50 * ((len(TOKENS) - 1) // 16 * 16)
+
+
+def test_case_25_the_gap_between_the_text_s_match_and_the_engine_s_tokens_is_shown() -> None:
+    """The text goes on as it was; the engine's generated tokens 30, 40 are 31, 5, 40 once they are tokenised again."""
+    router = Router(["a"], prompt_kind="text", block_size=1)
+    engine = PrefixIndex(block_size=1)
+    engine.add_replica("a")
+    engine.insert("a", [1, 2, 30, 40])
+    router.route("four tokens, yes").finish(reported_hit_tokens=0)
+    ticket = router.route("four tokens, yes and more")
+    ticket.finish(reported_hit_tokens=int(engine.match([1, 2, 31, 5, 40])[0]))
+    told = router.stats()["replicas"]["a"]
+    assert (told["predicted_hit_tokens"], told["reported_hit_tokens"]) == (4, 2)
+    assert router.stats()["predicted_hit_tokens"] - router.stats()["reported_hit_tokens"] == 2
+    for which, tokens in (("predicted", 4), ("reported", 2)):
+        assert re.search(f'hit_tokens.*replica="a".*{which}.* {tokens}$', router.metrics_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize(
+    ("held", "asked", "letters"),
+    [
+        ("가나다라마바사아", "가나다라마바사자", 6),  # 20 of 24 bytes are whole blocks: two bytes of the seventh letter
+        ("日本語日本語日本語", "日本語日本語日本誤", 8),  # 24 of 27: the end of a letter
+        ("x" * 255 + "漢字漢", "x" * 255 + "漢字元", 256),  # 260 of 264: two bytes of the second wide letter
+        ("plain text of twenty!", "plain text of twenty?", 20),
+    ],
+)
+def test_case_26_a_match_that_is_shown_ends_at_a_letter(held: str, asked: str, letters: int, calibrated: bool) -> None:
+    for form in (str, str.encode):
+        router = Router(["a"], prompt_kind="text", block_size=1)
+        for number in range(60 if calibrated else 0):  # an engine that has two tokens for four bytes
+            router.route(f"{number:04} " * 40, candidates=["a"]).finish(reported_prompt_tokens=100)
+        router.route(form(held)).finish()
+        decision = router.choose(form(asked))
+        assert decision.prompt_tokens == -(-len(asked.encode()) // 4) * (2 if calibrated else 1)
+        assert f"(its first {letters} letters)" in router.explain(decision)
 
 
 def test_explain_says_why_and_what_became_of_it(make_router: Make) -> None:

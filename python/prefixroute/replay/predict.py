@@ -89,6 +89,7 @@ def predict(
         scenario,
         engine=engine,
         replicas=len(settings.endpoints),
+        named=settings.endpoints,
         seed=settings.seed,
         capacity_tokens=settings.capacity_tokens,
         warmup=settings.warmup,

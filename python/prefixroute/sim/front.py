@@ -97,7 +97,7 @@ class Front:
                 block_size=block_size,
                 capacity_tokens=scenario.capacity_tokens or UNLIMITED_TOKENS,
                 seed=scenario.seed + number * 1_000_003,
-                hash_seed=scenario.seed,
+                hash_seed=scenario.hash_seed,
                 clock=clock,
                 load=scenario.load_signal,
                 recent_window=scenario.window,

@@ -86,6 +86,8 @@ class Scenario:
         replicas: replicas at the start, 1 or more.
         split: how many of them only prefill, how many only decode, and over what link; timed, and all of them together
             are ``replicas``. ``None`` = each does both.
+        named: names of the replicas as a real fleet has them: hashing places keys as there, whatever the seed. ``None`` =
+            made up, and the seed fixes where keys are placed.
         seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
@@ -112,6 +114,7 @@ class Scenario:
     policy: AnyPolicy = "cache-aware"
     replicas: int = 8
     split: Split | None = None
+    named: tuple[str, ...] | None = None
     seed: int = 0
     cache: CacheKind = "blocks"
     capacity_tokens: int | None = ARTICLE_CAPACITY_TOKENS
@@ -144,6 +147,7 @@ class Scenario:
             raise ConfigError("a promise needs a timed simulation: give an engine, or --timed")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
             raise ConfigError("cache 'entries' has an order but no time, tiers or events: use cache 'blocks' for those")
+        self._check_names()
         self._check_split()
         self._check_delays()
 
@@ -160,6 +164,14 @@ class Scenario:
                 f"an untimed simulation has no clock: {what} delay must be 0 without an engine, got {delay_s}"
             )
 
+    def _check_names(self) -> None:
+        if self.named is None:
+            return
+        if self.split is not None:
+            raise ConfigError("the replicas of a split fleet have names of their own: named must be None")
+        if isinstance(self.named, str) or len(set(self.named)) != self.replicas or len(self.named) != self.replicas:
+            raise ConfigError(f"named must be {self.replicas} names, each once, got {shown(self.named)}")
+
     def _check_split(self) -> None:
         split = self.split
         if split is None:
@@ -172,7 +184,14 @@ class Scenario:
     @property
     def names(self) -> list[str]:
         """Names of the replicas that a run starts with."""
+        if self.named is not None:
+            return list(self.named)
         return replica_names(self.replicas) if self.split is None else self.split.names
+
+    @property
+    def hash_seed(self) -> int:
+        """Where hashing places keys beside the names; 0 = by the names alone, as routers do by default."""
+        return self.seed if self.named is None else 0
 
     @property
     def observation(self) -> Observation:

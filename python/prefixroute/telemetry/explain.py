@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefixroute.limits import BYTES_PER_TOKEN
+
 if TYPE_CHECKING:
     from prefixroute.routing import Decision, RouterState
     from prefixroute.routing.ledger import Attempt
@@ -72,7 +74,7 @@ def explain_decision(
     went = f"went to {decision.replica!r} by policy {decision.policy!r}, decision {view.decision_id}"
     parts = [
         f"{who}{session} ({view.prompt_tokens} prompt tokens) {went}: {why}.",
-        f"It holds {view.hits[slot]} tokens of the prompt at load {view.loads[slot]:g}.",
+        f"It holds {view.hits[slot]} tokens of the prompt{_letters(state, decision)} at load {view.loads[slot]:g}.",
     ]
     if best != slot:
         parts.append(
@@ -89,3 +91,15 @@ def explain_decision(
     if lapsed:
         parts.append(f"Load reports of {', '.join(sorted(lapsed))} are too old to count.")
     return " ".join([*parts, outcome])
+
+
+def _letters(state: RouterState, decision: Decision) -> str:
+    """Return how many letters of a text the match covers: whole ones, since blocks of text may end inside of one."""
+    prompts = state.prompts.of(decision.query.kind)
+    if not (prompts.estimates and isinstance(decision.prompt, str | bytes)):
+        return ""
+    text = prompts.prepare(decision.prompt)
+    held = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    tokens = decision.hit_tokens * decision.blocks.token_count // max(1, decision.prompt_tokens)  # as estimated
+    matched = held[: tokens * BYTES_PER_TOKEN]
+    return f" (its first {len(matched.decode('utf-8', 'ignore'))} letters)"
