@@ -209,6 +209,13 @@ def test_links_lead_somewhere() -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda path: path.name)
+def test_lines_of_prose_have_at_most_120_columns(page: Path) -> None:
+    """Rows of a table and pictures cannot be wrapped, and output of a program stands as it is."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in prose.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))] == []
+
+
 def test_the_first_screen_installs_and_runs() -> None:
     head = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:25])
     for needed in ("make demo", "make test", "pip install prefixroute", "```python"):
