@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -189,6 +190,33 @@ def test_a_slow_consumer_loses_nothing_for_good(engine: Engine, held: Held) -> N
         held.slow.set()
         until(lambda: held.held["a"] == engine.published)
         assert subscriber.stats()["a"]["lost"] == 0
+
+
+class LossyReplay(EventPublisher):
+    """A publisher whose replays lose answers and end with their marker all the same, as SGLang's do when one is late."""
+
+    replays = 0
+
+    def _answer(self, frames: list[bytes]) -> None:
+        self.replays += 1
+        client, empty, first = frames
+        kept = [batch for batch in self._kept if batch[0] >= int.from_bytes(first, "big")]
+        # The first answers are never lost, of the others every third arrives.
+        for number, payload in [*kept[:2], *kept[2::3]]:
+            self._router.send_multipart([client, empty, self.topic, struct.pack(">q", number), payload])
+        self._router.send_multipart([client, empty, b"", struct.pack(">q", -1), b""])
+
+
+def test_an_end_marker_is_never_trusted(held: Held) -> None:
+    with LossyReplay() as publisher:
+        payloads = [f"0:{number}".encode() for number in range(20)]
+        for payload in payloads:
+            publisher.publish(payload)
+        with Subscriber(held, {"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK) as subscriber:
+            until(lambda: held.held["a"] == payloads)
+            until(lambda: not subscriber.stats()["a"]["degraded"])
+            assert subscriber.stats()["a"]["lost"] == 0
+            assert publisher.replays > 2
 
 
 def test_without_replay_a_gap_clears(held: Held) -> None:

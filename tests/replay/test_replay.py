@@ -30,6 +30,7 @@ from prefixroute.replay import (
 )
 from prefixroute.replay.bodies import Bodies, TokenText
 from prefixroute.replay.harness import parts_of
+from prefixroute.report.replays import MEASURED
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, PlainCost
 from prefixroute.workload import ChatShape, Even, Workload, chat
@@ -329,3 +330,13 @@ def test_rows_can_be_fitted() -> None:
     assert {"prompt_tokens", "cached_tokens", "seconds", "in_flight"} <= set(head.split(","))
     assert first.endswith(",0.5")
     assert second.endswith(",")
+
+
+def test_what_no_request_has_under_both_policies_is_in_no_difference() -> None:
+    rows = [row(number, policy=policy) for number in range(3) for policy in "ab"]
+    rows += [row(number, policy="c", error="status 500", first_s=None) for number in range(3)]
+    found = differences([replace(one, cached_tokens=None) for one in rows], "abc")
+    assert {(one.policy, one.figure) for one in found} == {("b", figure) for figure in ("ttft_s", "tpot_s", "total_s")}
+    nothing = Figures.of("c", [one for one in rows if one.policy == "c"], 2, Slo())
+    cells = {column.title: column.cell(nothing) for column in MEASURED}
+    assert (cells["TTFT mean ms"], cells["p99 ms"]) == ("-", "-")

@@ -201,23 +201,23 @@ def differences(rows: Iterable[ReplayRow], policies: Sequence[str], seed: int = 
         seed: of the bootstrap.
 
     Returns:
-        A difference with its interval for each further policy and figure.
+        A difference with its interval for each further policy and figure that any request has under both.
     """
     by_policy: dict[str, dict[tuple[int, int], ReplayRow]] = {policy: {} for policy in policies}
     for row in rows:
         if not row.warm and not row.error:
             by_policy[row.policy][row.part, row.number] = row
     first = by_policy[policies[0]] if policies else {}
-    found = []
+    found: list[Difference] = []
     for policy in policies[1:]:
         pairs = [(first[key], row) for key, row in by_policy[policy].items() if key in first]
         for figure in ("ttft_s", "tpot_s", "total_s"):
             known = [pair for pair in pairs if not any(math.isnan(getattr(row, figure)) for row in pair)]
             values = [(getattr(other, figure) - getattr(one, figure), 1.0) for one, other in known]
-            found.append(_resampled(policy, figure, known, values, seed))
+            found += _resampled(policy, figure, known, values, seed)
         told = [(one, other) for one, other in pairs if None not in (one.cached_tokens, other.cached_tokens)]
         saved = [((one.cached_tokens or 0) - (other.cached_tokens or 0), one.prompt_tokens) for one, other in told]
-        found.append(_resampled(policy, "recompute_ratio", told, saved, seed))
+        found += _resampled(policy, "recompute_ratio", told, saved, seed)
     return found
 
 
@@ -227,10 +227,10 @@ def _resampled(
     pairs: Sequence[tuple[ReplayRow, ReplayRow]],
     values: Sequence[tuple[float, float]],
     seed: int,
-) -> Difference:
-    """Bootstrap a ratio of sums over sessions."""
+) -> list[Difference]:
+    """Bootstrap a ratio of sums over sessions; nothing without pairs."""
     if not pairs:
-        return Difference(policy, figure, float("nan"), float("nan"), float("nan"), 0)
+        return []
     names: dict[Any, int] = {}
     groups = [names.setdefault(one.session or (one.part, one.number), len(names)) for one, _ in pairs]
     above, below = np.zeros(len(names)), np.zeros(len(names))
@@ -242,7 +242,7 @@ def _resampled(
     weights = counts @ below
     ratios = (counts @ above)[weights > 0] / weights[weights > 0]
     low, high = np.quantile(ratios, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Difference(policy, figure, float(above.sum() / below.sum()), float(low), float(high), len(pairs))
+    return [Difference(policy, figure, float(above.sum() / below.sum()), float(low), float(high), len(pairs))]
 
 
 def write_rows(rows: Iterable[ReplayRow], out: IO[str]) -> None:

@@ -32,8 +32,8 @@ def tenths(share: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a time in milliseconds, without the unit: ``1,234.5``."""
-    return f"{1e3 * seconds:,.1f}"
+    """Return a time in milliseconds, without the unit: ``1,234.5``; ``-`` if it is not known."""
+    return "-" if math.isnan(seconds) else f"{1e3 * seconds:,.1f}"
 
 
 def replicas(count: int) -> str:

@@ -102,11 +102,11 @@ def replay_verdict(replayed: Replayed) -> list[str]:
     said = []
     for policy in replayed.settings.policies[1:]:
         found = {one.figure: one for one in replayed.differences if one.policy == policy}
-        ttft, tokens = found["ttft_s"], found["recompute_ratio"]
-        if not ttft.pairs:
+        ttft, tokens = found.get("ttft_s"), found.get("recompute_ratio")
+        if ttft is None:
             said.append(f"{policy} and {first} have no request in common that both answered.")
             continue
-        told = f"; it recomputes {_change(tokens, 'less', 'more')}" if tokens.pairs else ""
+        told = f"; it recomputes {_change(tokens, 'less', 'more')}" if tokens is not None else ""
         sooner = _change(ttft, "sooner", "later", f" than {first} by the mean TTFT")
         said.append(f"{policy} answers {sooner}{told}.")
     return said
@@ -142,7 +142,7 @@ def replay_notes(replayed: Replayed) -> list[str]:
     """Return what a reader should know before believing the figures."""
     notes = []
     if replayed.interrupted:
-        notes.append("interrupted: what was measured until then.")
+        notes.append("interrupted: what was measured until then. Predictions are of whole parts.")
     elif replayed.parts < replayed.settings.parts:
         first, last = replayed.parts + 1, replayed.settings.parts
         which = f"part {last}" if first == last else f"parts {first} to {last}"
