@@ -106,6 +106,73 @@ def test_a14_a_store_without_content_says_that_a_block_is_on_that_tier_too(index
     assert match(index) == 0
 
 
+MARKS = [
+    ({"lora_name": "x"}, Namespace(lora="x")),
+    ({"cache_salt": "s"}, Namespace(salt="s")),
+    ({"extra_keys": [["s"]]}, Namespace(salt="s")),
+]
+
+
+@pytest.mark.parametrize(("more", "space"), MARKS)
+@pytest.mark.parametrize("medium", ["CPU", "cpu", "STORAGE", "EXTERNAL", "tape"])
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_block_keeps_what_its_name_stands_for(
+    index: PrefixIndex, more: dict[str, Any], space: Namespace, medium: str, size: int, behind: bool
+) -> None:
+    """A connector tells of another tier without adapter, salt and media."""
+    names = list(range(1, 16 // size + 1))
+    told = names[1:] if behind else names
+    index.apply("a", packed(stored(names, IDS[:16], size, **more)))
+    plain = stored(told, IDS[16 - len(told) * size : 16], size, parent=1 if behind else None, medium=medium)
+    assert index.apply("a", packed(plain)).refused == 0
+    assert (match(index, namespace=space), match(index)) == (16, 0)
+    index.apply("a", packed(removed(*names)))
+    assert sum(index.match_media(IDS, namespace=space)[0].tolist()) == (0 if behind and size >= 4 else 16)
+    index.apply("a", packed(removed(*told, medium=medium)))
+    assert (match(index, namespace=space), match(index), len(index)) == (0, 0, 0)
+
+
+def test_a_block_keeps_its_media(index: PrefixIndex) -> None:
+    """Also in the middle of a prompt, where the parent alone says nothing of them."""
+    image = Namespace(extra=((4, "img"),))
+    index.apply("a", packed(stored([1, 2, 3], IDS[:12], extra_keys=[None, [["img", 0]], None])))
+    index.apply("a", packed(stored([2, 3], IDS[4:12], parent=1, medium="cpu"), removed(2, 3)))
+    assert index.match_media(IDS, namespace=image)[0].tolist() == [4, 8, 0]
+    assert match(index) == 4
+
+
+def test_blocks_behind_a_known_one_are_of_its_kind(index: PrefixIndex) -> None:
+    """Also where the event says that they start a prompt, and where their parent is unknown."""
+    lora = Namespace(lora="x")
+    index.apply("a", packed(stored([1, 2], IDS[:8], lora_name="x"), stored([1, 2, 3], IDS[:12], medium="cpu")))
+    assert (match(index, namespace=lora), match(index)) == (12, 0)
+    done = index.apply("a", packed(stored([2, 4], IDS[4:12], parent=77, medium="cpu")))
+    assert (done.orphaned, done.copies, match(index, namespace=lora)) == (0, 2, 12)
+    index.apply("a", packed(removed(1, 2)))
+    assert media(index) == [0, 0, 0]
+    assert index.match_media(IDS, namespace=lora)[0].tolist() == [0, 12, 0]
+
+
+def test_what_the_gpu_says_of_a_block_corrects_what_a_connector_said(index: PrefixIndex) -> None:
+    lora = Namespace(lora="x")
+    index.apply("a", packed(stored([1, 2], IDS[:8], medium="cpu")))
+    assert match(index) == 8, "nobody has said more yet"
+    index.apply("a", packed(stored([1, 2], IDS[:8], lora_name="x")))
+    assert (match(index), match(index, namespace=lora)) == (0, 8)
+    index.apply("a", packed(removed(2, 1)))
+    assert index.match_media(IDS, namespace=lora)[0].tolist() == [0, 8, 0]
+    index.apply("a", packed(removed(2, 1, medium="cpu")))
+    assert (len(index), index.stats().event_names) == (0, 0)
+
+
+def test_a_store_without_adapter_of_a_block_on_the_gpu_is_a_copy_of_it(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1], IDS[:4], lora_name="x"), stored([1], IDS[:4])))
+    assert (match(index), match(index, namespace=Namespace(lora="x"))) == (0, 4)
+    index.apply("a", packed(removed(1), removed(1)))
+    assert len(index) == 0
+
+
 def test_a15_media_are_open_words_in_any_case(index: PrefixIndex) -> None:
     index.apply("a", packed(stored([1], IDS[:4], medium="cpu"), stored([1], IDS[:4], medium="tape")))
     assert (media(index), index.feed_stats("a").unknown_media) == ([0, 4, 0], 1)

@@ -57,6 +57,14 @@ impl Content {
             Self::Prefix(block) => block,
         }
     }
+
+    /// The same as what an event of one block has.
+    pub(crate) fn as_contents<R>(self, work: impl FnOnce(Contents<'_>) -> R) -> R {
+        match self {
+            Self::Block(content) => work(Contents::Blocks(&[content])),
+            Self::Prefix(block) => work(Contents::Prefixes(&[block])),
+        }
+    }
 }
 
 impl Contents<'_> {

@@ -59,6 +59,23 @@ impl EventMap {
         !self.own[slot.index()].is_empty()
     }
 
+    /// Whether any of these is the shared name of a block.
+    pub(crate) fn knows_any(&self, names: &[EngineHash], trie: &Trie) -> bool {
+        if self.shared.len() == 0 {
+            return false;
+        }
+        if let &[name] = names {
+            return self.shared(name, trie).is_some();
+        }
+        let mut homes = Homes::new(&self.shared, names);
+        while let Some((name, home)) = homes.next(&self.shared) {
+            if self.shared.probe_from(home, stored_form(name), &trie.chunks).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// A replica's own names with their places, right or not.
     pub(crate) fn all_own(&self, slot: Slot) -> impl Iterator<Item = (EngineHash, Place, BlockHash)> + '_ {
         self.own[slot.index()].iter().map(|(&name, &(place, block))| (name, place, block))
@@ -188,6 +205,13 @@ impl EventMap {
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.shared.reserved_bytes() + self.own_bytes()
     }
+}
+
+/// Whether the blocks from this place on have these shared names.
+#[inline]
+pub(crate) fn are_named(place: Place, names: &[EngineHash], trie: &Trie) -> bool {
+    let present = trie.chunks.names(place.chunk).get(place.at as usize..);
+    present.is_some_and(|present| present.starts_with(names)) && !names.contains(&NO_NAME)
 }
 
 /// The one value that stands for "no name" is stored as its neighbour.

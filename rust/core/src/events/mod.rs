@@ -4,6 +4,7 @@ mod apply;
 mod batch;
 mod feed;
 mod groups;
+mod identity;
 mod msgpack;
 mod orphans;
 mod pages;

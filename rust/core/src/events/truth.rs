@@ -1,11 +1,12 @@
 //! Truth: what engines say in their events, in whatever order these come.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::feed::Feed;
 use super::orphans::{Orphan, Orphans};
 use crate::config::Config;
-use crate::event_map::stored_form;
+use crate::event_map::{are_named, stored_form};
 use crate::holders::Hold;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
@@ -128,56 +129,90 @@ impl Truth {
         room: bool,
     ) -> Stored {
         let mut done = Stored::default();
-        let mut parent = None;
-        if let Some(name) = event.parent {
-            parent = held.place_of(adding.slot, name);
-            if parent.is_none() {
-                self.wait(held, adding.slot, name, event, &mut done);
-                return done;
-            }
-        }
         if !room {
             done.dropped = event.engine.len();
             held.counters.dropped += done.dropped as u64;
             return done;
         }
-        let seed = parent.map_or(event.seed, |place| held.trie.chunks.block(place).0);
-        let mut chain = std::mem::take(&mut self.chain);
-        chain.clear();
-        event.contents.chain(seed, &mut chain);
-        self.store_chain(held, parent, &chain, event.engine, adding, &mut done);
-        if chain.capacity() <= KEPT_BLOCKS {
-            self.chain = chain;
-        }
+        let named = self.store_all(held, event, adding, &mut done);
         if !self.orphans.is_empty() {
-            self.adopt_orphans(held, event.engine.iter().copied().collect(), &mut done);
+            let named = named.unwrap_or_else(|| event.engine.iter().copied().collect());
+            self.adopt_orphans(held, named, &mut done);
         }
         held.counters.reused += done.reused as u64;
         self.unmatched.add(adding.slot, (done.stored + done.confirmed) as u64);
         done
     }
 
-    /// Puts an event's blocks in the orphan buffer: each waits for the one before.
-    fn wait(
+    /// Stores an event's blocks, or lets them wait. Gives the names that are stored now, if not all are.
+    fn store_all(
         &mut self,
         held: &mut Holdings,
-        slot: Slot,
-        mut parent: EngineHash,
         event: &StoredEvent<'_>,
+        adding: Adding,
+        done: &mut Stored,
+    ) -> Option<VecDeque<EngineHash>> {
+        let slot = adding.slot;
+        let place = event.parent.map(|name| held.place_of(slot, name));
+        if place == Some(None) || held.names.has_own(slot) {
+            return Some(self.store_named(held, event, adding, done));
+        }
+        let parent = place.flatten();
+        let seed = parent.map_or(event.seed, |place| held.trie.chunks.block(place).0);
+        let mut chain = std::mem::take(&mut self.chain);
+        chain.clear();
+        event.contents.chain(seed, &mut chain);
+        let above = parent.map_or(RunId::ROOT, |place| held.run_ending_at(place));
+        let matched = held.descend(above, &chain, &mut self.path);
+        let plain = self.are_plain(held, event.engine, matched);
+        if plain {
+            self.add_chain(held, above, &chain, matched, event.engine, adding, done);
+        }
+        held.merge_path(&self.path);
+        held.merge_down(above);
+        if chain.capacity() <= KEPT_BLOCKS {
+            self.chain = chain;
+        }
+        (!plain).then(|| self.store_named(held, event, adding, done))
+    }
+
+    /// Whether no name of a chain, whose first blocks are the path, can mean another block.
+    fn are_plain(&self, held: &Holdings, names: &[EngineHash], matched: usize) -> bool {
+        let mut at = 0;
+        for &run in &self.path {
+            let found = held.trie.run(run);
+            let names = &names[at..at + found.len as usize];
+            if !are_named(found.place(0), names, &held.trie) && held.names.knows_any(names, &held.trie) {
+                return false;
+            }
+            at += names.len();
+        }
+        !held.names.knows_any(&names[matched..], &held.trie)
+    }
+
+    /// Puts blocks of an event in the orphan buffer: each waits for the one before.
+    pub(super) fn wait(
+        &mut self,
+        held: &mut Holdings,
+        event: &StoredEvent<'_>,
+        blocks: Range<usize>,
+        mut parent: EngineHash,
+        slot: Slot,
         done: &mut Stored,
     ) {
-        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
+        let waiting = blocks.len();
+        for (&name, content) in event.engine.iter().zip(event.contents.iter()).skip(blocks.start).take(waiting) {
             let orphan = Orphan { slot, parent, name, content, medium: event.medium };
             let full = self.orphans.push(orphan, self.orphan_blocks);
             held.counters.orphans_dropped += u64::from(full);
             parent = name;
         }
-        done.orphaned = event.engine.len();
-        held.counters.orphaned += done.orphaned as u64;
+        done.orphaned += waiting;
+        held.counters.orphaned += waiting as u64;
     }
 
     /// Adds a copy of each block of a chain below `parent`.
-    fn store_chain(
+    pub(super) fn store_chain(
         &mut self,
         held: &mut Holdings,
         parent: Option<Place>,
@@ -186,9 +221,26 @@ impl Truth {
         adding: Adding,
         done: &mut Stored,
     ) {
-        let slot = adding.slot;
         let above = parent.map_or(RunId::ROOT, |place| held.run_ending_at(place));
         let matched = held.descend(above, chain, &mut self.path);
+        self.add_chain(held, above, chain, matched, names, adding, done);
+        held.merge_path(&self.path);
+        held.merge_down(above);
+    }
+
+    /// Adds a copy of each block of a chain below `above`, of which the path is the first part.
+    #[expect(clippy::too_many_arguments, reason = "what the descent has found")]
+    fn add_chain(
+        &mut self,
+        held: &mut Holdings,
+        above: RunId,
+        chain: &[BlockHash],
+        matched: usize,
+        names: &[EngineHash],
+        adding: Adding,
+        done: &mut Stored,
+    ) {
+        let slot = adding.slot;
         let mut at = 0;
         for &run in &self.path {
             add_copy(held, run, adding, done);
@@ -204,21 +256,26 @@ impl Truth {
             done.stored += rest.len();
             held.names.set(slot, place, &names[matched..], &mut held.trie);
         }
-        held.merge_path(&self.path);
-        held.merge_down(above);
     }
 
     /// Stores the blocks that waited for these names, and those that waited for them in turn.
     fn adopt_orphans(&mut self, held: &mut Holdings, mut named: VecDeque<EngineHash>, done: &mut Stored) {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take_children(name, |slot| held.place_of(slot, name).is_some()) {
-                let Some(place) = held.place_of(orphan.slot, name) else { continue };
-                let block = orphan.content.chained(held.trie.chunks.block(place).0);
                 let counting = !self.sender(orphan.slot).reuse_reports;
                 let adding = Adding { slot: orphan.slot, medium: orphan.medium, counting };
-                self.store_chain(held, Some(place), &[block], &[orphan.name], adding, done);
-                done.adopted += 1;
-                named.push_back(orphan.name);
+                let adopted = orphan.content.as_contents(|contents| {
+                    let event = StoredEvent {
+                        engine: &[orphan.name],
+                        parent: Some(orphan.parent),
+                        contents,
+                        seed: 0,
+                        medium: orphan.medium,
+                    };
+                    self.store_named(held, &event, adding, done)
+                });
+                done.adopted += adopted.len();
+                named.extend(adopted);
             }
         }
     }

@@ -41,6 +41,11 @@ impl Residency {
         true
     }
 
+    /// Takes all copies of a block.
+    pub fn take(&mut self, slot: Slot, block: BlockHash) -> [u16; 3] {
+        self.copies.remove(&(slot, block)).unwrap_or_default()
+    }
+
     /// Forgets a replica.
     pub fn clear(&mut self, slot: Slot) {
         self.copies.retain(|&(other, _), _| other != slot);

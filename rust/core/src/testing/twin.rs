@@ -6,7 +6,24 @@ use super::lru::BlockLru;
 use super::residency::{Names, Orphan, Orphans, Residency};
 use crate::config::Config;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
-use crate::outcome::{Inserted, Removed, Stats, Stored, StoredEvent};
+use crate::outcome::{Content, Inserted, Removed, Stats, Stored, StoredEvent};
+
+/// What becomes of a block of an event: it follows the one before, is what its name is known for, or waits.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Chained(BlockHash),
+    Known(BlockHash),
+    Waits,
+}
+
+impl Step {
+    fn block(self) -> Option<BlockHash> {
+        match self {
+            Step::Chained(block) | Step::Known(block) => Some(block),
+            Step::Waits => None,
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 struct Replica {
@@ -189,19 +206,7 @@ impl Twin {
         self.clock = self.clock.max(now);
         self.replicas[slot.index()].fed = true;
         let mut done = Stored::default();
-        let Some(start) = self.start_of(slot, event) else {
-            self.wait(slot, event, &mut done);
-            return done;
-        };
-        let mut chain = Vec::new();
-        event.contents.chain(start.1, &mut chain);
-        let mut before = start.0;
-        let mut named = VecDeque::new();
-        for (&name, &block) in event.engine.iter().zip(&chain) {
-            self.add_copy(slot, name, block, before, event.medium, &mut done);
-            before = Some(block);
-            named.push_back(name);
-        }
+        let named = self.store_named(slot, event, &mut done);
         self.adopt(named, &mut done);
         self.counters.reused += done.reused as u64;
         self.replicas[slot.index()].unmatched += (done.stored + done.confirmed) as u64;
@@ -250,21 +255,116 @@ impl Twin {
         self.replicas[slot.index()].belief.order()
     }
 
-    fn start_of(&self, slot: Slot, event: &StoredEvent<'_>) -> Option<(Option<BlockHash>, u64)> {
-        let Some(parent) = event.parent else { return Some((None, event.seed)) };
-        let block = self.names.get(slot, parent, &self.truth)?;
-        Some((Some(block), block.0))
+    fn known(&self, slot: Slot, name: EngineHash) -> Option<BlockHash> {
+        self.names.get(slot, name, &self.truth).filter(|&block| self.truth.holds(slot, block))
     }
 
-    fn wait(&mut self, slot: Slot, event: &StoredEvent<'_>, done: &mut Stored) {
-        let Some(mut parent) = event.parent else { return };
-        for (&name, content) in event.engine.iter().zip(event.contents.iter()) {
-            let orphan = Orphan { slot, parent, name, content, medium: event.medium };
-            self.counters.orphans_dropped += u64::from(self.orphans.push(orphan, self.config.orphan_blocks));
-            self.counters.orphaned += 1;
-            done.orphaned += 1;
-            parent = name;
+    /// Stores blocks, of which those that the replica knows by name stay what they are. Gives the names stored.
+    fn store_named(&mut self, slot: Slot, event: &StoredEvent<'_>, done: &mut Stored) -> VecDeque<EngineHash> {
+        let parent = event.parent.map(|name| self.names.get(slot, name, &self.truth));
+        let above = parent.map_or(Some(event.seed), |block| block.map(|block| block.0));
+        let (steps, moves) = self.steps_of(slot, event, above);
+        let mut carried = Vec::new();
+        for at in moves {
+            let name = event.engine[at];
+            let Some(block) = self.known(slot, name) else { continue };
+            carried.push((at, self.truth.take(slot, block)));
+            self.names.drop_own(slot, name);
+            self.settle();
         }
+        let named = self.take_steps(slot, event, above, &steps, done);
+        for (at, copies) in carried {
+            let now = self.known(slot, event.engine[at]);
+            let Some(block) = now.filter(|_| matches!(steps[at], Step::Chained(_)) && now == steps[at].block()) else {
+                continue;
+            };
+            for medium in Medium::ALL {
+                (0..copies[medium.index()]).for_each(|_| self.truth.add(slot, block, medium));
+            }
+        }
+        named
+    }
+
+    fn steps_of(&self, slot: Slot, event: &StoredEvent<'_>, mut above: Option<u64>) -> (Vec<Step>, Vec<usize>) {
+        let (mut steps, mut moves) = (Vec::new(), Vec::new());
+        for (at, (&name, content)) in event.engine.iter().zip(event.contents.iter()).enumerate() {
+            let told = above.map(|above| content.chained(above));
+            let step = match (told, self.known(slot, name)) {
+                (Some(told), Some(known)) if told != known => {
+                    let gpu = Medium::Gpu.index();
+                    let elsewhere = self.truth.copies(slot, known)[gpu] == 0;
+                    if matches!(content, Content::Prefix(_)) || event.medium == Medium::Gpu && elsewhere {
+                        moves.push(at);
+                        Step::Chained(told)
+                    } else {
+                        Step::Known(known)
+                    }
+                }
+                (Some(told), _) => Step::Chained(told),
+                (None, Some(known)) => Step::Known(known),
+                (None, None) => Step::Waits,
+            };
+            above = step.block().map(|block| block.0);
+            steps.push(step);
+        }
+        (steps, moves)
+    }
+
+    fn take_steps(
+        &mut self,
+        slot: Slot,
+        event: &StoredEvent<'_>,
+        mut above: Option<u64>,
+        steps: &[Step],
+        done: &mut Stored,
+    ) -> VecDeque<EngineHash> {
+        let (mut named, mut parent, mut lost) = (VecDeque::new(), event.parent, false);
+        for (at, (&name, &step)) in event.engine.iter().zip(steps).enumerate() {
+            match step {
+                Step::Chained(block) => {
+                    let continues = at > 0 && matches!(steps[at - 1], Step::Chained(_));
+                    let before = parent.and_then(|parent| self.names.get(slot, parent, &self.truth));
+                    lost = if continues { lost } else { parent.is_some() && before.map(|block| block.0) != above };
+                    if let Some(parent) = parent.filter(|_| lost) {
+                        self.wait(slot, event, at, parent, done);
+                    } else {
+                        let before = if continues { steps[at - 1].block() } else { before };
+                        self.add_copy(slot, name, block, before, event.medium, done);
+                        named.push_back(name);
+                    }
+                }
+                Step::Known(block) => {
+                    if self.known(slot, name) == Some(block) {
+                        self.add_known(slot, block, event.medium, done);
+                    } else {
+                        done.placeless += 1;
+                    }
+                    named.push_back(name);
+                }
+                Step::Waits => parent.into_iter().for_each(|parent| self.wait(slot, event, at, parent, done)),
+            }
+            above = step.block().map(|block| block.0);
+            parent = Some(name);
+        }
+        named
+    }
+
+    fn wait(&mut self, slot: Slot, event: &StoredEvent<'_>, at: usize, parent: EngineHash, done: &mut Stored) {
+        let Some(content) = event.contents.iter().nth(at) else { return };
+        let orphan = Orphan { slot, parent, name: event.engine[at], content, medium: event.medium };
+        self.counters.orphans_dropped += u64::from(self.orphans.push(orphan, self.config.orphan_blocks));
+        self.counters.orphaned += 1;
+        done.orphaned += 1;
+    }
+
+    /// One more copy of a block that the replica holds.
+    fn add_known(&mut self, slot: Slot, block: BlockHash, medium: Medium, done: &mut Stored) {
+        if self.replicas[slot.index()].reuse_reports && self.truth.copies(slot, block)[medium.index()] > 0 {
+            done.reused += 1;
+            return;
+        }
+        done.copies += 1;
+        self.truth.add(slot, block, medium);
     }
 
     fn add_copy(
@@ -280,27 +380,26 @@ impl Twin {
         self.place.insert(block, (before, depth));
         if self.replicas[slot.index()].belief.remove(block) {
             done.confirmed += 1;
-        } else if self.replicas[slot.index()].reuse_reports && self.truth.copies(slot, block)[medium.index()] > 0 {
-            done.reused += 1;
-            self.names.set(slot, name, block);
-            return;
+            self.truth.add(slot, block, medium);
         } else if self.truth.holds(slot, block) {
-            done.copies += 1;
+            self.add_known(slot, block, medium, done);
         } else {
             done.stored += 1;
+            self.truth.add(slot, block, medium);
         }
-        self.truth.add(slot, block, medium);
         self.names.set(slot, name, block);
     }
 
     fn adopt(&mut self, mut named: VecDeque<EngineHash>, done: &mut Stored) {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take(name, |slot| self.names.get(slot, name, &self.truth).is_some()) {
-                let Some(before) = self.names.get(orphan.slot, name, &self.truth) else { continue };
-                let block = orphan.content.chained(before.0);
-                self.add_copy(orphan.slot, orphan.name, block, Some(before), orphan.medium, done);
-                done.adopted += 1;
-                named.push_back(orphan.name);
+                let adopted = orphan.content.as_contents(|contents| {
+                    let (parent, engine) = (Some(orphan.parent), &[orphan.name]);
+                    let event = StoredEvent { engine, parent, contents, seed: 0, medium: orphan.medium };
+                    self.store_named(orphan.slot, &event, done)
+                });
+                done.adopted += adopted.len();
+                named.extend(adopted);
             }
         }
     }
