@@ -249,6 +249,40 @@ def test_the_group_of_full_attention_may_have_any_number(index: PrefixIndex) -> 
     assert len(index) == 0
 
 
+@pytest.mark.parametrize("unknown", [{}, {"group_idx": 0}, {"group_idx": 0, "kv_cache_spec_kind": "unknown"}])
+@pytest.mark.parametrize("first", [False, True])
+def test_full_attention_is_indexed_in_place_of_an_unknown_kind(
+    index: PrefixIndex, unknown: dict[str, Any], first: bool
+) -> None:
+    """Whichever speaks first, and with all that the group of unknown kind had stored."""
+    full = {"group_idx": 1, "kv_cache_spec_kind": "mla_attention"}
+    index.insert("a", list(range(900, 904)))
+    events = [stored([1, 2, 3], IDS[:12], **unknown), stored([1, 2], IDS[:8], **full)]
+    index.apply("a", packed(*(reversed(events) if first else events)))
+    assert match(index) == 8
+    assert index.apply("a", packed(removed(1, 2, 3, **unknown), removed(3, medium="CPU"))).unknown == 0
+    assert (match(index), match(index, range(900, 904))) == (8, 4), "belief is another matter"
+    assert index.apply("a", packed(stored([3], IDS[8:12], parent=2, **unknown))).unindexed == 1
+    index.apply("a", packed(removed(2, 1, group_idx=1)))
+    assert match(index) == 0
+
+
+def test_a_removal_of_an_unknown_group_takes_nothing_of_the_indexed_one(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1, 2], IDS[:8], group_idx=1, kv_cache_spec_kind="full_attention")))
+    index.apply("a", packed(removed(2), removed(1, group_idx=0)))
+    assert match(index) == 8
+
+
+def test_windows_outlive_a_change_of_the_indexed_group(index: PrefixIndex) -> None:
+    """What they hold is said once."""
+    full = {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}
+    index.apply("a", packed(stored([1, 2], IDS[:8]), stored([1, 2], IDS[:8], **SLIDING)))
+    index.apply("a", packed(stored([1, 2, 3], IDS[:12], **full)))
+    assert match(index) == 8
+    index.apply("a", packed(removed(1, 2, group_idx=1)))
+    assert match(index) == 0
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("block_size", [4, 16])
 def test_pages_are_regrouped(size: int, block_size: int) -> None:

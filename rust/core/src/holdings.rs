@@ -43,12 +43,23 @@ impl Holdings {
     /// The replica holds nothing any more. Costs what it holds.
     pub(crate) fn clear(&mut self, slot: Slot) {
         for list in Kind::ALL {
-            while let Some(run) = self.holders.first(slot, list) {
-                self.drop_holder(run, slot);
-            }
+            self.clear_list(slot, list);
         }
         self.names.clear(slot);
         self.release_if_empty();
+    }
+
+    /// The replica holds nothing any more of what its events have said. Costs what that is.
+    pub(crate) fn clear_reported(&mut self, slot: Slot) {
+        self.clear_list(slot, Kind::Known);
+        self.names.clear(slot);
+        self.release_if_empty();
+    }
+
+    fn clear_list(&mut self, slot: Slot, list: Kind) {
+        while let Some(run) = self.holders.first(slot, list) {
+            self.drop_holder(run, slot);
+        }
     }
 
     /// An empty trie costs nothing: its arrays, which never shrink, are given back.

@@ -70,7 +70,7 @@ impl Truth {
         self.set_fed(slot, true);
         let (role, wrong) = self.feed_mut(slot).groups.learn(event.group);
         if wrong {
-            self.clear(held, slot);
+            self.forget_indexed(held, slot);
         }
         let placeless = Stored { placeless: event.names.len(), ..Stored::default() };
         let done = match role {

@@ -45,8 +45,12 @@ impl Feed {
     /// Holds nothing any more. What was learnt of the replica's groups stays.
     pub(crate) fn forget(&mut self) {
         self.windows.iter_mut().for_each(Window::forget);
-        self.pages = Pages::default();
-        self.tagged = BTreeMap::new();
+        self.forget_indexed();
+    }
+
+    /// The indexed group holds nothing any more.
+    pub(crate) fn forget_indexed(&mut self) {
+        (self.pages, self.tagged, self.ratio) = (Pages::default(), BTreeMap::new(), 1);
     }
 
     /// Compares a batch's number with the last one. True if the engine began again.

@@ -64,21 +64,31 @@ impl Groups {
     /// The role of a removal's group.
     pub(crate) fn role(&self, group: u32) -> Role {
         let known = self.known.iter().find(|(index, _, _)| *index == group);
-        known.map_or(if group == 0 { Role::Indexed } else { Role::Counted }, |&(_, role, _)| role)
+        known.map_or_else(
+            || if group == 0 && self.indexed().is_none() { Role::Indexed } else { Role::Counted },
+            |known| known.1,
+        )
     }
 
-    /// The role of a store's group, which the store may tell. True if blocks were indexed that should not have been.
+    /// The group that is indexed, and whether an event has said that it is one of full attention.
+    fn indexed(&self) -> Option<(u32, bool)> {
+        let indexed = self.known.iter().find(|(_, role, _)| *role == Role::Indexed);
+        indexed.map(|&(index, _, said)| (index, said))
+    }
+
+    /// The role of a store's group, which the store may tell. True if blocks were indexed that should not have been: those of
+    /// a group of unknown kind in place 0, which a group of full attention replaces.
     pub(crate) fn learn(&mut self, group: Group) -> (Role, bool) {
         let at = self.known.iter().position(|(index, _, _)| *index == group.index);
         let before = at.map(|at| self.known[at]);
         if let Some((_, role, _)) = before.filter(|&(_, _, said)| said || group.kind.is_none()) {
             return (role, false);
         }
-        let taken = self.known.iter().any(|&(index, role, _)| role == Role::Indexed && index != group.index);
+        let other = self.indexed().filter(|&(index, _)| index != group.index);
         let role = match group.kind {
             Some(GroupKind::Sliding(tokens)) => Role::Window(tokens),
-            Some(GroupKind::Full) if !taken => Role::Indexed,
-            None if group.index == 0 && !taken => Role::Indexed,
+            Some(GroupKind::Full) if other.is_none_or(|(_, said)| !said) => Role::Indexed,
+            None if group.index == 0 && other.is_none() => Role::Indexed,
             _ => Role::Counted,
         };
         let now = (group.index, role, group.kind.is_some());
@@ -87,7 +97,11 @@ impl Groups {
             None if self.known.len() < MAX_GROUPS => self.known.push(now),
             None => return (Role::Counted, false),
         }
-        let wrong = before.is_some_and(|(_, before, _)| before == Role::Indexed) && role != Role::Indexed;
+        let mut wrong = before.is_some_and(|(_, before, _)| before == Role::Indexed) && role != Role::Indexed;
+        if let Some((replaced, _)) = other.filter(|_| role == Role::Indexed) {
+            self.known.iter_mut().filter(|known| known.0 == replaced).for_each(|known| known.1 = Role::Counted);
+            wrong = true;
+        }
         (role, wrong)
     }
 }

@@ -114,6 +114,13 @@ impl Truth {
         }
     }
 
+    /// Forgets the blocks of the group that was indexed, and what waits for them.
+    pub(super) fn forget_indexed(&mut self, held: &mut Holdings, slot: Slot) {
+        held.clear_reported(slot);
+        self.orphans.clear(slot);
+        self.feed_mut(slot).forget_indexed();
+    }
+
     /// Forgets what waits to be held.
     pub(crate) fn reset(&mut self) {
         self.orphans = Orphans::default();
