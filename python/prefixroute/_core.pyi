@@ -14,6 +14,7 @@ __all__ = [
     "ReplicaCache",
     "BlockHashes",
     "hash_blocks",
+    "BatchNumbers",
     "PrefixIndex",
     "chain",
     "draw",
@@ -55,6 +56,7 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "BYTES_PER_TOKEN",
     "PROVISIONAL_S",
+    "REMEMBERED_BATCHES",
     "FIXED_HASH_KEY",
     "DURATIONS_S",
     "ZERO_STREAK",
@@ -73,6 +75,7 @@ MAX_BLOCKS: int
 MAX_PAYLOAD_BYTES: int
 BYTES_PER_TOKEN: int
 PROVISIONAL_S: float
+REMEMBERED_BATCHES: int
 FIXED_HASH_KEY: int
 DURATIONS_S: list[float]
 ZERO_STREAK: int
@@ -499,9 +502,10 @@ class PrefixIndex:
         Args:
             name: the replica (one data-parallel rank).
             payload: the MessagePack bytes, 64 MiB at most.
-            sequence: the batch's number. Gaps are counted, a batch that came before does nothing, and number 0 after
-            others
-                means that the engine began again: what it held is forgotten first. None: no numbers are compared.
+            sequence: the batch's number. Gaps are counted. Of a number that is not above the last one, the bytes tell:
+                those that were applied under that number come again, and a number that was missing is too late; both do
+                nothing. Anything else means that the engine began again, at whatever number: what it held is forgotten
+                first. None: no numbers are compared.
             namespace: where events are silent; they name the adapter and the salt, never the model.
             now: seconds on the caller's clock.
 
@@ -2219,6 +2223,44 @@ class PeerFrame:
     def newest(self) -> int:
         """Sequence of the last message."""
     def __len__(self) -> int: ...
+
+@final
+class BatchNumbers:
+    """The last batches that were applied of an engine's process, by number and content.
+
+    Tells a batch that comes again from one of another process, whose numbers begin anew.
+    """
+
+    def __new__(cls) -> BatchNumbers: ...
+    @staticmethod
+    def content(payload: bytes, /) -> int:
+        """Hash of a batch's bytes."""
+    def content_of(self, number: int, /) -> int | None:
+        """Hash of an applied batch's bytes; None: it is not remembered."""
+    def applied(self, number: int, payload: bytes, /, *, burnt: bool = False) -> None:
+        """Note that a batch was applied.
+
+        Args:
+            number: above all numbers that were applied.
+            payload: its bytes.
+            burnt: no number between the last one and this was ever published.
+        """
+    def back(
+        self, number: int, payload: bytes, /, published: int | None
+    ) -> Literal["repeated", "late", "restarted"]:
+        """Tell what a number means that is not above the last one.
+
+        Args:
+            number: the batch's.
+            payload: its bytes.
+            published: the highest number published since numbers can only have risen; None: unknown.
+
+        Returns:
+            "repeated" = it was applied; "late" = it was missing, and is too late to be applied in order; "restarted" = it is
+            of another process.
+        """
+    def clear(self) -> None:
+        """Forget all: the next batch can have any number."""
 
 @final
 class PeerInbox:

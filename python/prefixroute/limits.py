@@ -10,6 +10,7 @@ Attributes:
     MAX_PAYLOAD_BYTES: bytes of a batch of events.
     MAX_REPLICAS: replicas at once.
     PROVISIONAL_S: seconds that belief lasts by default at a replica that sends events, unless they confirm it.
+    REMEMBERED_BATCHES: applied batches of a replica whose content is remembered, to tell a repeated batch from a restart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from prefixroute._core import (
     MAX_PAYLOAD_BYTES,
     MAX_REPLICAS,
     PROVISIONAL_S,
+    REMEMBERED_BATCHES,
 )
 
 __all__ = [
@@ -34,4 +36,5 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "MAX_REPLICAS",
     "PROVISIONAL_S",
+    "REMEMBERED_BATCHES",
 ]

@@ -453,7 +453,7 @@ def test_arguments_are_checked(index: PrefixIndex) -> None:
 def test_13_sequence_numbers_show_gaps_restarts_and_repeats(index: PrefixIndex) -> None:
     for sequence, missed in ((100, 0), (101, 0), (104, 2)):
         assert index.apply("a", packed(stored([sequence], IDS[:4])), sequence=sequence).missed == missed
-    assert index.apply("a", packed(CLEARED), sequence=101).stale
+    assert index.apply("a", packed(stored([101], IDS[:4])), sequence=101).stale
     assert match(index) == 4
     again = index.apply("a", packed(stored([7], IDS[4:8])), sequence=0)
     assert (again.restarted, again.missed, match(index), match(index, IDS[4:8])) == (True, 0, 0, 4)
@@ -463,6 +463,41 @@ def test_13_sequence_numbers_show_gaps_restarts_and_repeats(index: PrefixIndex) 
     index.remove_replica("a")
     index.add_replica("a")
     assert index.apply("a", packed(), sequence=50).missed == 0
+
+
+@pytest.mark.parametrize("number", [1, 50, 100, 101, 104])
+def test_13_an_engine_that_began_again_is_seen_at_any_number(index: PrefixIndex, number: int) -> None:
+    for sequence in (100, 101, 104):
+        index.apply("a", packed(stored([sequence], IDS[:4])), sequence=sequence)
+    index = PrefixIndex.from_bytes(index.to_bytes())
+    done = index.apply("a", packed(stored([7], IDS[4:8])), sequence=number)
+    assert (done.restarted, done.missed) == (True, number), "what the new process sent before was missed"
+    assert (match(index), match(index, IDS[4:8])) == (0, 4)
+    assert not index.apply("a", packed(), sequence=number + 1).restarted
+
+
+def test_14_a_batch_that_was_missing_is_too_late(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1], IDS[:4])), sequence=1)
+    index.apply("a", packed(removed(1)), sequence=4)
+    for number in (2, 3, 1):
+        assert index.apply("a", packed(stored([1], IDS[:4])), sequence=number).stale
+    assert match(index) == 0, "a removed block does not come back to life"
+
+
+def test_a_repeated_batch_is_known_by_its_bytes_after_many_others(index: PrefixIndex) -> None:
+    batches = [
+        packed(stored([number + 1], IDS[:4]), removed(number)) for number in range(limits.REMEMBERED_BATCHES + 2)
+    ]
+    for number, batch in enumerate(batches):
+        index.apply("a", batch, sequence=number)
+    assert index.apply("a", batches[2], sequence=2).stale
+    assert index.apply("a", batches[1], sequence=1).restarted, "forgotten: what cannot be told apart is cleared"
+
+
+def test_any_number_leaves_an_index_that_can_be_saved(index: PrefixIndex) -> None:
+    for number in (0, 2**64 - 1, 1, 2**64 - 2, 0, 2**64 - 1):
+        index.apply("a", packed(CLEARED, stored([number], IDS[:4])), sequence=number)
+    assert PrefixIndex.from_bytes(index.to_bytes()).feed_stats("a").to_dict() == index.feed_stats("a").to_dict()
 
 
 def test_keyword_events_have_every_part(index: PrefixIndex) -> None:

@@ -14,25 +14,23 @@ by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and a
 - What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
   cleared and rebuilt from whatever the buffer still has.
 - A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
-  empty.
+  empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner, ``_core.BatchNumbers``.
 
 An end marker proves nothing: a replay can lose batches and still send it. Only numbers are compared.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
+from prefixroute._core import BatchNumbers
 from prefixroute.validation import check_int
 
 MAX_PENDING = 100_000
 """Batches that may wait for missing ones: vLLM's default for its own send queue (``hwm``)."""
 MAX_PENDING_BYTES = 256 << 20
 """Bytes that these batches may take."""
-REMEMBERED = 1_024
-"""Applied batches whose content is remembered, to tell a repeated batch from a restart."""
 TRIES = 2
 """Times that a replay is asked for before what it does not bring is given up."""
 MAX_ASKS = 32
@@ -168,7 +166,7 @@ class Sequence:
         """Number of the last batch applied from the engine's present process; ``None`` = none yet."""
         self._can_replay = can_replay
         self._pending = _Waiting(max_pending, max_bytes)
-        self._contents: OrderedDict[int, int] = OrderedDict()  # hash of each remembered batch, by number
+        self._numbers = BatchNumbers()
         self._clean = False  # whether nothing was applied since the last Clear
         self._doubt = False  # whether the process may be another since the transport was down
         self._asking = False
@@ -318,16 +316,14 @@ class Sequence:
         self._asks += 1
         self._asking, self._check, self._answers = True, self.last, 0
         # Kept apart: what is published until the answer comes may push it out of what is remembered.
-        self._repeated = None if self.last is None else self._contents.get(self.last)
+        self._repeated = None if self.last is None else self._numbers.content_of(self.last)
         self._skipped = self._dropped = self._refilling = False
         return Ask(0 if self.last is None else self.last)
 
     def _earlier(self, number: int, payload: bytes, seen: int) -> list[Action]:
         """Tell a batch that was applied from one of a new process, whose numbers begin at 0 again."""
-        known = self._contents.get(number)
-        # Published numbers only rise: one that rises is what a replay brought before, if the process is not in doubt.
-        fell = number <= seen and not self._doubt
-        if fell if known is None else known != hash(payload):
+        # In doubt, a number that is not remembered tells nothing: the replay that is under way will.
+        if self._numbers.back(number, payload, None if self._doubt or seen < 0 else seen) == "restarted":
             return self._restart(number, payload)
         self.stats.duplicates += 1
         return []
@@ -346,10 +342,8 @@ class Sequence:
         held: bytes | None = payload
         while held is not None:
             actions.append(Apply(number, held))
+            self._numbers.applied(number, held, burnt=True)  # what it skips was never published, or the replica cleared
             self.last = number
-            self._contents[number] = hash(held)
-            if len(self._contents) > REMEMBERED:
-                self._contents.popitem(last=False)
             number += 1
             held = self._pending.pop(number)
         self.stats.applied += len(actions)
@@ -385,7 +379,7 @@ class Sequence:
         """Compare the first answer of a replay with the batch that it must repeat."""
         if number != self._check:
             return self._lose()  # the buffer does not reach back
-        if self._repeated != hash(payload):
+        if self._repeated != BatchNumbers.content(payload):
             return self._restart()
         self._doubt = False
         following = (self.last or 0) + 1
@@ -437,7 +431,7 @@ class Sequence:
     def _forget(self) -> None:
         self.last, self.partial, self._doubt, self._asking, self._asks = None, False, False, False, 0
         self._refilling = False
-        self._contents.clear()
+        self._numbers.clear()
 
     def _join(self, reason: Reason) -> list[Action]:
         """Clear the replica and read the engine's buffer from its start."""

@@ -144,7 +144,7 @@ impl Engine {
     /// The next batch of the replica's events may have any number.
     pub(crate) fn begin_feed_anew(&mut self, slot: Slot) {
         if self.truth.feed(slot).is_some() {
-            self.truth.feed_mut(slot).sequence = None;
+            self.truth.feed_mut(slot).numbers.clear();
         }
     }
 

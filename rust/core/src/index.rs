@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::config::{Config, MOST_COPIES};
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
-use crate::events::{Action, GroupKind, Prepared, Residence, StoreEvent, apply, contents, read};
+use crate::events::{Action, GroupKind, Numbers, Prepared, Residence, StoreEvent, apply, contents, read};
 use crate::first_blocks::FirstBlocks;
 use crate::hash::{ExtraKey, NamespaceSpec, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
@@ -348,8 +348,8 @@ impl Index {
     /// and change nothing; an event that is malformed costs itself alone.
     ///
     /// `base` is the namespace where events are silent: they name no model. With `sequence`, the batch's number, gaps are
-    /// counted, a batch that came before does nothing, and number 0 after others means that the engine began again: what it
-    /// held is forgotten first.
+    /// counted, and a number that goes back is judged by [`Numbers`]: a batch that came before, or comes too late to be applied
+    /// in order, does nothing, and any other means that the engine began again: what it held is forgotten first.
     ///
     /// # Errors
     ///
@@ -366,7 +366,8 @@ impl Index {
         check_time(now)?;
         let batch = read(payload)?;
         let actions: Vec<Prepared<'_>> = batch.events.iter().map(|event| self.prepare(event.action(base))).collect();
-        self.live(replica, |engine, slot| apply(engine, slot, &batch, &actions, sequence, now))
+        let numbered = sequence.map(|number| (number, Numbers::content(payload)));
+        self.live(replica, |engine, slot| apply(engine, slot, &batch, &actions, numbered, now))
     }
 
     /// Hashes what an event stores, before the lock is taken.

@@ -38,7 +38,7 @@ pub use config::{Config, MOST_COPIES, ORPHAN_BLOCKS, PROVISIONAL_S};
 pub use error::{
     Error, MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result,
 };
-pub use events::{Group, GroupKind, Residence, StoreEvent};
+pub use events::{Back, Group, GroupKind, Numbers, REMEMBERED_BATCHES, Residence, StoreEvent};
 pub use ids::{BlockHash, ContentHash, EngineHash, Medium, Slot};
 pub use index::Index;
 pub use outcome::{Applied, Contents, FeedStats, Inserted, Removed, Stats, Stored, StoredEvent};

@@ -13,6 +13,7 @@ mod hashes;
 mod index;
 mod ints;
 mod namespace;
+mod numbers;
 mod out;
 mod outcomes;
 mod peers;
@@ -39,6 +40,8 @@ mod _core {
     #[pymodule_export]
     use super::index::PrefixIndex;
     #[pymodule_export]
+    use super::numbers::BatchNumbers;
+    #[pymodule_export]
     use super::outcomes::{Applied, FeedStats, IndexStats, Insertion, Removed, Stored};
     #[pymodule_export]
     use super::peers::{PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRing, PeerRings, PeerSeal};
@@ -55,6 +58,7 @@ mod _core {
     use prefixroute_core::routing::{DURATIONS_S, ZERO_STREAK};
     use prefixroute_core::{
         MAX_BLOCK_SIZE, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_PROMPT_BLOCKS, MAX_REPLICAS, PROVISIONAL_S,
+        REMEMBERED_BATCHES,
     };
     use pyo3::types::PyModuleMethods;
 
@@ -69,6 +73,7 @@ mod _core {
         module.add("MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES)?;
         module.add("BYTES_PER_TOKEN", TEXT_BYTES_PER_TOKEN)?;
         module.add("PROVISIONAL_S", PROVISIONAL_S)?;
+        module.add("REMEMBERED_BATCHES", REMEMBERED_BATCHES)?;
         module.add("FIXED_HASH_KEY", CONTENT_SEED)?;
         module.add("DURATIONS_S", DURATIONS_S)?;
         module.add("ZERO_STREAK", ZERO_STREAK)?;

@@ -33,19 +33,19 @@ impl Store<'_> {
     }
 }
 
-/// Applies a batch; see `Index::apply`.
+/// Applies a batch; see `Index::apply`. `numbered`: its number and the hash of its bytes.
 pub(crate) fn apply(
     engine: &mut Engine,
     slot: Slot,
     batch: &Batch<'_>,
     actions: &[Prepared<'_>],
-    sequence: Option<u64>,
+    numbered: Option<(u64, u64)>,
     now: f64,
 ) -> Applied {
     engine.expect_events(slot);
     let mut done = Applied { timestamp: batch.timestamp, rank: batch.rank, ..Applied::default() };
-    if let Some(sequence) = sequence {
-        let restarted = engine.truth.feed_mut(slot).follow(sequence, &mut done);
+    if let Some((number, content)) = numbered {
+        let restarted = engine.truth.feed_mut(slot).follow(number, content, &mut done);
         if done.stale {
             return done;
         }

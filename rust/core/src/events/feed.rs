@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::groups::Groups;
+use super::numbers::{Back, Numbers};
 use super::pages::Pages;
 use super::windows::Window;
 use crate::ids::{EngineHash, Medium};
 use crate::outcome::{Applied, FeedStats};
+
+/// Where counters of numbers end: a number can be anything, and a saved index has no counter above it.
+pub(crate) const MOST: u64 = u64::MAX / 2;
 
 /// Copies by name, tier and tag.
 type Tagged = BTreeMap<(EngineHash, Medium, u64), u32>;
@@ -22,8 +26,8 @@ pub(crate) struct Feed {
     pub tagged: Tagged,
     /// Blocks of the index in the largest engine block so far.
     pub ratio: u32,
-    /// Number of the last batch.
-    pub sequence: Option<u64>,
+    /// Numbers of the batches applied.
+    pub numbers: Numbers,
     pub counters: FeedStats,
 }
 
@@ -35,7 +39,7 @@ impl Default for Feed {
             pages: Pages::default(),
             tagged: BTreeMap::new(),
             ratio: 1,
-            sequence: None,
+            numbers: Numbers::default(),
             counters: FeedStats::default(),
         }
     }
@@ -53,19 +57,23 @@ impl Feed {
         (self.pages, self.tagged, self.ratio) = (Pages::default(), BTreeMap::new(), 1);
     }
 
-    /// Compares a batch's number with the last one. True if the engine began again.
-    pub(super) fn follow(&mut self, sequence: u64, done: &mut Applied) -> bool {
-        match self.sequence {
-            Some(last) if sequence > last => done.missed = sequence - last - 1,
-            Some(_) if sequence == 0 => done.restarted = true,
-            Some(_) => done.stale = true,
-            None => {}
+    /// Compares a batch's number with those of the batches applied. True if the engine began again.
+    pub(super) fn follow(&mut self, number: u64, content: u64, done: &mut Applied) -> bool {
+        let last = self.numbers.last();
+        match last.filter(|&last| number <= last).map(|_| self.numbers.back(number, content, last)) {
+            Some(Back::Restarted) => (done.restarted, done.missed) = (true, number),
+            Some(Back::Repeated | Back::Late) => done.stale = true,
+            None => done.missed = last.map_or(0, |last| number - last - 1),
         }
-        self.counters.missed += done.missed;
-        self.counters.restarts += u64::from(done.restarted);
-        self.counters.stale += u64::from(done.stale);
+        let add = |counter: &mut u64, more: u64| *counter = counter.saturating_add(more).min(MOST);
+        add(&mut self.counters.missed, done.missed);
+        add(&mut self.counters.restarts, u64::from(done.restarted));
+        add(&mut self.counters.stale, u64::from(done.stale));
+        if done.restarted {
+            self.numbers.clear();
+        }
         if !done.stale {
-            self.sequence = Some(sequence);
+            self.numbers.applied(number, content, false);
         }
         done.restarted
     }
@@ -89,6 +97,7 @@ impl Feed {
     /// About what it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
+            + self.numbers.bytes()
             + self.pages.bytes()
             + self.windows.iter().map(Window::bytes).sum::<usize>()
             + self.tagged.len() * size_of::<((EngineHash, Medium, u64), u32)>() * 3 / 2

@@ -3,7 +3,7 @@
 use super::codec::{Reader, Writer, corrupt};
 use crate::engine::Engine;
 use crate::error::{MAX_BLOCK_SIZE, Result};
-use crate::events::{Feed, Held, Page, Role, Window};
+use crate::events::{Feed, Held, MOST, NumberedBatch, Numbers, Page, Role, Window};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::FeedStats;
 
@@ -33,7 +33,12 @@ pub(super) fn write(out: &mut Writer, engine: &Engine) {
 }
 
 fn write_feed(out: &mut Writer, feed: &Feed) {
-    out.option(feed.sequence);
+    out.u32(feed.numbers.iter().len() as u32);
+    for batch in feed.numbers.iter() {
+        out.u64(batch.number);
+        out.u64(batch.content);
+        out.u8(u8::from(batch.burnt));
+    }
     out.u32(feed.ratio);
     for counter in counters(&mut feed.counters.clone()) {
         out.u64(*counter);
@@ -108,13 +113,14 @@ pub(super) fn read(input: &mut Reader<'_>, engine: &mut Engine) -> Result<()> {
 }
 
 fn read_feed(input: &mut Reader<'_>, block_size: usize) -> Result<Feed> {
-    let mut feed = Feed { sequence: input.option()?, ratio: input.u32()?, ..Feed::default() };
+    let numbers = read_numbers(input)?;
+    let mut feed = Feed { numbers, ratio: input.u32()?, ..Feed::default() };
     if !(1..=MAX_BLOCK_SIZE as u32).contains(&feed.ratio) {
         return corrupt("a ratio of block sizes is out of range");
     }
     for counter in counters(&mut feed.counters) {
         *counter = input.u64()?;
-        if *counter > u64::MAX / 2 {
+        if *counter > MOST {
             return corrupt("its counters are out of range");
         }
     }
@@ -146,6 +152,18 @@ fn read_feed(input: &mut Reader<'_>, block_size: usize) -> Result<Feed> {
         }
     }
     Ok(feed)
+}
+
+fn read_numbers(input: &mut Reader<'_>) -> Result<Numbers> {
+    let mut numbers = Numbers::default();
+    for _ in 0..input.u32()? {
+        let batch = NumberedBatch { number: input.u64()?, content: input.u64()?, burnt: input.flag()? };
+        if numbers.last().is_some_and(|last| batch.number <= last) {
+            return corrupt("batches are out of order");
+        }
+        numbers.push(batch);
+    }
+    Ok(numbers)
 }
 
 fn read_window(input: &mut Reader<'_>) -> Result<Window> {

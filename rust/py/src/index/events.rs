@@ -29,8 +29,10 @@ impl PrefixIndex {
     /// Args:
     ///     name: the replica (one data-parallel rank).
     ///     payload: the MessagePack bytes, 64 MiB at most.
-    ///     sequence: the batch's number. Gaps are counted, a batch that came before does nothing, and number 0 after others
-    ///         means that the engine began again: what it held is forgotten first. None: no numbers are compared.
+    ///     sequence: the batch's number. Gaps are counted. Of a number that is not above the last one, the bytes tell: those
+    ///         that were applied under that number come again, and a number that was missing is too late; both do nothing.
+    ///         Anything else means that the engine began again, at whatever number: what it held is forgotten first.
+    ///         None: no numbers are compared.
     ///     namespace: where events are silent; they name the adapter and the salt, never the model.
     ///     now: seconds on the caller's clock.
     ///
