@@ -118,7 +118,7 @@ MARKS = [
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_block_keeps_what_its_name_stands_for(
-    index: PrefixIndex, more: dict[str, Any], space: Namespace, medium: str, size: int, behind: bool
+    index: PrefixIndex, *, more: dict[str, Any], space: Namespace, medium: str, size: int, behind: bool
 ) -> None:
     """A connector tells of another tier without adapter, salt and media."""
     names = list(range(1, 16 // size + 1))
@@ -228,6 +228,99 @@ def test_a_window_may_speak_first_and_in_larger_blocks(index: PrefixIndex) -> No
     assert match(index, IDS[:28]) == 24, "whole blocks of both groups"
     index.apply("a", packed(removed(6, group_idx=1)))
     assert match(index) == 16
+
+
+WINDOW_SIZES = [
+    (4, 8, 4),
+    (8, 8, 4),
+    (16, 8, 4),
+    (4, 16, 2),
+    (16, 16, 2),
+    (8, 8, 1),
+    (4, 8, 8),
+    (16, 16, 8),
+    (4, 4, 16),
+]
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 8, 9, 16, 17, 64])
+@pytest.mark.parametrize(("block_size", "full", "sliding"), WINDOW_SIZES)
+@pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
+@pytest.mark.parametrize("own", [False, True], ids=["equal-names", "own-names"])
+def test_a_window_of_any_block_size_bounds_what_is_usable(
+    *, tokens: int, block_size: int, full: int, sliding: int, first: bool, own: bool
+) -> None:
+    """Engines name the same end alike in each group. Where names differ, the window's own tokens place its blocks."""
+    ids = list(range(1, 65))
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    kind = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": tokens}
+    ends = range(sliding, 65, sliding)
+    name = {end: end + 1_000 * own for end in ends}
+    events = [stored(range(full, 65, full), ids, full, **FULL), stored(name.values(), ids, sliding, **kind)]
+    index.apply("a", packed(*(reversed(events) if first else events)))
+    held = set(ends)
+
+    def usable(prompt: int) -> int:
+        step = max(block_size, sliding)
+        need = max(tokens - 1, 1)
+        windows = ((end, range(end, max(0, end - need), -sliding)) for end in range(prompt // step * step, 0, -step))
+        return next((end for end, window in windows if held.issuperset(window)), 0)
+
+    for gone in (None, 64, 8, 40, 36, 48, 16, 56, 32):
+        if gone in held:
+            held.discard(gone)
+            assert index.apply("a", packed(removed(name[gone], group_idx=1))).unknown == 0
+        index = PrefixIndex.from_bytes(index.to_bytes())
+        found = [match(index, ids[:prompt]) for prompt in range(65)]
+        assert found == [usable(prompt // block_size * block_size) for prompt in range(65)], gone
+
+
+def test_a_window_has_null_blocks_before_what_it_holds(index: PrefixIndex) -> None:
+    """Its names are the last blocks of the tokens: engines store what the window still needs."""
+    index.apply("a", packed(stored(range(1, 9), IDS, **FULL), stored([107, 108], IDS, **SLIDING)))
+    assert [match(index, IDS[:end]) for end in (32, 28, 24)] == [32, 0, 0]
+    index.apply("a", packed(stored([109], [1, 2, 3, 4], parent=108, **SLIDING), stored([9], [1, 2, 3, 4], parent=8)))
+    assert match(index, [*IDS, 1, 2, 3, 4]) == 36
+
+
+def test_a_partial_block_of_a_window_changes_nothing_of_the_whole_ones(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([2, 4], IDS[:16], 8, **FULL), stored([2, 4], IDS[:16], 8, **SLIDING)))
+    index.apply("a", packed(stored([5], IDS[16:20], 4, parent=4, **SLIDING)))
+    assert match(index) == 16
+
+
+@pytest.mark.parametrize("ours", [{"medium": "GPU"}, {"medium": "cpu", "ownership": "x"}, {"medium": "tape"}])
+def test_a_window_loses_only_copies_of_the_same_residence(index: PrefixIndex, ours: dict[str, str]) -> None:
+    index.apply("a", packed(stored([1, 2], IDS[:8], **FULL), stored([1, 2], IDS[:8], **{**SLIDING, **ours})))
+    for other in ({"medium": "DISK"}, {"medium": "cpu"}, {"medium": "GPU", "ownership": "y"}):
+        assert index.apply("a", packed(removed(1, 2, group_idx=1, **other))).unknown == 2
+    assert match(index) == 8
+    index = PrefixIndex.from_bytes(index.to_bytes())
+    index.apply("a", packed(removed(1, 2, group_idx=1, **{"medium": "GPU", **ours})))
+    assert match(index) == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_pages_lose_only_copies_of_the_same_residence(index: PrefixIndex, size: int) -> None:
+    names = list(range(1, 8 // size + 1))
+    index.apply("a", packed(stored(names, IDS[:8], size, medium="DISK")))
+    assert index.apply("a", packed(removed(*names, medium="EXTERNAL"))).unknown == len(names)
+    assert match(index) == 8
+    index.apply("a", packed(removed(*names, medium="disk")))
+    assert (match(index), len(index)) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_reports_of_reuse_are_no_copies_in_blocks_of_any_size(size: int) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    names = list(range(1, 8 // size + 1))
+    for _ in range(3):
+        index.apply("a", packed(stored(names, IDS[:8], size)))
+    index.apply("a", packed(removed(*reversed(names))))
+    assert (match(index), len(index)) == (0, 0)
+    assert index.apply("a", packed(removed(*names))).unknown == len(names)
 
 
 def test_masked_and_state_groups_are_counted(index: PrefixIndex) -> None:

@@ -1,16 +1,16 @@
 //! Events of any shape: by attention group, on any medium, in blocks of any size.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::groups::{Group, Role};
 use super::pages::{Seam, block_name};
 use super::residence::Residence;
 use super::truth::{Adding, Truth, add_copy};
-use super::windows::Window;
 use crate::hash::{ExtraKey, content_hash_keyed, content_hash_with};
 use crate::holders::Hold;
 use crate::holdings::Holdings;
-use crate::ids::{BlockHash, EngineHash, Slot};
+use crate::ids::{EngineHash, Medium, Slot};
 use crate::outcome::{Contents, Removed, Stored, StoredEvent};
 
 /// A store event of any shape.
@@ -54,6 +54,23 @@ pub(crate) fn contents(tokens: &[u32], keys: &[ExtraKey<'_>], block_size: usize,
 /// continue the chain.
 fn part_name(name: EngineHash, at: u32, ratio: u32) -> EngineHash {
     if at + 1 == ratio { name } else { block_name(name, at) }
+}
+
+impl StoreEvent<'_> {
+    /// The same of some of its blocks, whose tokens are whole blocks.
+    fn part(&self, blocks: Range<usize>) -> Self {
+        let tokens = &self.tokens[blocks.start * self.block_size..blocks.end * self.block_size];
+        StoreEvent { names: &self.names[blocks], tokens, ..*self }
+    }
+}
+
+/// Copies of a block on each tier that a replica holds by events and calls so.
+fn held_copies(held: &Holdings, slot: Slot, name: EngineHash) -> [u16; 3] {
+    let run = held.place_of(slot, name).and_then(|place| held.trie.chunks.view(place));
+    match run.and_then(|run| held.hold(run, slot)) {
+        Some(Hold::Truth { copies }) => copies,
+        _ => [0; 3],
+    }
 }
 
 impl Truth {
@@ -116,9 +133,45 @@ impl Truth {
         if !event.keys.is_empty() {
             return Stored { unindexed: event.names.len(), ..Stored::default() };
         }
+        let (mut done, mut seam, mut at) = (Stored::default(), seam, 0);
+        while let Some(&name) = event.names.get(at) {
+            if self.knows_page(slot, name, event.residence.medium) {
+                self.place_page(held, slot, name, event.residence, &mut done);
+                at += 1;
+            } else {
+                let rest = event.names[at..].iter();
+                let fresh = rest.take_while(|&&name| !self.knows_page(slot, name, event.residence.medium)).count();
+                done += self.store_fresh_pages(held, slot, &event.part(at..at + fresh), seam, room);
+                at += fresh;
+            }
+            let last = self.feed(slot).and_then(|feed| feed.pages.seam(event.names[at - 1]));
+            seam = last.unwrap_or_default();
+        }
+        self.place_in_windows(held, slot, event.names);
+        done
+    }
+
+    /// Whether a page stays what it is, whatever an event on a medium says of it.
+    fn knows_page(&self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
+        let copies = self.feed(slot).and_then(|feed| feed.pages.copies(name));
+        copies.is_some_and(|copies| medium != Medium::Gpu || copies[Medium::Gpu.index()] > 0)
+    }
+
+    fn store_fresh_pages(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoreEvent<'_>,
+        seam: Seam,
+        room: bool,
+    ) -> Stored {
         let (parent, seed) = (seam.above, seam.seed);
         let (block_size, hash_key) = (self.block_size, self.hash_key);
-        let done = self.feed_mut(slot).pages.store(seam, event, block_size, hash_key);
+        let feed = self.feed_mut(slot);
+        let done = feed.pages.store(seam, event, block_size, hash_key);
+        for &name in event.names {
+            feed.tagged.add(name, event.residence);
+        }
         let blocks = StoredEvent {
             engine: &done.names,
             parent,
@@ -128,7 +181,6 @@ impl Truth {
         };
         let mut stored = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
         stored.unfilled = done.unfilled;
-        self.place_in_windows(held, slot, &done.names);
         stored
     }
 
@@ -182,44 +234,58 @@ impl Truth {
         }
         adding.counting = true;
         let done = self.stored(held, event, adding, room);
-        if tag != 0 {
-            let feed = self.feed_mut(slot);
-            for &name in names {
-                *feed.tagged.entry((name, medium, tag)).or_default() += 1;
-            }
+        let feed = self.feed_mut(slot);
+        for &name in names {
+            feed.tagged.add(name, residence);
         }
         done
     }
 
     /// Whether a copy of a block is known at that very residence.
     fn is_resident(&self, held: &Holdings, slot: Slot, name: EngineHash, residence: Residence) -> bool {
-        let Residence { medium, tag } = residence;
-        let Some(feed) = self.feed(slot) else { return false };
-        if tag != 0 {
-            return feed.tagged.contains_key(&(name, medium, tag));
-        }
-        let run = held.place_of(slot, name).and_then(|place| held.trie.chunks.view(place));
-        match run.and_then(|run| held.hold(run, slot)) {
-            Some(Hold::Truth { copies }) => u32::from(copies[medium.index()]) > feed.tagged_copies(name, medium),
-            _ => false,
-        }
+        let copies = held_copies(held, slot, name)[residence.medium.index()];
+        self.feed(slot).is_some_and(|feed| feed.tagged.is_at(name, residence, copies))
     }
 
     /// A store without content: the blocks of these names are at that residence too.
     fn store_placed(&mut self, held: &mut Holdings, slot: Slot, event: &StoreEvent<'_>) -> Stored {
         let mut done = Stored::default();
         for &name in event.names {
-            let page = self.feed_mut(slot).pages.copy(name, event.residence.medium);
-            if page.is_none() && held.place_of(slot, name).is_none() {
+            if self.feed(slot).is_some_and(|feed| feed.pages.copies(name).is_some()) {
+                self.place_page(held, slot, name, event.residence, &mut done);
+            } else if held.place_of(slot, name).is_some() {
+                for part in self.parts_of(slot, name, None) {
+                    self.copy_block(held, slot, part, event.residence, &mut done);
+                }
+            } else {
                 done.placeless += 1;
-                continue;
-            }
-            for part in self.parts_of(slot, name, page) {
-                self.copy_block(held, slot, part, event.residence, &mut done);
             }
         }
         held.counters.reused += done.reused as u64;
         done
+    }
+
+    /// One more copy of a page that is known, and of the blocks that it completes.
+    fn place_page(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        name: EngineHash,
+        residence: Residence,
+        done: &mut Stored,
+    ) {
+        let reuse_reports = self.sender(slot).reuse_reports;
+        let feed = self.feed_mut(slot);
+        let copies = feed.pages.copies(name).unwrap_or_default();
+        if reuse_reports && feed.tagged.is_at(name, residence, copies[residence.medium.index()]) {
+            done.reused += 1;
+            return;
+        }
+        let completes = feed.pages.copy(name, residence.medium);
+        feed.tagged.add(name, residence);
+        for part in self.parts_of(slot, name, completes) {
+            self.copy_block(held, slot, part, residence, done);
+        }
     }
 
     /// One more copy of a block whose place is known.
@@ -231,7 +297,6 @@ impl Truth {
         residence: Residence,
         done: &mut Stored,
     ) {
-        let Residence { medium, tag } = residence;
         let Some(place) = held.place_of(slot, name) else { return };
         let Some(run) = held.trie.chunks.view(place) else { return };
         if self.sender(slot).reuse_reports && self.is_resident(held, slot, name, residence) {
@@ -240,11 +305,9 @@ impl Truth {
         }
         let from = place.at - held.trie.run(run).start;
         let piece = held.cut(run, from, from + 1);
-        add_copy(held, piece, Adding { slot, medium, counting: true }, done);
+        add_copy(held, piece, Adding { slot, medium: residence.medium, counting: true }, done);
         held.tidy(piece);
-        if tag != 0 {
-            *self.feed_mut(slot).tagged.entry((name, medium, tag)).or_default() += 1;
-        }
+        self.feed_mut(slot).tagged.add(name, residence);
     }
 
     /// Names that the blocks of the index have which an engine's block is made of, the last one first. `page`: the blocks
@@ -256,73 +319,6 @@ impl Truth {
         // Some blocks of a group can be smaller than others: parts that such a block has not are not known.
         let ratio = self.feed(slot).map_or(1, |feed| feed.ratio);
         (0..ratio).rev().map(|at| part_name(name, at, ratio)).collect()
-    }
-
-    fn store_window(&mut self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>, tokens: u32) -> Stored {
-        let reuse_reports = self.sender(slot).reuse_reports;
-        let blocks: Vec<_> = event.names.iter().map(|&name| self.block_of(held, slot, name)).collect();
-        let windows = &mut self.feed_mut(slot).windows;
-        let at = windows.iter().position(|window| window.group == event.group.index).unwrap_or_else(|| {
-            windows.push(Window::new(event.group.index, tokens, 1));
-            windows.len() - 1
-        });
-        let window = &mut windows[at];
-        window.block_size = event.block_size.max(1);
-        for (&name, block) in event.names.iter().zip(blocks) {
-            window.store(name, block, reuse_reports);
-        }
-        if !self.windowed.contains(&slot) {
-            self.windowed.push(slot);
-        }
-        Stored { unindexed: event.names.len(), ..Stored::default() }
-    }
-
-    /// The block of the index that ends where an engine's block ends.
-    fn block_of(&self, held: &Holdings, slot: Slot, name: EngineHash) -> Option<BlockHash> {
-        let feed = self.feed(slot)?;
-        let name = match feed.pages.seam(name) {
-            Some(seam) if seam.tail.is_empty() => seam.above?,
-            Some(_) => return None,
-            None => name,
-        };
-        held.place_of(slot, name).map(|place| held.trie.chunks.block(place))
-    }
-
-    /// The indexed group has named these blocks: windows that wait for them find their place.
-    fn place_in_windows(&mut self, held: &Holdings, slot: Slot, names: &[EngineHash]) {
-        if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(Window::is_waiting)) {
-            return;
-        }
-        for &name in names {
-            let Some(block) = self.block_of(held, slot, name) else { continue };
-            for window in &mut self.feed_mut(slot).windows {
-                window.place(name, block);
-            }
-        }
-    }
-
-    /// Of what replicas with sliding-window groups hold of a prompt, what those groups leave usable.
-    #[cold]
-    pub(crate) fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
-        let size = self.block_size;
-        for &slot in &self.windowed {
-            let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
-            let mut blocks = *tokens as usize / size;
-            // A prefix that one window allows can be too long for another: down to one that all allow.
-            while let Some(usable) = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min() {
-                if usable >= blocks {
-                    break;
-                }
-                blocks = usable;
-            }
-            *tokens = (*tokens).min((blocks as u32).saturating_mul(size as u32));
-        }
-    }
-
-    /// Whether any replica has a sliding-window group.
-    #[inline]
-    pub(crate) fn has_windows(&self) -> bool {
-        !self.windowed.is_empty()
     }
 
     /// A removal event of any shape.
@@ -339,14 +335,7 @@ impl Truth {
         };
         match feed.groups.role(group) {
             Role::Counted => return Removed::default(),
-            Role::Window(_) => {
-                let mut done = Removed::default();
-                for window in feed.windows.iter_mut().filter(|window| window.group == group) {
-                    let removed = names.iter().filter(|&&name| window.remove(name)).count();
-                    done = Removed { removed, unknown: names.len() - removed };
-                }
-                return done;
-            }
+            Role::Window(_) => return feed.remove_from_window(group, names, residence),
             Role::Indexed => {}
         }
         let plain = residence.tag == 0 && feed.tagged.is_empty();
@@ -369,10 +358,13 @@ impl Truth {
         residence: Residence,
         done: &mut Removed,
     ) {
-        let Residence { medium, tag } = residence;
+        let medium = residence.medium;
         let unknown = held.counters.unknown_removals;
-        let pages = &mut self.feed_mut(slot).pages;
-        let page = pages.pages.contains_key(&name).then(|| pages.remove(name, medium));
+        let feed = self.feed_mut(slot);
+        let page = feed.pages.copies(name).map(|copies| {
+            let here = feed.tagged.take(name, residence, copies[medium.index()]);
+            if here { feed.pages.remove(name, medium) } else { None }
+        });
         let parts = match page {
             Some(None) => Vec::new(),
             Some(completes) => self.parts_of(slot, name, completes),
@@ -380,12 +372,11 @@ impl Truth {
         };
         let mut removed = usize::from(page.is_some_and(|completes| completes == Some(0)));
         for part in parts {
-            let here = if tag == 0 {
-                let tagged = self.feed(slot).is_some_and(|feed| feed.tagged_copies(part, medium) > 0);
-                !tagged || self.is_resident(held, slot, part, residence)
-            } else {
-                self.feed_mut(slot).untag(part, medium, tag)
-            };
+            let copies = held_copies(held, slot, part)[medium.index()];
+            let tagged = &mut self.feed_mut(slot).tagged;
+            // A block can still wait for its parent.
+            let waits = residence.tag == 0 && copies == 0 && tagged.on_tier(part, medium) == 0;
+            let here = tagged.take(part, residence, copies) || waits;
             removed += if here { self.removed(held, slot, &[part], medium).removed } else { 0 };
         }
         done.removed += removed;

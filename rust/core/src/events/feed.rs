@@ -1,19 +1,14 @@
 //! What is known of a replica's event feed beyond the blocks themselves.
 
-use std::collections::BTreeMap;
-
 use super::groups::Groups;
 use super::numbers::{Back, Numbers};
 use super::pages::Pages;
+use super::tagged::Tagged;
 use super::windows::Window;
-use crate::ids::{EngineHash, Medium};
 use crate::outcome::{Applied, FeedStats};
 
 /// Where counters of numbers end: a number can be anything, and a saved index has no counter above it.
 pub(crate) const MOST: u64 = u64::MAX / 2;
-
-/// Copies by name, tier and tag.
-type Tagged = BTreeMap<(EngineHash, Medium, u64), u32>;
 
 /// The state of a feed. Most replicas of a fleet have one attention group, blocks of the index's size and no owners, and
 /// need no more of it than the counters.
@@ -37,7 +32,7 @@ impl Default for Feed {
             groups: Groups::default(),
             windows: Vec::new(),
             pages: Pages::default(),
-            tagged: BTreeMap::new(),
+            tagged: Tagged::default(),
             ratio: 1,
             numbers: Numbers::default(),
             counters: FeedStats::default(),
@@ -54,7 +49,7 @@ impl Feed {
 
     /// The indexed group holds nothing any more.
     pub(crate) fn forget_indexed(&mut self) {
-        (self.pages, self.tagged, self.ratio) = (Pages::default(), BTreeMap::new(), 1);
+        (self.pages, self.tagged, self.ratio) = (Pages::default(), Tagged::default(), 1);
     }
 
     /// Compares a batch's number with those of the batches applied. True if the engine began again.
@@ -78,28 +73,12 @@ impl Feed {
         done.restarted
     }
 
-    /// Tagged copies of a block on a tier.
-    pub(crate) fn tagged_copies(&self, name: EngineHash, medium: Medium) -> u32 {
-        self.tagged.range((name, medium, 0)..=(name, medium, u64::MAX)).map(|(_, copies)| copies).sum()
-    }
-
-    /// One tagged copy less; false if there is none.
-    pub(crate) fn untag(&mut self, name: EngineHash, medium: Medium, tag: u64) -> bool {
-        let key = (name, medium, tag);
-        let Some(copies) = self.tagged.get_mut(&key) else { return false };
-        *copies -= 1;
-        if *copies == 0 {
-            self.tagged.remove(&key);
-        }
-        true
-    }
-
     /// About what it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.numbers.bytes()
             + self.pages.bytes()
             + self.windows.iter().map(Window::bytes).sum::<usize>()
-            + self.tagged.len() * size_of::<((EngineHash, Medium, u64), u32)>() * 3 / 2
+            + self.tagged.bytes()
     }
 }

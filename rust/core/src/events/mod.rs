@@ -2,6 +2,7 @@
 
 mod apply;
 mod batch;
+mod bounds;
 mod feed;
 mod groups;
 mod identity;
@@ -11,6 +12,7 @@ mod orphans;
 mod pages;
 mod payload;
 mod residence;
+mod tagged;
 mod truth;
 mod windows;
 
@@ -26,5 +28,6 @@ pub(crate) use orphans::Orphan;
 pub(crate) use pages::Page;
 pub(crate) use payload::{Action, read};
 pub use residence::Residence;
+pub(crate) use tagged::Tagged;
 pub(crate) use truth::Truth;
 pub(crate) use windows::{Held, Window};

@@ -23,8 +23,8 @@ pub(crate) struct Seam {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    /// Copies on each medium.
-    pub copies: [u32; 3],
+    /// Copies on each tier.
+    pub copies: [u16; 3],
     /// Blocks that it completes.
     pub completes: u32,
     pub tail: Box<[u32]>,
@@ -65,7 +65,8 @@ impl Pages {
         self.pages.is_empty()
     }
 
-    /// One more copy of an event's pages, which follow one another from a seam on; the blocks that they complete.
+    /// One more copy of an event's pages, which follow one another from a seam on and are what this says; the blocks that they
+    /// complete.
     pub(crate) fn store(
         &mut self,
         mut seam: Seam,
@@ -87,13 +88,27 @@ impl Pages {
                 seam.above = Some(block);
             }
             seam.tail.drain(..completes as usize * block_size);
-            let page = self.pages.entry(name).or_insert_with(|| {
-                self.tokens += seam.tail.len();
-                Page { copies: [0; 3], completes, tail: seam.tail[..].into(), above: seam.above, seed: seam.seed }
-            });
-            page.copies[medium.index()] = page.copies[medium.index()].saturating_add(1);
+            let page =
+                Page { copies: [0; 3], completes, tail: seam.tail[..].into(), above: seam.above, seed: seam.seed };
+            self.put(name, page, medium);
         }
         done
+    }
+
+    /// One more copy of a page, which is what this says from now on.
+    fn put(&mut self, name: EngineHash, mut page: Page, medium: Medium) {
+        self.tokens += page.tail.len();
+        if let Some(before) = self.pages.remove(&name) {
+            self.tokens -= before.tail.len();
+            page.copies = before.copies;
+        }
+        page.copies[medium.index()] = page.copies[medium.index()].saturating_add(1);
+        self.pages.insert(name, page);
+    }
+
+    /// Copies of a page on each tier; none if it is not known.
+    pub(crate) fn copies(&self, name: EngineHash) -> Option<[u16; 3]> {
+        self.pages.get(&name).map(|page| page.copies)
     }
 
     /// One more copy of a page that is known; how many blocks it completes.
@@ -103,11 +118,10 @@ impl Pages {
         Some(page.completes)
     }
 
-    /// One copy less; how many blocks the page completed, if there was one.
+    /// One copy less of those on a tier; how many blocks the page completed, if there was one.
     pub(crate) fn remove(&mut self, name: EngineHash, medium: Medium) -> Option<u32> {
         let page = self.pages.get_mut(&name)?;
-        let left = page.copies[medium.index()].checked_sub(1)?;
-        page.copies[medium.index()] = left;
+        page.copies[medium.index()] = page.copies[medium.index()].checked_sub(1)?;
         let completes = page.completes;
         if page.copies == [0; 3] {
             self.tokens -= page.tail.len();

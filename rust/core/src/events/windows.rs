@@ -2,17 +2,24 @@
 //!
 //! A prefix that ends at block k can be used if every sliding group still holds the blocks of its window before that end. An
 //! engine's hash commits to all tokens before it and is the same in each group, so a window's block is found by the name
-//! that the indexed group has for the same place.
+//! that the indexed group has for the same place, or by its own tokens. Where several of a window's blocks lie in one block
+//! of the index, those before its last one are found by the chain of their names.
 
 use std::collections::HashMap;
 
+use super::residence::Residence;
+use super::tagged::Tagged;
 use crate::ids::{BlockHash, EngineHash};
 
-/// Copies of a block, and where it lies once the indexed group has named it.
+/// A block of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    pub copies: u32,
+    /// Copies on each tier.
+    pub copies: [u16; 3],
+    /// The block of the index that ends where it ends, once that is known.
     pub block: Option<BlockHash>,
+    /// The block of the group right before it.
+    pub before: Option<EngineHash>,
 }
 
 /// A sliding-window group of a replica.
@@ -21,27 +28,32 @@ pub(crate) struct Window {
     pub group: u32,
     /// Tokens of the window.
     pub tokens: u32,
-    /// Tokens of a block, as the last store said.
+    /// Tokens of a block; partial ones have less. 0 until a store has told.
     pub block_size: usize,
     pub held: HashMap<EngineHash, Held>,
-    /// Blocks held, with the names that lead to each.
-    blocks: HashMap<BlockHash, u32>,
+    /// Copies that lie apart from the plain ones of their tier.
+    pub tagged: Tagged,
+    /// Blocks of the index at whose end one of the group is held: its name, and how many names have led there.
+    ends: HashMap<BlockHash, (EngineHash, u32)>,
     /// Names that have no block yet.
     unplaced: usize,
 }
 
 impl Window {
     pub(crate) fn new(group: u32, tokens: u32, block_size: usize) -> Self {
-        Window { group, tokens, block_size, held: HashMap::new(), blocks: HashMap::new(), unplaced: 0 }
+        let (held, ends, tagged) = (HashMap::new(), HashMap::new(), Tagged::default());
+        Window { group, tokens, block_size, held, tagged, ends, unplaced: 0 }
     }
 
     /// Copies as they were saved; false if the name has some already.
     pub(crate) fn restore(&mut self, name: EngineHash, held: Held) -> bool {
-        if self.held.contains_key(&name) {
+        if self.held.insert(name, held).is_some() {
             return false;
         }
-        self.store(name, held.block, false);
-        self.held.insert(name, held);
+        match held.block {
+            Some(block) => self.ends.entry(block).or_insert((name, 0)).1 += 1,
+            None => self.unplaced += 1,
+        }
         true
     }
 
@@ -51,16 +63,19 @@ impl Window {
     }
 
     /// One more copy of a block.
-    pub(crate) fn store(&mut self, name: EngineHash, block: Option<BlockHash>, reuse_reports: bool) {
-        let held = self.held.entry(name).or_default();
-        if held.copies == 0 {
-            held.block = block;
-            match block {
-                Some(block) => *self.blocks.entry(block).or_default() += 1,
-                None => self.unplaced += 1,
-            }
+    pub(crate) fn store(&mut self, name: EngineHash, told: Held, residence: Residence, reuse_reports: bool) {
+        if !self.held.contains_key(&name) {
+            self.restore(name, told);
+        } else if let Some(block) = told.block {
+            self.place(name, block);
         }
-        held.copies = if reuse_reports { 1 } else { held.copies.saturating_add(1) };
+        let held = self.held.entry(name).or_default();
+        let on_tier = &mut held.copies[residence.medium.index()];
+        held.before = told.before.or(held.before);
+        if !(reuse_reports && self.tagged.is_at(name, residence, *on_tier)) {
+            *on_tier = on_tier.saturating_add(1);
+            self.tagged.add(name, residence);
+        }
     }
 
     /// The indexed group named a block.
@@ -71,7 +86,7 @@ impl Window {
         if let Some(held) = self.held.get_mut(&name).filter(|held| held.block.is_none()) {
             held.block = Some(block);
             self.unplaced -= 1;
-            *self.blocks.entry(block).or_default() += 1;
+            self.ends.entry(block).or_insert((name, 0)).1 += 1;
         }
     }
 
@@ -80,53 +95,69 @@ impl Window {
         self.unplaced > 0
     }
 
-    /// One copy less; false if there is none.
-    pub(crate) fn remove(&mut self, name: EngineHash) -> bool {
+    /// One copy less; false if there is none at that residence.
+    pub(crate) fn remove(&mut self, name: EngineHash, residence: Residence) -> bool {
         let Some(held) = self.held.get_mut(&name) else { return false };
-        held.copies -= 1;
-        if held.copies > 0 {
-            return true;
+        let on_tier = &mut held.copies[residence.medium.index()];
+        if !self.tagged.take(name, residence, *on_tier) {
+            return false;
         }
-        match held.block {
-            None => self.unplaced -= 1,
-            Some(block) => {
-                if let Some(names) = self.blocks.get_mut(&block) {
-                    *names -= 1;
-                    if *names == 0 {
-                        self.blocks.remove(&block);
-                    }
-                }
+        *on_tier = on_tier.saturating_sub(1);
+        if held.copies == [0; 3] {
+            let block = held.block;
+            self.held.remove(&name);
+            match block {
+                None => self.unplaced -= 1,
+                Some(block) => self.leave(name, block),
             }
         }
-        self.held.remove(&name);
         true
+    }
+
+    /// A name leads to a block no more.
+    fn leave(&mut self, name: EngineHash, block: BlockHash) {
+        let Some(end) = self.ends.get_mut(&block) else { return };
+        end.1 -= 1;
+        if end.1 == 0 {
+            self.ends.remove(&block);
+        } else if end.0 == name {
+            // One block has two names where an adapter was loaded again, say.
+            let other = self.held.iter().find(|(_, held)| held.block == Some(block)).map(|(&other, _)| other);
+            end.0 = other.unwrap_or(name);
+        }
     }
 
     /// The longest part of a held prefix that this window leaves usable, in blocks of the index.
     pub(crate) fn usable(&self, prefix: &[BlockHash], block_size: usize) -> usize {
-        // The window's own blocks where they are whole blocks of the index, else blocks of the index that its blocks divide.
-        let step = if self.block_size % block_size == 0 { self.block_size / block_size } else { 1 };
-        if step == 1 && block_size % self.block_size != 0 {
+        let size = self.block_size;
+        if size == 0 || (size % block_size != 0 && block_size % size != 0) {
             return prefix.len();
         }
-        let need = (self.tokens as usize - 1).div_ceil(step * block_size).max(1);
-        let (mut end, mut run) = (0, 0);
-        for at in (0..prefix.len() / step).rev() {
-            if self.blocks.contains_key(&prefix[(at + 1) * step - 1]) {
-                end = if run == 0 { at + 1 } else { end };
-                run += 1;
-                if run == need {
-                    break;
-                }
-            } else {
-                (end, run) = (0, 0);
+        let need = (self.tokens as usize - 1).div_ceil(size).max(1);
+        let (mut end, mut run, mut before) = (0, 0, None);
+        for position in (1..=prefix.len() * block_size / size).rev().map(|at| at * size) {
+            let block = (position % block_size == 0).then(|| prefix[position / block_size - 1]);
+            let by_end = block.and_then(|block| self.ends.get(&block)).map(|&(name, _)| name);
+            let held = by_end.or(before).and_then(|name| self.held.get(&name));
+            let Some(held) =
+                held.filter(|held| block.is_none_or(|block| held.block.is_none_or(|found| found == block)))
+            else {
+                (end, run, before) = (0, 0, None);
+                continue;
+            };
+            end = if run == 0 { position / block_size } else { end };
+            run += 1;
+            if run == need {
+                break;
             }
+            before = held.before;
         }
-        end * step
+        end
     }
 
     pub(crate) fn bytes(&self) -> usize {
         self.held.capacity() * (size_of::<(EngineHash, Held)>() + 1)
-            + self.blocks.capacity() * (size_of::<(BlockHash, u32)>() + 1)
+            + self.ends.capacity() * (size_of::<(BlockHash, (EngineHash, u32))>() + 1)
+            + self.tagged.bytes()
     }
 }

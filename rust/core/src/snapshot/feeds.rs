@@ -3,7 +3,7 @@
 use super::codec::{Reader, Writer, corrupt};
 use crate::engine::Engine;
 use crate::error::{MAX_BLOCK_SIZE, Result};
-use crate::events::{Feed, Held, MOST, NumberedBatch, Numbers, Page, Role, Window};
+use crate::events::{Feed, Held, MOST, NumberedBatch, Numbers, Page, Residence, Role, Tagged, Window};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::FeedStats;
 
@@ -65,12 +65,22 @@ fn write_feed(out: &mut Writer, feed: &Feed) {
     for (name, page) in pages {
         write_page(out, *name, page);
     }
-    out.u64(feed.tagged.len() as u64);
-    for (&(name, medium, tag), &copies) in &feed.tagged {
+    write_tagged(out, &feed.tagged);
+}
+
+fn write_tagged(out: &mut Writer, tagged: &Tagged) {
+    out.u64(tagged.iter().len() as u64);
+    for (name, Residence { medium, tag }, copies) in tagged.iter() {
         out.u64(name.0);
         out.u8(medium as u8);
         out.u64(tag);
         out.u32(copies);
+    }
+}
+
+fn write_copies(out: &mut Writer, copies: [u16; 3]) {
+    for copies in copies {
+        out.u16(copies);
     }
 }
 
@@ -83,16 +93,16 @@ fn write_window(out: &mut Writer, window: &Window) {
     out.u64(held.len() as u64);
     for (name, held) in held {
         out.u64(name.0);
-        out.u32(held.copies);
+        write_copies(out, held.copies);
         out.option(held.block.map(|block| block.0));
+        out.option(held.before.map(|before| before.0));
     }
+    write_tagged(out, &window.tagged);
 }
 
 fn write_page(out: &mut Writer, name: EngineHash, page: &Page) {
     out.u64(name.0);
-    for copies in page.copies {
-        out.u32(copies);
-    }
+    write_copies(out, page.copies);
     out.u32(page.completes);
     out.option(page.above.map(|above| above.0));
     out.u64(page.seed);
@@ -144,14 +154,28 @@ fn read_feed(input: &mut Reader<'_>, block_size: usize) -> Result<Feed> {
             return corrupt("two pages have one name");
         }
     }
+    feed.tagged = read_tagged(input)?;
+    Ok(feed)
+}
+
+fn read_tagged(input: &mut Reader<'_>) -> Result<Tagged> {
+    let mut tagged = Tagged::default();
     for _ in 0..input.u64()? {
         let (name, medium, tag, copies) = (EngineHash(input.u64()?), input.u8()?, input.u64()?, input.u32()?);
         let Some(&medium) = Medium::ALL.get(usize::from(medium)) else { return corrupt("a medium is unknown") };
-        if copies == 0 || feed.tagged.insert((name, medium, tag), copies).is_some() {
+        if !tagged.restore(name, Residence { medium, tag }, copies) {
             return corrupt("copies of an owner are out of range");
         }
     }
-    Ok(feed)
+    Ok(tagged)
+}
+
+/// Copies on each tier, of which there are some.
+fn read_copies(input: &mut Reader<'_>) -> Result<[u16; 3]> {
+    match [input.u16()?, input.u16()?, input.u16()?] {
+        [0, 0, 0] => corrupt("a block has no copies"),
+        copies => Ok(copies),
+    }
 }
 
 fn read_numbers(input: &mut Reader<'_>) -> Result<Numbers> {
@@ -168,24 +192,26 @@ fn read_numbers(input: &mut Reader<'_>) -> Result<Numbers> {
 
 fn read_window(input: &mut Reader<'_>) -> Result<Window> {
     let (group, tokens, size) = (input.u32()?, input.u32()?, input.u32()? as usize);
-    if tokens == 0 || !(1..=MAX_BLOCK_SIZE).contains(&size) {
+    if tokens == 0 || size > MAX_BLOCK_SIZE {
         return corrupt("a window is out of range");
     }
     let mut window = Window::new(group, tokens, size);
     for _ in 0..input.u64()? {
-        let (name, copies, block) = (EngineHash(input.u64()?), input.u32()?, input.option()?.map(BlockHash));
-        if copies == 0 || !window.restore(name, Held { copies, block }) {
+        let (name, copies) = (EngineHash(input.u64()?), read_copies(input)?);
+        let (block, before) = (input.option()?.map(BlockHash), input.option()?.map(EngineHash));
+        if !window.restore(name, Held { copies, block, before }) {
             return corrupt("copies of a window are out of range");
         }
     }
+    window.tagged = read_tagged(input)?;
     Ok(window)
 }
 
 fn read_page(input: &mut Reader<'_>, block_size: usize) -> Result<(EngineHash, Page)> {
     let name = EngineHash(input.u64()?);
-    let (copies, completes) = ([input.u32()?, input.u32()?, input.u32()?], input.u32()?);
+    let (copies, completes) = (read_copies(input)?, input.u32()?);
     let (above, seed, len) = (input.option()?.map(EngineHash), input.u64()?, input.u32()? as usize);
-    if len >= block_size || completes as usize > MAX_BLOCK_SIZE || copies == [0; 3] {
+    if len >= block_size || completes as usize > MAX_BLOCK_SIZE {
         return corrupt("a page is out of range");
     }
     let tail: Vec<u32> = (0..len).map(|_| input.u32()).collect::<Result<_>>()?;

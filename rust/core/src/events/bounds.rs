@@ -1,0 +1,136 @@
+//! How much of a prefix the sliding-window groups of a replica leave usable.
+
+use super::apply::{StoreEvent, contents};
+use super::feed::Feed;
+use super::residence::Residence;
+use super::truth::Truth;
+use super::windows::{Held as WindowBlock, Window};
+use crate::hash::mix;
+use crate::holdings::Holdings;
+use crate::ids::{BlockHash, EngineHash, Slot};
+use crate::outcome::{Removed, Stored};
+
+impl Feed {
+    /// A removal event of a sliding-window group.
+    pub(super) fn remove_from_window(&mut self, group: u32, names: &[EngineHash], residence: Residence) -> Removed {
+        let Some(window) = self.windows.iter_mut().find(|window| window.group == group) else {
+            return Removed { removed: 0, unknown: names.len() };
+        };
+        let removed = names.iter().filter(|&&name| window.remove(name, residence)).count();
+        Removed { removed, unknown: names.len() - removed }
+    }
+}
+
+impl Truth {
+    /// A store event of a sliding-window group of so many tokens.
+    pub(super) fn store_window(&mut self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>, tokens: u32) -> Stored {
+        let reuse_reports = self.sender(slot).reuse_reports;
+        let told = self.window_blocks(held, slot, event);
+        let windows = &mut self.feed_mut(slot).windows;
+        let at = windows.iter().position(|window| window.group == event.group.index).unwrap_or_else(|| {
+            windows.push(Window::new(event.group.index, tokens, 0));
+            windows.len() - 1
+        });
+        let window = &mut windows[at];
+        // Partial blocks are smaller, and give way to whole ones.
+        window.block_size = window.block_size.max(event.block_size);
+        for (&name, told) in event.names.iter().zip(told) {
+            window.store(name, told, event.residence, reuse_reports);
+        }
+        if !self.windowed.contains(&slot) {
+            self.windowed.push(slot);
+        }
+        Stored { unindexed: event.names.len(), ..Stored::default() }
+    }
+
+    /// What an event of a sliding-window group says of its blocks, which are the last ones of its tokens.
+    fn window_blocks(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Vec<WindowBlock> {
+        let (names, size) = (event.names, event.block_size);
+        // Names without tokens follow on nothing; tokens without names lie between the parent and the first.
+        let (listed, skipped) = (!event.tokens.is_empty(), event.tokens.len() != names.len() * size);
+        let chain =
+            if listed && (event.keys.is_empty() || !skipped) { self.window_chain(held, slot, event) } else { None };
+        let end = |at: usize| event.tokens.len().checked_sub((names.len() - 1 - at) * size).filter(|_| listed);
+        let by_tokens = |at: usize| {
+            let end = end(at).filter(|end| end % self.block_size == 0 && *end > 0)?;
+            chain.as_ref()?.get(end / self.block_size - 1).copied()
+        };
+        let before = |at: usize| match at.checked_sub(1) {
+            Some(before) => Some(names[before]),
+            None => event.parent.filter(|_| !skipped),
+        };
+        let block = |(at, &name): (usize, &EngineHash)| WindowBlock {
+            block: self.block_of(held, slot, name).or_else(|| by_tokens(at)),
+            before: before(at).filter(|_| listed),
+            ..WindowBlock::default()
+        };
+        names.iter().enumerate().map(block).collect()
+    }
+
+    /// The blocks of the index in an event's tokens, if it is known what they follow.
+    fn window_chain(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Option<Vec<BlockHash>> {
+        let mut hash = match event.parent {
+            None => event.seed,
+            Some(parent) => {
+                let windows = self.feed(slot).map_or(&[][..], |feed| &feed.windows);
+                let window = windows.iter().find(|window| window.group == event.group.index);
+                let ours = window.and_then(|window| window.held.get(&parent)?.block);
+                ours.or_else(|| self.block_of(held, slot, parent))?.0
+            }
+        };
+        let contents = contents(event.tokens, event.keys, self.block_size, self.hash_key);
+        let chained = contents.into_iter().map(|content| {
+            hash = mix(hash, content);
+            BlockHash(hash)
+        });
+        Some(chained.collect())
+    }
+
+    /// The block of the index that ends where an engine's block ends.
+    fn block_of(&self, held: &Holdings, slot: Slot, name: EngineHash) -> Option<BlockHash> {
+        let feed = self.feed(slot)?;
+        let name = match feed.pages.seam(name) {
+            Some(seam) if seam.tail.is_empty() => seam.above?,
+            Some(_) => return None,
+            None => name,
+        };
+        held.place_of(slot, name).map(|place| held.trie.chunks.block(place))
+    }
+
+    /// The indexed group has named these blocks: windows that wait for them find their place.
+    pub(super) fn place_in_windows(&mut self, held: &Holdings, slot: Slot, names: &[EngineHash]) {
+        if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(Window::is_waiting)) {
+            return;
+        }
+        for &name in names {
+            let Some(block) = self.block_of(held, slot, name) else { continue };
+            for window in &mut self.feed_mut(slot).windows {
+                window.place(name, block);
+            }
+        }
+    }
+
+    /// Of what replicas with sliding-window groups hold of a prompt, what those groups leave usable.
+    #[cold]
+    pub(crate) fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
+        let size = self.block_size;
+        for &slot in &self.windowed {
+            let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
+            let mut blocks = *tokens as usize / size;
+            // A prefix that one window allows can be too long for another: down to one that all allow.
+            while let Some(usable) = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min() {
+                if usable >= blocks {
+                    break;
+                }
+                blocks = usable;
+            }
+            *tokens = (*tokens).min((blocks as u32).saturating_mul(size as u32));
+        }
+    }
+
+    /// Whether any replica has a sliding-window group.
+    #[inline]
+    pub(crate) fn has_windows(&self) -> bool {
+        !self.windowed.is_empty()
+    }
+}
