@@ -14,7 +14,7 @@ by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and a
 - What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
   cleared and rebuilt from whatever the buffer still has.
 - A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
-  empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner, ``_core.BatchNumbers``.
+  empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner, :class:`prefixroute.index.BatchNumbers`.
 
 An end marker proves nothing: a replay can lose batches and still send it. Only numbers are compared.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
-from prefixroute._core import BatchNumbers
+from prefixroute.index import BatchNumbers
 from prefixroute.validation import check_int
 
 MAX_PENDING = 100_000
