@@ -209,6 +209,28 @@ def test_links_lead_somewhere() -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
+def _name(words: str) -> str:
+    """Return the name as its file has it: of ``Table.of`` and ``stats()`` the last part, without brackets."""
+    return words.rpartition(".")[2].removesuffix("()")
+
+
+def test_the_places_where_things_go_are_there() -> None:
+    """Each path of the table exists, and each name is in a file of its row."""
+    table = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where things go")[2].partition("\n## ")[0]
+    )
+    rows = [re.findall(r"`([^`]+)`", line) for line in table.splitlines() if line.startswith("| a")]
+    assert len(rows) > 10
+    for words in rows:
+        places = [ROOT / word for word in words if "/" in word]
+        files = [file for place in places for file in (place.glob("**/*") if place.is_dir() else [place])]
+        text = "".join(
+            f"{file.name}\n{file.read_text()}" for file in files if file.suffix in {".py", ".rs", ".md", ".toml"}
+        )
+        assert [place for place in places if not place.exists()] == []
+        assert [word for word in words if "/" not in word and _name(word) not in text] == [], words
+
+
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda path: path.name)
 def test_lines_of_prose_have_at_most_120_columns(page: Path) -> None:
     """Rows of a table and pictures cannot be wrapped, and output of a program stands as it is."""

@@ -145,10 +145,15 @@ def kernel_of(policy: Policy) -> Kernel | None:
     return None
 
 
+_START = View._fields.index(Kernel.SIGNALS[0])
+_SIGNALS = slice(_START, _START + len(Kernel.SIGNALS))
+"""The signals of a view that kernels read; those behind them are for policies in Python alone."""
+
+
 def seen(view: View) -> tuple[Any, ...]:
     """Return a view as what a kernel is asked about."""
     sight = Sight(view.hits, view.loads, binding=view.binding, shared=view.shared)
-    replicas = view.hashes, view.weights, view[-len(Kernel.SIGNALS) :]
+    replicas = view.hashes, view.weights, view[_SIGNALS]
     return sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, view.request, *replicas
 
 

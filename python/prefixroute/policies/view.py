@@ -49,7 +49,7 @@ class SignalSource(Protocol):
 
 
 class Signal:
-    """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new signal is a new field."""
+    """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new one goes behind the last."""
 
     __slots__ = ("read",)
 
