@@ -9,6 +9,16 @@ every machine (``tests/golden/hash_v1.json`` pins them). An index has a key of i
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from prefixroute._core import BlockHashes, hash_blocks
 
-__all__ = ["BlockHashes", "hash_blocks"]
+__all__ = ["BlockHashes", "common_blocks", "hash_blocks"]
+
+
+def common_blocks(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> int:
+    """Return how many leading hashes two chains have in common."""
+    length = min(len(one), len(other))
+    differ = one[:length] != other[:length]
+    return int(differ.argmax()) if differ.any() else length

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from prefixroute.advise.findings import facts
-from prefixroute.advise.profile import common_blocks, profile
-from prefixroute.hashing import BlockHashes
+from prefixroute.advise.profile import profile
+from prefixroute.hashing import BlockHashes, common_blocks
 from prefixroute.sim import floor
 from prefixroute.workload import Request, Workload, chat, documents
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.advise.heads import Head, Heads
+from prefixroute.hashing import common_blocks
 from prefixroute.policies import CacheAware
 from prefixroute.sim.stores import BlockStore
 from prefixroute.workload import USER, Request, Workload
@@ -152,18 +153,6 @@ def profile(workload: Workload) -> Profile:
     for request in workload.requests():
         tally.add(request)
     return tally.result(workload.name)
-
-
-def common_blocks(one: Hashes, other: Hashes) -> int:
-    """Return the leading blocks that two chains have in common. Chained hashes: equal at one place, equal before it."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[middle - 1] == other[middle - 1]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _unequal(count: int, total: int, squares: int) -> float:

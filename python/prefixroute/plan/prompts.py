@@ -14,7 +14,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import FRAME
-from prefixroute.providers.keys import MARKS
+from prefixroute.providers.marks import MARKS, is_marked, listed, unmarked
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class Prompt:
             body = {"messages": body}
         if not isinstance(body, Mapping):
             raise ConfigError(f"a request must be a body with messages, got {body!r:.80}")
-        blocks = [_block(f"tools[{at}]", tool) for at, tool in enumerate(_listed(body.get("tools")))]
+        blocks = [_block(f"tools[{at}]", tool) for at, tool in enumerate(listed(body.get("tools") or None))]
         for name in ("system", "instructions"):
-            blocks += [_block(f"{name}[{at}]", part) for at, part in enumerate(_listed(body.get(name)))]
+            blocks += [_block(f"{name}[{at}]", part) for at, part in enumerate(listed(body.get(name) or None))]
         name = "messages" if body.get("messages") is not None else "input"
         messages = body.get(name)
         if messages is not None and not isinstance(messages, (list, tuple, str)):
             raise ConfigError(f"{name} must be a list or a text, got {messages!r:.80}")
-        for at, message in enumerate(_listed(messages)):
+        for at, message in enumerate(listed(messages or None)):
             if not isinstance(message, (Mapping, str)):
                 raise ConfigError(f"{name}[{at}] must be a mapping or a text, got {message!r:.80}")
             blocks += _message(f"{name}[{at}]", message)
         if not blocks:
             raise ConfigError(f"a request must have messages, tools or a system prompt, got {sorted(map(str, body))}")
-        if any(body.get(mark) for mark in MARKS):
+        if is_marked(body):
             blocks[-1] = replace(blocks[-1], marked=True)  # a mark at the top of a request is its last block's
         return cls(tuple(blocks))
 
@@ -124,7 +124,7 @@ def _message(where: str, message: Any) -> list[Block]:
         return [_block(where, message)]
     role = str(message.get("role", message.get("type", "")))
     content = message.get("content")
-    parts = _listed(content)
+    parts = listed(content or None)
     rest = {key: value for key, value in message.items() if key not in ("role", "content", *MARKS) and value}
     if not parts or (rest and "role" not in message):
         return [_block(where, {**rest, "content": content, "role": role})]
@@ -135,21 +135,10 @@ def _message(where: str, message: Any) -> list[Block]:
 
 
 def _block(where: str, part: Any, role: str = "") -> Block:
-    marked = isinstance(part, Mapping) and any(part.get(mark) for mark in MARKS)
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         text = part["text"]
     elif isinstance(part, str):
         text = part
     else:
-        text = json.dumps(_bare(part), sort_keys=True, ensure_ascii=False, default=repr)
-    return Block(where, f"{role}: {text}" if role else text, marked)
-
-
-def _bare(part: Any) -> Any:
-    if isinstance(part, Mapping):
-        return {key: _bare(value) for key, value in part.items() if key not in MARKS}
-    return [_bare(value) for value in part] if isinstance(part, list) else part
-
-
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None or value == "" else list(value) if isinstance(value, (list, tuple)) else [value]
+        text = json.dumps(unmarked(part), sort_keys=True, ensure_ascii=False, default=repr)
+    return Block(where, f"{role}: {text}" if role else text, is_marked(part))

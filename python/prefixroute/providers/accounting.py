@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from prefixroute.errors import ConfigError
-from prefixroute.hashing import BlockHashes, hash_blocks
+from prefixroute.hashing import BlockHashes, common_blocks, hash_blocks
 from prefixroute.messages import CanonicalForm
 from prefixroute.providers.catalog import Model
 from prefixroute.providers.usage import Diagnosis, Usage, diagnosis_of, ideal_usd
@@ -21,6 +24,7 @@ OTHER_SCOPE, OTHER_KEY, UNKNOWN = "another workspace", "another key", "not promi
 _SPACES = 256
 _SESSIONS = 10_000
 _WORST = 100
+_NOTHING: NDArray[np.uint64] = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Account:
         check_int("max_blocks", max_blocks, 1)
         self._model, self._lifetime, self._most = model, model.mode().lifetime(lifetime), max_blocks
         self._spaces: OrderedDict[tuple[str, str], _Space] = OrderedDict()
-        self._before: OrderedDict[str, list[int]] = OrderedDict()
+        self._before: OrderedDict[str, NDArray[np.uint64]] = OrderedDict()
         self._blocks = 0
         self.calls = self.prompt_tokens = self.read_tokens = self.written_tokens = self.output_tokens = 0
         self.usd = self.lost_usd = self.uncached_usd = 0.0
@@ -180,8 +184,8 @@ class Account:
         block = call.prompt.block_size * usage.prompt_tokens / max(1, call.prompt.token_count)
         depths = {name: one.depth(hashes) for name, one in self._spaces.items()}
         known = max(depths.values(), default=0)
-        before = [] if call.session is None else self._before.get(call.session, [])
-        common = _common(before, hashes)
+        before = _NOTHING if call.session is None else self._before.get(call.session, _NOTHING)
+        common = common_blocks(before, call.prompt.array)
         deepest = max(known, len(before) if 0 < common < len(before) else 0)
         expected = min(usage.prompt_tokens, round(deepest * block))
         lost = expected - usage.read_tokens
@@ -233,7 +237,7 @@ class Account:
                 entry.used_s = max(entry.used_s, start)
         self._blocks += len(entries) - held
         if call.session is not None:
-            self._before[call.session] = hashes
+            self._before[call.session] = call.prompt.array
             self._before.move_to_end(call.session)
             if len(self._before) > _SESSIONS:
                 self._before.popitem(last=False)
@@ -309,15 +313,3 @@ def _hashed(prompt: Any) -> BlockHashes:
     if isinstance(prompt, (str, bytes, bytearray, Sequence)) or hasattr(prompt, "__array__"):
         return hash_blocks(prompt, BLOCK_TOKENS)
     raise ConfigError(f"a prompt is a request's body, messages, text or token ids, got {prompt!r:.80}")
-
-
-def _common(before: list[int], hashes: list[int]) -> int:
-    """Return how many leading blocks two prompts share; chained hashes agree up to one place and never after."""
-    low, high = 0, min(len(before), len(hashes))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[middle - 1] == hashes[middle - 1]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from prefixroute.errors import ConfigError
+from prefixroute.providers.marks import is_marked, listed, unmarked
 from prefixroute.validation import check_float, check_int, shown
 
 MOST_SHARDS = 1_000_000
@@ -100,24 +101,20 @@ def prefix_key(body: Mapping[str, Any]) -> str:
     if not isinstance(body, Mapping):
         raise ConfigError(f"a request's body must be a mapping, got {body!r:.80}")
     units: list[tuple[Any, bool]] = [(body.get("model"), False)]
-    units += [(tool, True) for tool in _listed(body.get("tools"))]
+    units += [(tool, True) for tool in listed(body.get("tools"))]
     units += [(block, True) for block in _blocks(body.get("system") or body.get("instructions"))]
-    messages = _listed(body.get("messages") or body.get("input"))
+    messages = listed(body.get("messages") or body.get("input"))
     for message in messages:
         role = message.get("role") if isinstance(message, Mapping) else None
         content = message.get("content") if isinstance(message, Mapping) else message
         units += [((role, block), role in ("system", "developer")) for block in _blocks(content)]
-    marked = [at for at, (unit, _) in enumerate(units) if _is_marked(unit)]
+    marked = [at for at, (unit, _) in enumerate(units) if is_marked(unit[1] if isinstance(unit, tuple) else unit)]
     stable = units[: marked[-1] + 1] if marked else units[:1] + [unit for unit in units[1:] if unit[1]]
     digest = blake2b(digest_size=16)
     for unit, _ in stable:
-        text = json.dumps(_unmarked(unit), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
+        text = json.dumps(unmarked(unit), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()
-
-
-MARKS = ("cache_control", "prompt_cache_breakpoint")
-"""Fields that mark a breakpoint and are no content."""
 
 
 def _bytes(user_id: str | int | bytes) -> bytes:
@@ -130,22 +127,5 @@ def _bytes(user_id: str | int | bytes) -> bytes:
     return user_id
 
 
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def _blocks(content: Any) -> list[Any]:
-    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in _listed(content)]
-
-
-def _is_marked(unit: Any) -> bool:
-    block = unit[1] if isinstance(unit, tuple) else unit
-    return isinstance(block, Mapping) and any(block.get(mark) for mark in MARKS)
-
-
-def _unmarked(unit: Any) -> Any:
-    if isinstance(unit, Mapping):
-        return {name: _unmarked(value) for name, value in unit.items() if name not in MARKS}
-    if isinstance(unit, (list, tuple)):
-        return [_unmarked(value) for value in unit]
-    return unit
+    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in listed(content)]

@@ -13,10 +13,8 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import Lifetime, Mode, Model, Price, Provider, nearest_model
+from prefixroute.providers.usage import FORMS
 from prefixroute.validation import shown
-
-USAGES = ("anthropic", "openai", "gemini", "bedrock", "deepseek")
-"""Forms of usage objects, see :mod:`prefixroute.providers.usage`."""
 
 
 @cache
@@ -100,8 +98,8 @@ def _provider(table: Mapping[str, Any]) -> Provider:
         raise ConfigError(f"date must be a date such as 2026-11-15, got {shown(day)}")
     common = {"provider": given.get("name"), "date": day} | ({"source": given["source"]} if "source" in given else {})
     models = tuple(_model(one, modes, common) for one in _tables(given.pop("models", []), "models"))
-    if given.get("usage") not in USAGES:
-        raise ConfigError(f"usage must be {', '.join(USAGES)}, got {given.get('usage')!r}")
+    if given.get("usage") not in list(FORMS):
+        raise ConfigError(f"usage must be {', '.join(FORMS)}, got {given.get('usage')!r}")
     provider: Provider = _made(Provider, {**given, "models": models}, "the file")
     provider.model()
     return provider

@@ -5,26 +5,23 @@ Objects may be dicts or those of an SDK, the usage itself or the whole response 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.providers.catalog import BATCH, STANDARD, Model
+from prefixroute.providers.catalog import STANDARD, Model
 from prefixroute.validation import MOST_SHOWN, shown
 
 _AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
 """Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
 _DEPTH = 4
-_READS = (
-    "cache_read_input_tokens",
-    "prompt_cache_hit_tokens",
-    "cachedContentTokenCount",
-    "cached_content_token_count",
-    "cacheReadInputTokens",
-)
-"""Fields of cached tokens that are not among the details of a prompt."""
+FORMS: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("usage.toml").read_text(encoding="utf-8"))
+"""Forms of usage objects by name, the most telling first: where each has what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +125,7 @@ def _reported(found: Any) -> tuple[bool, Usage]:
     try:
         fields = _usage_fields(found)
         usage = _read(found, fields)
-        details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
-        return details.get("cached_tokens") is not None or any(fields.get(name) is not None for name in _READS), usage
+        return any(_first(fields, form["read"])[1] is not None for form in FORMS.values()), usage
     except ConfigError:
         raise
     except Exception as error:  # an object of the user's may raise anything
@@ -189,10 +185,25 @@ def _usage_fields(found: Any) -> Mapping[str, Any]:
 
 
 def _read(found: Any, fields: Mapping[str, Any]) -> Usage:
-    for key, read in _FORMS.items():
-        if fields.get(key) is not None:
-            return read(fields)
-    raise ConfigError(f"a usage object has one of {', '.join(_FORMS)}; got {_seen(found, fields)}")
+    for form in FORMS.values():
+        if any(fields.get(name) not in (None, {}) for name in form["told_by"]):
+            return _usage(fields, form)
+    known = ", ".join(name for form in FORMS.values() for name in form["told_by"])
+    raise ConfigError(f"a usage object has one of {known}; got {_seen(found, fields)}")
+
+
+def _usage(fields: Mapping[str, Any], form: Mapping[str, Any]) -> Usage:
+    """Return the tokens of a usage object of a form."""
+    counts = ((lifetime, _tokens(fields, names)) for lifetime, names in form.get("written_for", {}).items())
+    write = {lifetime: count for lifetime, count in counts if count}
+    unnamed = _tokens(fields, form.get("written", ())) - sum(write.values())
+    if unnamed > 0:
+        write[""] = unnamed
+    prompt, read, written = _tokens(fields, form["prompt"]), _tokens(fields, form["read"]), sum(write.values())
+    rest = prompt if form.get("apart") else prompt - read - written
+    if rest < 0:
+        raise ConfigError(f"a usage names {read} tokens read and {written} written of a prompt of {prompt}")
+    return Usage(rest, read, write, sum(_tokens(fields, names) for names in form["output"]), _tier(fields))
 
 
 def _seen(found: Any, fields: Mapping[str, Any]) -> str:
@@ -210,100 +221,28 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _tokens(fields: Mapping[str, Any], *names: str) -> int:
-    """Return the first of the fields that is there, a count; 0 where none is."""
-    for name in names:
-        value = fields.get(name)
-        if value is None:
-            continue
-        count = _count(value)
-        if count is None:
-            raise ConfigError(f"{name} of a usage must be a whole number of 0 or more, got {shown(value)}")
-        return count
-    return 0
+def _first(fields: Mapping[str, Any], paths: Iterable[str]) -> tuple[str, Any]:
+    """Return the last name and the value of the first path that leads to one; None where none does."""
+    for path in paths:
+        *around, name = path.split(".")
+        value = reduce(lambda outer, inner: _mapping(outer.get(inner)), around, fields).get(name)
+        if value is not None:
+            return name, value
+    return "", None
+
+
+def _tokens(fields: Mapping[str, Any], paths: Iterable[str]) -> int:
+    """Return the count that is the first of some paths; 0 where none is there."""
+    name, value = _first(fields, paths)
+    count = 0 if value is None else _count(value)
+    if count is None:
+        raise ConfigError(f"{name} of a usage must be a whole number of 0 or more, got {shown(value)}")
+    return count
 
 
 def _tier(fields: Mapping[str, Any]) -> str:
     named = fields.get("service_tier")
-    return (
-        BATCH if named == BATCH else named if isinstance(named, str) and named not in ("default", "auto") else STANDARD
-    )
-
-
-def _anthropic(fields: Mapping[str, Any]) -> Usage:
-    """Claude: ``input_tokens`` leave out those read from a cache and written to it."""
-    details = _mapping(fields.get("input_tokens_details"))
-    if details:
-        return _openai(fields)
-    by_lifetime = _mapping(fields.get("cache_creation"))
-    write = {
-        name: _tokens(by_lifetime, f"ephemeral_{name}_input_tokens")
-        for name in ("5m", "1h")
-        if by_lifetime.get(f"ephemeral_{name}_input_tokens")
-    }
-    unnamed = max(0, _tokens(fields, "cache_creation_input_tokens") - sum(write.values()))
-    return Usage(
-        _tokens(fields, "input_tokens"),
-        _tokens(fields, "cache_read_input_tokens"),
-        write | ({"": unnamed} if unnamed else {}),
-        _tokens(fields, "output_tokens"),
-        _tier(fields),
-    )
-
-
-def _openai(fields: Mapping[str, Any]) -> Usage:
-    """Chat completions and Responses: the prompt's tokens are all of them; details name those read and written."""
-    details = _mapping(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
-    by_lifetime = _mapping(details.get("cache_write_tokens_details"))
-    named = {name: _tokens(by_lifetime, f"ttl_{name}_tokens") for name in ("30m", "12h")}
-    write = {name: count for name, count in named.items() if count}
-    unnamed = max(0, _tokens(details, "cache_write_tokens") - sum(write.values()))
-    if unnamed:
-        write[""] = unnamed
-    read, prompt = _tokens(details, "cached_tokens"), _tokens(fields, "prompt_tokens", "input_tokens")
-    return _split(prompt, read, write, _tokens(fields, "completion_tokens", "output_tokens"), _tier(fields))
-
-
-def _deepseek(fields: Mapping[str, Any]) -> Usage:
-    hit, miss = _tokens(fields, "prompt_cache_hit_tokens"), _tokens(fields, "prompt_cache_miss_tokens")
-    return Usage(miss, hit, {}, _tokens(fields, "completion_tokens"))
-
-
-def _gemini(fields: Mapping[str, Any]) -> Usage:
-    """Gemini: the prompt's tokens include the cached ones; thinking is counted apart from the candidates."""
-    read = _tokens(fields, "cachedContentTokenCount", "cached_content_token_count")
-    prompt = _tokens(fields, "promptTokenCount", "prompt_token_count")
-    output = _tokens(fields, "candidatesTokenCount", "candidates_token_count")
-    return _split(prompt, read, {}, output + _tokens(fields, "thoughtsTokenCount", "thoughts_token_count"), STANDARD)
-
-
-def _bedrock(fields: Mapping[str, Any]) -> Usage:
-    """Bedrock's Converse: ``inputTokens`` leave out those read from a cache and written to it."""
-    written = _tokens(fields, "cacheWriteInputTokens")
-    return Usage(
-        _tokens(fields, "inputTokens"),
-        _tokens(fields, "cacheReadInputTokens"),
-        {"": written} if written else {},
-        _tokens(fields, "outputTokens"),
-    )
-
-
-def _split(prompt: int, read: int, write: Mapping[str, int], output: int, tier: str) -> Usage:
-    rest = prompt - read - sum(write.values())
-    if rest < 0:
-        raise ConfigError(f"a usage names {read} tokens read and {sum(write.values())} written of a prompt of {prompt}")
-    return Usage(rest, read, write, output, tier)
-
-
-_FORMS = {
-    "prompt_cache_hit_tokens": _deepseek,
-    "prompt_tokens": _openai,
-    "input_tokens": _anthropic,
-    "promptTokenCount": _gemini,
-    "prompt_token_count": _gemini,
-    "inputTokens": _bedrock,
-}
-"""The field that tells each form, the most telling first."""
+    return named if isinstance(named, str) and named not in ("default", "auto") else STANDARD
 
 
 def ideal_usd(usage: Usage, reusable_tokens: int, model: Model, lifetime: str | None = None) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+from prefixroute.hashing import common_blocks
 from prefixroute.workload.losses import HitLosses, LossMeter
 from prefixroute.workload.request import REPLICA, Request
 from prefixroute.workload.tree import PrefixTree, TouchCounts
@@ -160,9 +161,7 @@ class TraceStatistics:
         key = (request.session, request.attrs.get("agent", ""))
         prompt, before = request.prompt.array, self._before.pop(key, None)
         if before is not None:
-            length = min(len(prompt), len(before))
-            differ = prompt[:length] != before[:length]
-            kept = int(differ.argmax()) if differ.any() else length
+            kept = common_blocks(prompt, before)
             self.previous_turn_tokens += kept * self.block_size
             self.rewritten += 2 * kept < len(before)
         self._before[key] = prompt

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.hashing import common_blocks
+
 LONG_WALK = 8
 """Runs on one path from which on they are joined."""
 
@@ -113,7 +115,7 @@ class PrefixTree:
                 break
             end = at + len(run.hashes)
             if end > length or int(path[end - 1]) != run.last:
-                self._cut(run, _common(run.hashes, path[at:end]))
+                self._cut(run, common_blocks(run.hashes, path[at:end]))
             runs.append(run)
             at += len(run.hashes)
         return runs
@@ -144,13 +146,6 @@ class PrefixTree:
     def used(self) -> int:
         """Return how many of the blocks are in a prompt (and not only in an answer)."""
         return sum(len(run.hashes) for run in self._heads.values() if run.uses)
-
-
-def _common(run: NDArray[np.uint64], path: NDArray[np.uint64]) -> int:
-    """Return how many leading hashes are equal. The first ones are."""
-    length = min(len(run), len(path))
-    differ = run[:length] != path[:length]
-    return int(differ.argmax()) if differ.any() else length
 
 
 class TouchCounts:
