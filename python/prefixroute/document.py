@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 SCHEMA = 1
 """Version of every JSON object. Fields may be added under it; a changed meaning raises it."""
+
+
+def figures(record: object, *names: str) -> dict[str, Any]:
+    """Return fields and properties of an object by name, in this order, as JSON has them."""
+    return {name: _plain(getattr(record, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def json_text(document: Any) -> str:

@@ -20,17 +20,16 @@ from numpy.typing import NDArray
 
 from prefixroute._core import StepPrices
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.costmodel.behind import ARTICLE, CALIBRATED, CONTEXT_TOKENS, figures_behind
 from prefixroute.costmodel.gpus import LEAST_SHARE, MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link
 from prefixroute.costmodel.models import find_model
 from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.speeds import Replica, price_steps
 from prefixroute.costmodel.steptimes import StepTimes
-from prefixroute.costmodel.storage import FORMATS
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float, check_instance, check_int, shown
 
-CALIBRATED, ARTICLE = "calibrated", "article"
 PRESETS = (CALIBRATED, ARTICLE)
 """How steps are priced unless step times are given."""
 DEFAULT_GPU = "H100"
@@ -40,8 +39,6 @@ ARTICLE_BANDWIDTH_UTILIZATION = 0.8
 ARTICLE_USD_PER_HOUR = 4.29
 """Of an H100."""
 DEFAULT_MEMORY_SHARE = 0.9
-CONTEXT_TOKENS = 8_192
-"""Tokens of a request, where what requests take whatever their length is spread over their tokens."""
 MOST_GPUS = 4_096
 """Far above any replica."""
 HOURS_PER_MONTH = 730
@@ -51,14 +48,6 @@ MOST_OVERHEAD_S = 86_400
 MOST_TOKENS = 1e15
 """Far above any prompt; operations stay finite."""
 _SECONDS_PER_HOUR = 3600
-_SOURCE_OF_ARTICLE = "seed article, 2026-11"
-_ENGINE = "vLLM's default for gpu_memory_utilization"
-_NARROW, _WIDE = 0.75, 1.5
-"""Bytes of a weight below which it is taken for fp4, and from which on for bf16, where only the bytes are given."""
-
-
-_WIDTHS = {"bf16": 2.0, "fp8": 1.0, "fp4": 4.5 / 8, "mxfp4": 4.25 / 8, "int8": 1.0, "int4": 4.25 / 8}
-"""Bytes of a weight of each format, with scales of usual groups."""
 _ARGUMENTS = (
     "gpu", "model", "preset", "utilization", "usd_per_gpu_hour", "tensor_parallel", "expert_parallel", "bandwidth_utilization",
     "memory_share", "weight_bytes", "weight_format", "kv_bytes", "overhead_s", "step_times",
@@ -127,7 +116,7 @@ class CostModel:
             raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
         self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
         shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
-        self.model = _stored(shape, weight_bytes, weight_format, kv_bytes)
+        self.model = shape.stored_as(weight_bytes, weight_format, kv_bytes)
         self._set_shares(utilization, bandwidth_utilization)
         self.memory_share = _share("memory_share", memory_share, DEFAULT_MEMORY_SHARE)
         price = (
@@ -378,80 +367,11 @@ class CostModel:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Every figure behind the results, in a fixed order, with its source."""
-        gpu, model, notes = self.gpu, self.model, "; ".join(self.model.notes)
-        default, price = (_SOURCE_OF_ARTICLE,) * 2 if self.preset == ARTICLE else (gpu.shares.source, gpu.price_source)
-        return (
-            self._row("gpu", gpu.name, "", _SOURCE_OF_ARTICLE),
-            Assumption("gpu_flops", gpu.flops, "bf16 operations/s", gpu.source, assumed=False),
-            Assumption("gpu_bandwidth", gpu.bandwidth, "bytes/s", gpu.source, assumed=False),
-            Assumption("gpu_memory", gpu.memory_bytes, "bytes", gpu.source, assumed=False),
-            self._row("model", model.name, "", _SOURCE_OF_ARTICLE),
-            Assumption("model_active_parameters", model.active_parameters, "", model.source, assumed=False),
-            Assumption("model_kv_bytes_per_token", model.kv_bytes_per_token, "bytes", model.source, assumed=False),
-            *self._fixed_bytes(),
-            *([Assumption("model_note", notes, "", model.source, assumed=True)] if notes else []),
-            self._width(
-                "weight_bytes",
-                model.weight_bytes,
-                "bytes per weight",
-                model.weight_source or "bf16, nothing says how weights are stored",
-            ),
-            self._width(
-                "kv_bytes",
-                model.kv_bytes,
-                "bytes per number",
-                model.kv_source or "bf16, vLLM's default for kv_cache_dtype",
-            ),
-            *self._speeds(default),
-            self._row("memory_share", self.memory_share, "of GPU memory", _ENGINE),
-            self._row(
-                "tensor_parallel",
-                self.tensor_parallel,
-                f"GPU{'s' * (self.tensor_parallel != 1)} per replica",
-                "one GPU a replica, seed article, 2026-11",
-            ),
-            self._row("overhead_s", self.overhead_s, "s", "none; fit measurements to learn it"),
-            self._row("usd_per_gpu_hour", self.usd_per_gpu_hour, "$/h", price),
-        )
+        return tuple(figures_behind(self))
 
-    def _row(self, name: str, value: float | str, unit: str, source: str) -> Assumption:
-        return Assumption.of(name, value, unit, source, given=self._arguments[name] is not None)
-
-    def _width(self, name: str, value: float, unit: str, source: str) -> Assumption:
-        """Return a width that the user or the model's file says, or that is assumed."""
-        said = {"weight_bytes": self.model.weight_source, "kv_bytes": self.model.kv_source}[name]
-        row = self._row(name, value, unit, source)
-        return replace(row, assumed=row.assumed and not said)
-
-    def _fixed_bytes(self) -> list[Assumption]:
-        """Return what a request takes whatever its length, and the bounds of the capacity.
-
-        Nothing if all layers grow alike.
-        """
-        model = self.model
-        if not model.kv_bytes_per_request:
-            return []
-        source = f"{model.source}; spread over {CONTEXT_TOKENS:,} tokens for a capacity"
-        return [
-            Assumption("model_kv_bytes_per_request", model.kv_bytes_per_request, "bytes", source, assumed=False),
-            Assumption(
-                "model_kv_bytes_per_token_at_most",
-                model.kv_bytes_per_token_at_most,
-                "bytes",
-                model.source,
-                assumed=False,
-            ),
-        ]
-
-    def _speeds(self, default: str) -> list[Assumption]:
-        """Return how steps are priced, and the shares of the peaks that this rests on."""
-        if self.step_times is not None:
-            return [Assumption("speeds", self.step_times.name, "", self.step_times.source, assumed=False)]
-        return [
-            Assumption("speeds", self.preset, "", default, assumed=False),
-            self._row("utilization", self.utilization, "of peak operations", default),
-            self._row("bandwidth_utilization", self.bandwidth_utilization, "of peak bandwidth", default),
-        ]
+    def is_given(self, argument: str) -> bool:
+        """Return whether an argument was given, and is no default."""
+        return self._arguments[argument] is not None
 
     def with_measured(self, *, utilization: float, overhead_s: float) -> CostModel:
         """Return this model with the two figures that measurements can tell.
@@ -488,26 +408,6 @@ class CostModel:
 
 def _rebuilt(kind: type[CostModel], arguments: dict[str, Any]) -> CostModel:
     return kind(**arguments)
-
-
-def _stored(
-    shape: ModelShape, weight_bytes: float | None, weight_format: str | None, kv_bytes: float | None
-) -> ModelShape:
-    """Return the shape with weights and cache of the given widths."""
-    if weight_format is not None and weight_format not in FORMATS:
-        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {shown(weight_format)}")
-    if kv_bytes is not None:
-        shape = replace(shape, kv_bytes=kv_bytes)
-    if weight_format is not None and weight_bytes is None:
-        width = _WIDTHS[weight_format]
-    elif weight_bytes is not None:
-        width = weight_bytes
-    else:
-        return shape
-    shape = replace(shape, weight_bytes=width)
-    kind = weight_format or ("fp4" if width < _NARROW else "fp8" if width < _WIDE else "bf16")
-    experts = shape.experts and replace(shape.experts, weight_format=kind, weight_bytes=width)
-    return replace(shape, weight_format=kind, experts=experts)
 
 
 def _share(name: str, value: float | None, default: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefixroute.costmodel.storage import BF16_BYTES, FORMATS
 from prefixroute.errors import ConfigError
@@ -11,6 +11,10 @@ from prefixroute.validation import check_fields, check_float, check_given, check
 WIDEST_BYTES = 8
 _MOST = 1e24
 """Far above any model; seconds stay finite."""
+_WIDTHS = {"bf16": 2.0, "fp8": 1.0, "fp4": 4.5 / 8, "mxfp4": 4.25 / 8, "int8": 1.0, "int4": 4.25 / 8}
+"""Bytes of a weight of each format, with scales of usual groups."""
+_NARROW, _WIDE = 0.75, 1.5
+"""Bytes of a weight below which it is taken for fp4, and from which on for bf16, where only the bytes are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +199,23 @@ class ModelShape:
             raise ConfigError(
                 f"{self.name} must have a layer of attention at least: a cache of prefixes is of keys and values"
             )
+
+    def stored_as(self, weight_bytes: float | None, weight_format: str | None, kv_bytes: float | None) -> ModelShape:
+        """Return the shape with weights and cache of the given widths; what is None stays as it is.
+
+        Raises:
+            ConfigError: a format that is not known, or a width outside of what is possible.
+        """
+        if weight_format is not None:
+            _check_format(weight_format)
+        shape = self if kv_bytes is None else replace(self, kv_bytes=kv_bytes)
+        if weight_bytes is None and weight_format is None:
+            return shape
+        width = weight_bytes if weight_bytes is not None else _WIDTHS[weight_format or ""]
+        shape = replace(shape, weight_bytes=width)
+        kind = weight_format or ("fp4" if width < _NARROW else "fp8" if width < _WIDE else "bf16")
+        experts = shape.experts and replace(shape.experts, weight_format=kind, weight_bytes=width)
+        return replace(shape, weight_format=kind, experts=experts)
 
     @property
     def kv_bytes_per_token(self) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.document import figures
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import BATCH, STANDARD, Model
 from prefixroute.validation import check_fields, check_float, check_given, check_int
@@ -173,16 +174,9 @@ class Burst:
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
         return {
-            "model": self.model,
-            "lifetime": self.lifetime,
-            "calls": asdict(self.calls),
-            "is_cacheable": self.is_cacheable,
-            "minimum_tokens": self.minimum_tokens,
-            "is_promised": self.is_promised,
-            "orders": [asdict(order) for order in self.orders],
+            **figures(self, "model", "lifetime", "calls", "is_cacheable", "minimum_tokens", "is_promised", "orders"),
             "best": self.best.name,
-            "break_even_one_first": self.break_even_one_first,
-            "break_even_prewarm": self.break_even_prewarm,
+            **figures(self, "break_even_one_first", "break_even_prewarm"),
         }
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -51,12 +50,7 @@ class LifetimePlan:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
-        return {
-            "model": self.model,
-            "shared_tokens": self.shared_tokens,
-            "source": self.source,
-            "choices": [asdict(choice) for choice in self.choices],
-        }
+        return asdict(self)
 
 
 def lifetimes_by_rate(
@@ -80,8 +74,8 @@ def lifetimes_by_rate(
     """
     check_float("uses_per_hour", uses_per_hour, 0, MOST_PER_HOUR, above=True)
     missed = {one.name: math.exp(-uses_per_hour / 3600 * one.seconds) for one in model.mode(mode).lifetimes}
-    pings = {name: q / (1 - q) if q < 1 else math.inf for name, q in missed.items()}
-    return _plan(model, shared_tokens, f"{uses_per_hour:g} uses an hour", _both(missed, pings), mode=mode, tier=tier)
+    uses = {name: (q, q / (1 - q) if q < 1 else math.inf) for name, q in missed.items()}
+    return _plan(model, shared_tokens, f"{uses_per_hour:g} uses an hour", uses, mode=mode, tier=tier)
 
 
 def lifetimes_by_gaps(
@@ -108,27 +102,23 @@ def lifetimes_by_gaps(
         gaps = np.empty(0)
     if gaps.ndim != 1 or not gaps.size or not ((gaps >= 0) & (gaps <= MOST_GAP_S)).all():
         raise ConfigError(f"gaps must be seconds from 0 to {MOST_GAP_S:g}, at least one of them, got {gaps_s!r:.80}")
-    kept = model.mode(mode).lifetimes
-    missed = {one.name: float((gaps > one.seconds).mean()) for one in kept}
-    pings = {one.name: float(np.floor(gaps / one.seconds).mean()) for one in kept}
-    return _plan(model, shared_tokens, f"{gaps.size} gaps", _both(missed, pings), mode=mode, tier=tier)
-
-
-class _Use(NamedTuple):
-    """Of one lifetime: the share of uses that miss, and the renewals before each use that keep it alive."""
-
-    missed: float
-    renewals: float
-
-
-def _both(missed: dict[str, float], renewals: dict[str, float]) -> dict[str, _Use]:
-    return {name: _Use(missed[name], renewals[name]) for name in missed}
+    uses = {
+        one.name: (float((gaps > one.seconds).mean()), float(np.floor(gaps / one.seconds).mean()))
+        for one in model.mode(mode).lifetimes
+    }
+    return _plan(model, shared_tokens, f"{gaps.size} gaps", uses, mode=mode, tier=tier)
 
 
 def _plan(
-    model: Model, shared_tokens: int, source: str, uses: dict[str, _Use], *, mode: str | None, tier: str
+    model: Model,
+    shared_tokens: int,
+    source: str,
+    uses: Mapping[str, tuple[float, float]],
+    *,
+    mode: str | None,
+    tier: str,
 ) -> LifetimePlan:
-    """Price each lifetime from the share of uses that miss it and the renewals that each use takes."""
+    """Price each lifetime from the share of uses that miss it and the renewals that each use takes to keep it alive."""
     check_int("shared_tokens", shared_tokens, 1, MOST_TOKENS)
     used, price = model.mode(mode), model.price(shared_tokens, tier)
     plain = price.usd(1000 * shared_tokens, "input")

@@ -114,17 +114,7 @@ class ShardPlan:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
-        return {
-            "model": self.model,
-            "limit": self.limit,
-            "limit_assumed": self.limit_assumed,
-            "shards": self.shards,
-            "rows": [asdict(row) for row in self.rows],
-            "over_limit": dict(self.over_limit),
-            "moved_by_one_more": self.moved_by_one_more,
-            "is_promised": self.is_promised,
-            "note": self.note,
-        }
+        return {**asdict(self), "over_limit": dict(self.over_limit)}
 
 
 def plan_shards(

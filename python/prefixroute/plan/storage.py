@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.document import figures
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import figures_assumed
 from prefixroute.providers.catalog import STANDARD, Mode, Model
@@ -54,14 +55,9 @@ class StoragePlan:
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
         return {
-            "model": self.model,
-            "shared_tokens": self.shared_tokens,
-            "uses_per_hour": self.uses_per_hour,
-            "is_cacheable": self.is_cacheable,
-            "rows": [asdict(row) for row in self.rows],
+            **figures(self, "model", "shared_tokens", "uses_per_hour", "is_cacheable", "rows"),
             "best": self.best.name,
-            "break_even_per_hour": self.break_even_per_hour,
-            "break_even_against_implicit": self.break_even_against_implicit,
+            **figures(self, "break_even_per_hour", "break_even_against_implicit"),
         }
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prefixroute.document import figures
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.plan.replay import Found, Replay
 from prefixroute.providers.catalog import STANDARD, Mode, Model, Price
@@ -141,10 +142,7 @@ class Traffic:
 
         return {
             "class": self.name,
-            "requests": self.requests,
-            "sessions": self.sessions,
-            "prompt_tokens": self.prompt_tokens,
-            "output_tokens": self.output_tokens,
+            **figures(self, "requests", "sessions", "prompt_tokens", "output_tokens"),
             "under_minimum": self.short,
             "gaps_over_lifetime": {name: self.long_gaps[name] / max(1, self.gaps) for name in self.kept},
             "best": self.best.lifetime,
@@ -205,9 +203,7 @@ class TracePlan:
             "total": self.total.to_dict(),
             "classes": [one.to_dict() for one in self.classes],
             "usd_best_of_each_class": self.mixed_usd,
-            "binding": None
-            if self.binding is None
-            else {"seconds": self.binding.seconds, "targets": self.binding.targets},
+            **figures(self, "binding"),
             "binding_loss_usd": self.binding_loss,
         }
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.document import figures
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes, common_blocks, hash_blocks
 from prefixroute.messages import CanonicalForm
@@ -59,13 +60,9 @@ class Verdict:
             "id": self.id,
             "prompt_tokens": self.usage.prompt_tokens,
             "read_tokens": self.usage.read_tokens,
-            "expected_tokens": self.expected_tokens,
-            "lost_tokens": self.lost_tokens,
-            "usd": self.usd,
-            "lost_usd": self.lost_usd,
-            "reason": self.reason,
-            "told_by_provider": self.told_by_provider,
-            "position": self.position,
+            **figures(
+                self, "expected_tokens", "lost_tokens", "usd", "lost_usd", "reason", "told_by_provider", "position"
+            ),
         }
 
 
@@ -286,15 +283,8 @@ class Account:
         """Return every figure, ready for JSON."""
         return {
             "model": self._model.id,
-            "calls": self.calls,
-            "prompt_tokens": self.prompt_tokens,
-            "read_tokens": self.read_tokens,
-            "written_tokens": self.written_tokens,
-            "output_tokens": self.output_tokens,
-            "hit_ratio": self.hit_ratio,
-            "usd": self.usd,
-            "uncached_usd": self.uncached_usd,
-            "lost_usd": self.lost_usd,
+            **figures(self, "calls", "prompt_tokens", "read_tokens", "written_tokens", "output_tokens", "hit_ratio"),
+            **figures(self, "usd", "uncached_usd", "lost_usd"),
             "ideal_usd": self.usd - self.lost_usd,
             "reasons": {
                 reason: {"calls": count, "lost_usd": self._lost_by_reason[reason]}

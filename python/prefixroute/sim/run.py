@@ -121,20 +121,15 @@ def simulate(
     scenario = scenario or Scenario()
     if cost is not None:
         scenario = _priced(scenario, cost)
-    cost = cost or CostModel()
-    if scenario.engine is None:
-        untimed = UntimedRun(scenario, workload.block_size)
-        with collected_rarely():
-            untimed.run(workload.requests(), progress)
-        _check_counted(workload, scenario, untimed.log)
-        outcome = _outcome(scenario, untimed.log, untimed.fleet, cost)
-        return Run(scenario, outcome, untimed.log, tuple(untimed.fleet.names))
-    timed = TimedRun(scenario, workload.block_size, scenario.engine)
+    size, engine = workload.block_size, scenario.engine
+    run = UntimedRun(scenario, size) if engine is None else TimedRun(scenario, size, engine)
     with collected_rarely():
-        timed.run(workload.requests(), progress)
-    _check_counted(workload, scenario, timed.log)
-    outcome = _outcome(scenario, timed.log, timed.fleet, cost, timed)
-    return Run(scenario, outcome, timed.log, tuple(timed.fleet.names), timed.retried, timed.gaps)
+        run.run(workload.requests(), progress)
+    _check_counted(workload, scenario, run.log)
+    timed = run if isinstance(run, TimedRun) else None
+    outcome = _outcome(scenario, run.log, run.fleet, cost or CostModel(), timed)
+    found = Run(scenario, outcome, run.log, tuple(run.fleet.names))
+    return found if timed is None else replace(found, retried=timed.retried, gaps=timed.gaps)
 
 
 def _check_counted(workload: Workload, scenario: Scenario, log: RequestLog) -> None:
@@ -160,7 +155,7 @@ def prefill_seconds(log: RequestLog, cost: CostModel) -> NDArray[np.float64]:
 
 
 def _outcome(
-    scenario: Scenario, log: RequestLog, fleet: SimulatedFleet, cost: CostModel, timed: TimedRun | None = None
+    scenario: Scenario, log: RequestLog, fleet: SimulatedFleet, cost: CostModel, timed: TimedRun | None
 ) -> Outcome:
     names, split = fleet.names, scenario.split
     roles = [role_of(name, split) for name in names]

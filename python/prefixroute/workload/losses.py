@@ -24,7 +24,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.hashing import BlockHashes
 from prefixroute.workload.request import Request
 from prefixroute.workload.tree import PrefixTree
 
@@ -157,19 +156,13 @@ class LossMeter:
         """
         if self._masked is None:
             return 0
-        blocks = _leading(self._masked, self._number, *(request.masked or (request.prompt, request.context)))
+        blocks = self._masked.leading(self._number, *(request.masked or (request.prompt, request.context)))
         return min(blocks * self._block_size, request.prompt_tokens)
 
     def _seen_by(self, replica: Hashable, request: Request) -> int:
         tree = self._replicas.setdefault(replica, PrefixTree())
-        blocks = _leading(tree, self._number, request.prompt, request.context)
+        blocks = tree.leading(self._number, request.prompt, request.context)
         return min(blocks * self._block_size, request.prompt_tokens)
-
-
-def _leading(tree: PrefixTree, number: int, prompt: BlockHashes, context: BlockHashes) -> int:
-    """Return how many leading blocks of a prompt are in a tree, and add its context."""
-    known = tree.touch(number, prompt.array, context.array)
-    return min(known[-1].last, len(prompt)) if known else 0
 
 
 class Sightings(NamedTuple):
@@ -198,7 +191,7 @@ class Sightings(NamedTuple):
         meter, tree = LossMeter(block_size, volatile=volatile), PrefixTree()
         seen, unmasked = array("q"), array("q")
         for number, request in enumerate(requests):
-            seen.append(_leading(tree, number, request.prompt, request.context) * block_size)
+            seen.append(tree.leading(number, request.prompt, request.context) * block_size)
             unmasked.append(meter.seen_unmasked(request))
         return cls(np.array(seen, np.int64), np.array(unmasked, np.int64))
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixroute.document import figures
 from prefixroute.errors import TraceError
 from prefixroute.hashing import common_blocks
 from prefixroute.workload.losses import HitLosses, LossMeter
@@ -360,26 +361,7 @@ class TraceStatistics:
         instants, most = self.instants
         return {
             "workload": self.name,
-            "block_size": self.block_size,
-            "requests": self.requests,
-            "span_s": self.span_s,
-            "prompt_tokens": self.prompt_tokens,
-            "output_tokens": self.output_tokens,
-            "prompt_lengths": _plain(self.prompt_lengths),
-            "output_lengths": _plain(self.output_lengths),
-            "blocks": self.blocks,
-            "unique_blocks": self.unique_blocks,
-            "blocks_used_once": self.blocks_used_once,
-            "floor": self.floor,
-            "ideal_hit_ratio": self.ideal_hit_ratio,
-            "ideal_hit_ratio_by_request": self.ideal_hit_ratio_by_request,
-            "ideal_hit_ratio_of_last_half": self.ideal_hit_ratio_of_last_half,
-            "previous_turn_hit_ratio": self.previous_turn_hit_ratio,
-            "rewritten_ratio": self.rewritten_ratio,
-            "sessions": self.sessions,
-            "turns": _plain(self.turns),
-            "session_lengths_s": _plain(self.session_lengths_s),
-            "gaps_s": _plain(self.gaps_s),
+            **figures(self, *_FIGURES),
             "distinct_arrivals": instants,
             "most_at_one_instant": most,
             "groups": [
@@ -387,15 +369,18 @@ class TraceStatistics:
             ],
             "hit_ratio_if_kept_s": {str(seconds): self.hit_ratio_if_kept(seconds) for seconds in KEPT_S},
             "miss_ratio_curve": {"cache_tokens": sizes.tolist(), "recompute_ratio": misses.tolist()},
-            "reported_requests": self.reported_requests,
-            "reported_prompt_tokens": self.reported_prompt_tokens,
-            "reported_hit_tokens": self.reported_hit_tokens,
+            **figures(self, "reported_requests", "reported_prompt_tokens", "reported_hit_tokens"),
             "losses": self.losses.to_dict(),
         }
 
 
-def _plain(lengths: Lengths) -> dict[str, float]:
-    return {name: getattr(lengths, name) for name in ("mean", "p50", "p90", "p99", "max")}
+_FIGURES = (
+    "block_size", "requests", "span_s", "prompt_tokens", "output_tokens", "prompt_lengths", "output_lengths", "blocks",
+    "unique_blocks", "blocks_used_once", "floor", "ideal_hit_ratio", "ideal_hit_ratio_by_request",
+    "ideal_hit_ratio_of_last_half", "previous_turn_hit_ratio", "rewritten_ratio", "sessions", "turns", "session_lengths_s",
+    "gaps_s",
+)  # fmt: skip
+"""Figures that JSON has under their own names."""
 
 
 def measure(workload: Workload) -> TraceStatistics:
@@ -430,8 +415,7 @@ def floor(workload: Workload) -> float:
     tree = PrefixTree()
     tokens = hits = 0
     for number, request in enumerate(workload.requests()):
-        known = tree.touch(number, request.prompt.array, request.context.array)
-        found = min(known[-1].last, len(request.prompt)) if known else 0
+        found = tree.leading(number, request.prompt, request.context)
         hits += min(found * workload.block_size, request.prompt_tokens)
         tokens += request.prompt_tokens
     if not tokens:

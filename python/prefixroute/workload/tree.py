@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixroute.hashing import common_blocks
+from prefixroute.hashing import BlockHashes, common_blocks
 
 LONG_WALK = 8
 """Runs on one path from which on they are joined."""
@@ -77,6 +77,11 @@ class PrefixTree:
         if at < len(path):
             self._add(path[at:], number, uses=0)
         return known
+
+    def leading(self, number: int, prompt: BlockHashes, context: BlockHashes) -> int:
+        """Touch as :meth:`touch` does, and return how many leading blocks of the prompt were known."""
+        known = self.touch(number, prompt.array, context.array)
+        return min(known[-1].last, len(prompt)) if known else 0
 
     def _touch_known(self, number: int, path: NDArray[np.uint64], at: int, known: list[Stretch], *, uses: int) -> int:
         """Touch the runs on ``path`` from ``at`` on, append their stretches and return where they end."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.document import figures
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float
 from prefixroute.workload.readers.reading import Skipped, Tally
@@ -41,7 +42,7 @@ class Volatile:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
-        return {name: getattr(self, name) for name in ("kind", "tokens", "length", "gain", "share")}
+        return figures(self, "kind", "tokens", "length", "gain", "share")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prefixroute.costmodel.assumption import Assumption
+from prefixroute.costmodel.assumption import GIVEN, Assumption
 from prefixroute.errors import TraceError
 from prefixroute.limits import BYTES_PER_TOKEN, MAX_BLOCK_SIZE
 from prefixroute.messages import MEDIA_TOKENS
+from prefixroute.volatile import Span
 from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.fields import FieldMap
@@ -41,20 +42,21 @@ def open_file(sample: Sample, options: Options) -> Opened:
     layout = options.fields or FieldMap()
     size = options.block_size or layout.block_size or BLOCK_SIZE
     found = survey(sample.file, layout, options)
-    rate = layout.bytes_per_token or found.bytes_per_token or float(BYTES_PER_TOKEN)
+    (measured, _), (span, mask) = found.rate(), found.volatile()
+    rate = layout.bytes_per_token or measured or float(BYTES_PER_TOKEN)
     cutter = EvenCutter(size, rate)
     if cutter.unit > MAX_BLOCK_SIZE:
         most = f"must have {BYTES_PER_TOKEN * MAX_BLOCK_SIZE} bytes at most: give a smaller block_size"
         raise TraceError(f"{sample.file}:{sample.line}: a block of {size} tokens at {rate:.4g} bytes a token {most}")
-    by_request = found.bytes_per_token is not None and layout.bytes_per_token is None
+    by_request = measured is not None and layout.bytes_per_token is None
     settled = Settled(
-        size, rate if by_request else cutter.bytes_per_token, by_request, found.timed, found.mask, found.chained
+        size, rate if by_request else cutter.bytes_per_token, by_request, found.timed, mask, found.chained
     )
 
     def records(reading: Reading) -> Callable[[LogFile], Iterator[TraceRecord]]:
         return RequestReader(layout, options, settled, reading).records
 
-    figures, notes = _remarks(layout, found, settled.bytes_per_token)
+    figures, notes = _remarks(layout, found, span, settled.bytes_per_token)
     head = round(found.head / rate) if found.text else found.head
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
     return Opened(
@@ -64,7 +66,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         reorder_s if found.timed else 0.0,
         figures,
         (*notes, *found.clocks, *found.absent, *found.keys.notes(), *([] if found.timed else [BURST])),
-        found.span,
+        span,
         head,
         rate if found.text else 1.0,
         has_stray_keys=found.keys.few and found.keys.keyed > 0,
@@ -72,35 +74,36 @@ def open_file(sample: Sample, options: Options) -> Opened:
     )
 
 
-def _remarks(layout: FieldMap, found: Survey, rate: float) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
+def _remarks(
+    layout: FieldMap, found: Survey, span: Span | None, rate: float
+) -> tuple[tuple[Assumption, ...], tuple[str, ...]]:
     figures, notes = _unanswered(found)
     if not found.text:
-        return figures, (*notes, *_spoilt(found, 1.0))
-    if layout.bytes_per_token:
-        source, assumed = "given by the user", False
-    elif found.bytes_per_token:
-        source, assumed = (
-            f"the log's own prompt tokens, first {FIRST_ROWS} rows; each prompt has those it reports",
-            False,
-        )
-    elif found.implausible:
-        source, assumed = "4 bytes a token, prompt tokens in the log do not fit its text", True
-    else:
-        source, assumed = "4 bytes a token, no prompt tokens in the log", True
-    figures += (Assumption("bytes_per_token", rate, "bytes", source, assumed),)
+        return figures, (*notes, *_spoilt(span, 1.0, "tokens"))
+    figures += (Assumption("bytes_per_token", rate, "bytes", *_source_of_rate(layout, found)),)
     if found.media:
         flat = "flat figure for an image, sound or file"
         figures += (Assumption("media_tokens", MEDIA_TOKENS, "tokens", flat, assumed=True),)
     cut = "prompts are text: blocks are cut by bytes, not by a tokenizer"
-    return figures, (cut, *notes, *_spoilt(found, rate))
+    return figures, (cut, *notes, *_spoilt(span, rate, "characters"))
 
 
-def _spoilt(found: Survey, rate: float) -> tuple[str, ...]:
+def _source_of_rate(layout: FieldMap, found: Survey) -> tuple[str, bool]:
+    """Return where the bytes of a token are from, and whether they are assumed."""
+    measured, implausible = found.rate()
+    if layout.bytes_per_token:
+        return GIVEN, False
+    if measured:
+        return f"the log's own prompt tokens, first {FIRST_ROWS} rows; each prompt has those it reports", False
+    if implausible:
+        return "4 bytes a token, prompt tokens in the log do not fit its text", True
+    return "4 bytes a token, no prompt tokens in the log", True
+
+
+def _spoilt(span: Span | None, rate: float, units: str) -> tuple[str, ...]:
     """Return what to say of something volatile in the heads of prompts, of which a token has ``rate`` characters."""
-    span = found.span
     if span is None:
         return ()
-    units = "characters" if found.text else "tokens"
     what = f"{'an' if span.kind == 'id' else 'a'} {span.kind}"
     note = (
         f"{100 * span.share:.0f} % of the prompts differ from the nearest earlier one by {what} of about {span.length} {units}, "

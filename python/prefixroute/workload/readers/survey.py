@@ -46,42 +46,70 @@ class Keys(NamedTuple):
         return (f"{self.requests - self.keyed:,} of the first {self.requests:,} requests carry no session key",)
 
 
-class Survey(NamedTuple):
-    """What the first rows tell.
+class Survey:
+    """What the first rows tell, looked at one after another.
 
     Attributes:
+        requests: how many there are.
         text: whether prompts are text.
         media: whether any has an image, a sound or a file.
         timed: whether any row has a time.
-        keys: how many have a session key.
         chained: whether requests name the response before.
-        clocks: what had to be assumed of times.
-        absent: which fields of the map no row has.
-        bytes_per_token: of the text, by reported prompt tokens; None where there are none that fit.
-        implausible: how many requests report prompt tokens that do not fit their text.
-        span: the volatile text that most prompts have.
-        mask: what takes all volatile texts out.
-        head: characters, or tokens where prompts are token ids, that prompts begin with in common.
+        clocks: what had to be assumed of times, in the order in which it was met.
         answers: whether answers are in the log, as text or token ids.
         lengths: whether lengths of answers are.
         kinds: what prompts were made of, see :class:`~prefixroute.workload.readers.requests.Asked`.
     """
 
-    text: bool
-    media: bool
-    timed: bool
-    keys: Keys
-    chained: bool
-    clocks: tuple[str, ...]
-    absent: tuple[str, ...]
-    bytes_per_token: float | None
-    implausible: int
-    span: Span | None
-    mask: Mask
-    head: int
-    answers: bool
-    lengths: bool
-    kinds: frozenset[str]
+    def __init__(self, layout: FieldMap, reader: RequestReader) -> None:
+        """Have seen nothing."""
+        self._reader = reader
+        self._absent = {name: paths for name, paths in layout.paths.items() if paths != DEFAULT_PATHS[name]}
+        self._sizes: list[tuple[int, int]] = []
+        """Bytes and reported tokens of prompts."""
+        self._changes, self._id_changes, self._heads = Changes(), Changes(units=TOKENS), Heads()
+        self.clocks: dict[str, None] = {}
+        self.requests = self._keyed = 0
+        self.kinds: set[str] = set()
+        self.text = self.media = self.timed = self.chained = self.answers = self.lengths = False
+
+    def look(self, row: Row) -> Asked | None:
+        """Take one row in; return what it asks, or None where it is no request."""
+        asked = self._reader.asked(row)
+        if asked is None:
+            return None
+        reported = self._reader.reported_prompt_tokens(row)
+        self._look_at_fields(asked)
+        session = asked.session or self._reader.finder.find("session")
+        self.requests, self._keyed = self.requests + 1, self._keyed + (session is not None)
+        self.kinds.add(asked.kind)
+        self._heads.add(-self.requests if session is None else str(session), asked.prompt)
+        if isinstance(asked.prompt, str):
+            self.text = True
+            self.media = self.media or MEDIA_MARK in asked.prompt
+            self._changes.add(asked.prompt)
+            if reported:
+                self._sizes.append((len(asked.prompt.encode()), reported))
+        elif all(type(token) is int and 0 <= token <= MOST_ID for token in asked.prompt):  # else another line's error
+            self._id_changes.add(text_of_ids(asked.prompt))
+        return asked
+
+    def _look_at_fields(self, asked: Asked) -> None:
+        found = self._reader.finder.find
+        for name in [name for name in self._absent if found(name) is not None]:
+            del self._absent[name]
+        if self._reader.has_time():
+            self.timed = True
+            if (clock := self._reader.clock_note()) is not None:
+                self.clocks[clock] = None
+        self.chained = self.chained or found("previous_response") is not None
+        self.answers = self.answers or bool(asked.answer) or bool(found("output_token_ids"))
+        self.lengths = self.lengths or found("output_tokens") is not None
+
+    @property
+    def keys(self) -> Keys:
+        """How many requests have a session key: all, where they name the response before."""
+        return Keys(self.requests if self.chained else self._keyed, self.requests)
 
     @property
     def prompt_kind(self) -> str | None:
@@ -89,62 +117,32 @@ class Survey(NamedTuple):
         (kind,) = self.kinds if len(self.kinds) == 1 else ("tokens",)
         return None if kind == "tokens" else kind
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Which fields of the map no row has, in words."""
+        return tuple(
+            f"none of the first {self.requests:,} requests has {name} where the field map says: {', '.join(paths)}"
+            for name, paths in self._absent.items()
+        )
 
-class _Surveyor:
-    """Looks at one request after another."""
+    @property
+    def head(self) -> int:
+        """Characters, or tokens where prompts are token ids, that prompts begin with in common."""
+        return self._heads.result()
 
-    def __init__(self, layout: FieldMap, reader: RequestReader) -> None:
-        self.reader = reader
-        self.absent = {name: paths for name, paths in layout.paths.items() if paths != DEFAULT_PATHS[name]}
-        self.clocks: dict[str, None] = {}
-        self.sizes: list[tuple[int, int]] = []
-        """Bytes and reported tokens of prompts."""
-        self.changes, self.id_changes, self.heads = Changes(), Changes(units=TOKENS), Heads()
-        self.requests = self.keyed = 0
-        self.kinds: set[str] = set()
-        self.text = self.media = self.timed = self.chained = self.answers = self.lengths = False
-
-    def look(self, row: Row) -> Asked | None:
-        """Take one row in; return what it asks, or None where it is no request."""
-        asked = self.reader.asked(row)
-        if asked is None:
-            return None
-        reported = self.reader.reported_prompt_tokens(row)
-        self._look_at_fields(asked)
-        session = asked.session or self.reader.finder.find("session")
-        self.requests, self.keyed = self.requests + 1, self.keyed + (session is not None)
-        self.kinds.add(asked.kind)
-        self.heads.add(-self.requests if session is None else str(session), asked.prompt)
-        if isinstance(asked.prompt, str):
-            self.text = True
-            self.media = self.media or MEDIA_MARK in asked.prompt
-            self.changes.add(asked.prompt)
-            if reported:
-                self.sizes.append((len(asked.prompt.encode()), reported))
-        elif all(
-            type(token) is int and 0 <= token <= MOST_ID for token in asked.prompt
-        ):  # else some other line's error
-            self.id_changes.add(text_of_ids(asked.prompt))
-        return asked
-
-    def _look_at_fields(self, asked: Asked) -> None:
-        found = self.reader.finder.find
-        for name in [name for name in self.absent if found(name) is not None]:
-            del self.absent[name]
-        if self.reader.has_time():
-            self.timed = True
-            if (clock := self.reader.clock_note()) is not None:
-                self.clocks[clock] = None
-        self.chained = self.chained or found("previous_response") is not None
-        self.answers = self.answers or bool(asked.answer) or bool(found("output_token_ids"))
-        self.lengths = self.lengths or found("output_tokens") is not None
+    def volatile(self) -> tuple[Span | None, Mask]:
+        """Return the volatile text that most prompts have, and what takes all volatile texts out."""
+        return (self._changes if self.text else self._id_changes).result()
 
     def rate(self) -> tuple[float | None, int]:
-        """Return the bytes a token of prompts whose reported tokens fit their text, and how many do not."""
-        fitting = [(size, tokens) for size, tokens in self.sizes if LEAST_RATE <= size / tokens <= MOST_RATE]
+        """Return the bytes a token of prompts whose reported tokens fit their text, and how many do not.
+
+        None where there are none that fit.
+        """
+        fitting = [(size, tokens) for size, tokens in self._sizes if LEAST_RATE <= size / tokens <= MOST_RATE]
         usual = median(size / tokens for size, tokens in fitting) if fitting else 0.0
         fitting = [(size, tokens) for size, tokens in fitting if usual / APART <= size / tokens <= usual * APART]
-        implausible = len(self.sizes) - len(fitting)
+        implausible = len(self._sizes) - len(fitting)
         if not fitting or len(fitting) < implausible:
             return None, implausible
         return sum(size for size, _ in fitting) / sum(tokens for _, tokens in fitting), implausible
@@ -158,20 +156,11 @@ def survey(file: LogFile, layout: FieldMap, options: Options) -> Survey:
     """
     reading = options.reading()
     reader = RequestReader(layout, options, Settled(16, float(BYTES_PER_TOKEN)), reading)
-    seen = _Surveyor(layout, reader)
+    found = Survey(layout, reader)
     rows = itertools.islice(reader.rows(file), _MOST_ROWS)
-    for _ in itertools.islice(reading.parsed(rows, seen.look), FIRST_ROWS):
+    for _ in itertools.islice(reading.parsed(rows, found.look), FIRST_ROWS):
         pass
-    if not seen.requests:
-        found = f" among the first {_MOST_ROWS:,} rows: {'; '.join(reading.notes())}" if reading.left_out else ""
-        raise TraceError(f"{file}: the file holds no request{found}")
-    rate, implausible = seen.rate()
-    span, mask = (seen.changes if seen.text else seen.id_changes).result()
-    nowhere = tuple(
-        f"none of the first {seen.requests:,} requests has {name} where the field map says: {', '.join(paths)}"
-        for name, paths in seen.absent.items()
-    )
-    return Survey(
-        seen.text, seen.media, seen.timed, Keys(seen.requests if seen.chained else seen.keyed, seen.requests), seen.chained, tuple(seen.clocks), nowhere, rate, implausible,
-        span, mask, seen.heads.result(), seen.answers, seen.lengths, frozenset(seen.kinds),
-    )  # fmt: skip
+    if not found.requests:
+        among = f" among the first {_MOST_ROWS:,} rows: {'; '.join(reading.notes())}" if reading.left_out else ""
+        raise TraceError(f"{file}: the file holds no request{among}")
+    return found
