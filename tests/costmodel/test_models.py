@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,116 +16,32 @@ from prefixroute.costmodel.models import shape as model_shape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
 
-QWEN3_8B = {
-    "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16", "model_type": "qwen3",
-}  # fmt: skip
-LLAMA_8B = {
-    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "intermediate_size": 14336, "vocab_size": 128256, "model_type": "llama",
-}  # fmt: skip
-MIXTRAL = {
-    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
-    "model_type": "mixtral",
-}  # fmt: skip
-QWEN3_30B_A3B = {
-    "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
-    "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
-    "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "vocab_size": 151936,
-    "model_type": "qwen3_moe",
-}  # fmt: skip
-DEEPSEEK_V3 = {
-    "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
-    "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
-    "num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_layer_freq": 1, "kv_lora_rank": 512,
-    "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
-    "quantization_config": {"quant_method": "fp8"}, "model_type": "deepseek_v3",
-}  # fmt: skip
-
-GQA = {"num_key_value_heads": 8, "head_dim": 128}
-MLA = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-LLAMA_4 = {
-    **GQA, "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
-    "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_experts_per_tok": 1, "vocab_size": 202048,
-}  # fmt: skip
-GEMMA_2 = {
-    "model_type": "gemma2", "hidden_size": 4608, "num_hidden_layers": 46, "num_attention_heads": 32, "head_dim": 128,
-    "num_key_value_heads": 16, "intermediate_size": 36864, "vocab_size": 256000, "sliding_window": 4096,
-}  # fmt: skip
-DECI_HEADS = [4] * 4 + [2] * 13 + [1] * 5 + [4] * 3 + [2] * 7
+CONFIGS: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "configs.toml").read_text())
+QWEN3_8B, LLAMA_8B, MIXTRAL = CONFIGS["Qwen3-8B"], CONFIGS["Llama-3.1-8B"], CONFIGS["Mixtral-8x7B"]
+QWEN3_30B_A3B, DEEPSEEK_V3, BERT = CONFIGS["Qwen3-30B-A3B"], CONFIGS["DeepSeek-V3"], CONFIGS["BERT"]
+LLAMA_4, GEMMA_2, GPT_OSS = CONFIGS["Llama-4"], CONFIGS["Gemma-2-27B"], CONFIGS["gpt-oss"]
+SCOUT = {"text_config": {**LLAMA_4, "num_local_experts": 16, "interleave_moe_layer_step": 1}}
+MAVERICK = {"text_config": {**LLAMA_4, "num_local_experts": 128, "interleave_moe_layer_step": 2}}
+SPARSE = {**DEEPSEEK_V3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048}
 PUBLISHED: dict[str, tuple[dict[str, Any], float, float, int]] = {
-    "ERNIE-4.5-21B-A3B": ({
-        "model_type": "ernie4_5_moe", "hidden_size": 2560, "num_hidden_layers": 28, "num_attention_heads": 20,
-        "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 12288, "moe_num_experts": 64, "moe_k": 6,
-        "moe_intermediate_size": 1536, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
-        "moe_layer_end_index": 27, "moe_layer_interval": 1, "vocab_size": 103424,
-    }, 21.8, 3.3, 2 * 28 * 4 * 128),
-    "Hunyuan-A13B": ({
-        **GQA, "model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "intermediate_size": 3072, "num_experts": 64, "moe_topk": [8] * 32, "num_shared_expert": [1] * 32,
-        "moe_intermediate_size": [3072] * 32, "vocab_size": 128167, "tie_word_embeddings": True,
-    }, 80.4, 13.0, 2 * 32 * 8 * 128),
-    "DBRX": ({
-        "model_type": "dbrx", "d_model": 6144, "n_layers": 40, "n_heads": 48, "vocab_size": 100352,
-        "attn_config": {"kv_n_heads": 8, "model_type": ""},
-        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "model_type": ""},
-    }, 132, 36, 2 * 40 * 8 * 128),
-    "Llama-4-Scout": (
-        {"text_config": {**LLAMA_4, "num_local_experts": 16, "interleave_moe_layer_step": 1}}, 109, 17, 2 * 48 * 8 * 128
-    ),
-    "Llama-4-Maverick": (
-        {"text_config": {**LLAMA_4, "num_local_experts": 128, "interleave_moe_layer_step": 2}}, 400, 17, 2 * 48 * 8 * 128
-    ),
-    "StarCoder": ({
-        "model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576, "multi_query": True,
-        "vocab_size": 49152,
-    }, 15.5, 15.5, 2 * 40 * 128),
-    "Falcon-7B": ({
-        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "num_kv_heads": 71,
-        "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024,
-    }, 6.92, 6.92, 2 * 32 * 64),
-    "Falcon-40B": ({
-        "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8,
-        "multi_query": True, "new_decoder_architecture": True, "vocab_size": 65024,
-    }, 41.8, 41.8, 2 * 60 * 8 * 64),
+    "ERNIE-4.5-21B-A3B": (CONFIGS["ERNIE-4.5-21B-A3B"], 21.8, 3.3, 2 * 28 * 4 * 128),
+    "Hunyuan-A13B": (CONFIGS["Hunyuan-A13B"], 80.4, 13.0, 2 * 32 * 8 * 128),
+    "DBRX": (CONFIGS["DBRX"], 132, 36, 2 * 40 * 8 * 128),
+    "Llama-4-Scout": (SCOUT, 109, 17, 2 * 48 * 8 * 128),
+    "Llama-4-Maverick": (MAVERICK, 400, 17, 2 * 48 * 8 * 128),
+    "StarCoder": (CONFIGS["StarCoder"], 15.5, 15.5, 2 * 40 * 128),
+    "Falcon-7B": (CONFIGS["Falcon-7B"], 6.92, 6.92, 2 * 32 * 64),
+    "Falcon-40B": (CONFIGS["Falcon-40B"], 41.8, 41.8, 2 * 60 * 8 * 64),
     "Gemma-2-27B": (GEMMA_2, 27.2, 27.2, 2 * 46 * 16 * 128),
-    "Qwen2-57B-A14B": ({
-        "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
-        "intermediate_size": 18944, "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480,
-        "num_experts": 64, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "vocab_size": 151936,
-    }, 57.4, 14.2, 2 * 28 * 4 * 128),
-    "Qwen-7B": ({
-        "model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "kv_channels": 128,
-        "intermediate_size": 22016, "vocab_size": 151936, "tie_word_embeddings": False,
-    }, 7.72, 7.72, 2 * 32 * 32 * 128),
-    "BLOOM": ({
-        "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112, "vocab_size": 250880,
-    }, 176, 176, 2 * 70 * 112 * 128),
-    "ChatGLM3-6B": ({
-        "model_type": "chatglm", "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128,
-        "multi_query_attention": True, "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 65024,
-    }, 6.24, 6.24, 2 * 28 * 2 * 128),
-    "Apertus-8B": ({
-        **GQA, "model_type": "apertus", "hidden_act": "xielu", "hidden_size": 4096, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "intermediate_size": 21504, "vocab_size": 131072,
-        "architectures": ["ApertusForCausalLM"],
-    }, 8.05, 8.05, 2 * 32 * 8 * 128),
-    "BitNet-2B4T": ({
-        "model_type": "bitnet", "hidden_act": "relu2", "hidden_size": 2560, "num_hidden_layers": 30,
-        "num_attention_heads": 20, "num_key_value_heads": 5, "intermediate_size": 6912, "vocab_size": 128256,
-        "tie_word_embeddings": True,
-    }, 2.41, 2.41, 2 * 30 * 5 * 128),
-    "DeciLM-7B": ({
-        "model_type": "deci", "architectures": ["DeciLMForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads_per_layer": DECI_HEADS, "intermediate_size": 14336,
-        "vocab_size": 32000,
-    }, 7.04, 7.04, 2 * sum(DECI_HEADS) * 128),
-    "DeepSeek-V3.2": (
-        {**DEEPSEEK_V3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048}, 672, 38.3, 61 * (576 + 132 // 2)
-    ),
-}  # fmt: skip
+    "Qwen2-57B-A14B": (CONFIGS["Qwen2-57B-A14B"], 57.4, 14.2, 2 * 28 * 4 * 128),
+    "Qwen-7B": (CONFIGS["Qwen-7B"], 7.72, 7.72, 2 * 32 * 32 * 128),
+    "BLOOM": (CONFIGS["BLOOM"], 176, 176, 2 * 70 * 112 * 128),
+    "ChatGLM3-6B": (CONFIGS["ChatGLM3-6B"], 6.24, 6.24, 2 * 28 * 2 * 128),
+    "Apertus-8B": (CONFIGS["Apertus-8B"], 8.05, 8.05, 2 * 32 * 8 * 128),
+    "BitNet-2B4T": (CONFIGS["BitNet-2B4T"], 2.41, 2.41, 2 * 30 * 5 * 128),
+    "DeciLM-7B": (CONFIGS["DeciLM-7B"], 7.04, 7.04, 2 * 73 * 128),
+    "DeepSeek-V3.2": (SPARSE, 672, 38.3, 61 * (576 + 132 // 2)),
+}
 """Configs of other families, with the billions of weights that their cards state, all and active, and numbers cached a
 token."""
 
@@ -242,13 +159,6 @@ LLAMA_70B = {
     "num_attention_heads": 64,
     "intermediate_size": 28672,
 }
-GPT_OSS = {
-    "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
-    "num_experts_per_tok": 4, "intermediate_size": 2880, "vocab_size": 201088,
-    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
-        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head",
-    ]},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -349,12 +259,6 @@ def test_every_note_is_listed(tmp_path: Path) -> None:
 def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
     path = write(tmp_path, LLAMA_8B)
     assert find_model(str(path)) == find_model(str(path.parent)) == read_config(path)
-
-
-BERT = {
-    "model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 768, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522, "hidden_act": "gelu",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(

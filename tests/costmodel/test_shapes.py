@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,54 +12,11 @@ import pytest
 from prefixroute.costmodel import CostModel, ModelShape, read_config
 from prefixroute.errors import ConfigError
 
-COMMON = {"vocab_size": 1_000, "intermediate_size": 1_024}
-MIMO = {
-    **COMMON, "model_type": "mimo_v2_flash", "hidden_size": 4096, "num_hidden_layers": 48, "num_attention_heads": 64,
-    "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128, "swa_num_attention_heads": 64,
-    "swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128, "sliding_window": 128,
-}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "configs.toml").read_text())["unlike"]
+MIMO, DEEPSEEK_32, DEEPSEEK_4 = CONFIGS["MiMo-V2"], CONFIGS["DeepSeek-V3.2"], CONFIGS["DeepSeek-V4-Flash"]
+GEMMA_31B, GEMMA_E4B, GPT_OSS = CONFIGS["Gemma-4-31B"], CONFIGS["Gemma-4-E4B"], CONFIGS["gpt-oss-120b"]
+QWEN3_NEXT, GRANITE_4H, NEMOTRON_H = CONFIGS["Qwen3-Next"], CONFIGS["Granite-4-H"], CONFIGS["Nemotron-H"]
 MIMO_WINDOWED = [layer % 6 != 5 and layer > 0 for layer in range(47)] + [False]
-MLA = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-DEEPSEEK_32 = {
-    **COMMON, **MLA, "model_type": "deepseek_v32", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
-    "num_key_value_heads": 128, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048,
-}  # fmt: skip
-DEEPSEEK_4 = {
-    **COMMON, "model_type": "deepseek_v4", "hidden_size": 4096, "num_hidden_layers": 43, "num_attention_heads": 64,
-    "num_key_value_heads": 1, "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1024, "o_lora_rank": 1024, "o_groups": 8,
-    "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512, "sliding_window": 128,
-    "compress_ratios": [0, 0, *[4, 128] * 20, 4], "expert_dtype": "fp4", "n_routed_experts": 256, "num_experts_per_tok": 6,
-    "moe_intermediate_size": 2048, "n_shared_experts": 1, "vocab_size": 129280, "quantization_config": {"quant_method": "fp8"},
-}  # fmt: skip
-GEMMA_31B = {
-    **COMMON, "model_type": "gemma4_text", "hidden_size": 5376, "num_hidden_layers": 60, "num_attention_heads": 32,
-    "num_key_value_heads": 16, "head_dim": 256, "num_global_key_value_heads": 4, "global_head_dim": 512, "sliding_window": 1024,
-    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
-}  # fmt: skip
-GEMMA_E4B = {
-    **GEMMA_31B, "hidden_size": 2560, "num_hidden_layers": 42, "num_attention_heads": 8, "num_key_value_heads": 2,
-    "num_global_key_value_heads": None, "sliding_window": 512, "num_kv_shared_layers": 18,
-    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 7, "hidden_size_per_layer_input": 256,
-}  # fmt: skip
-QWEN3_NEXT = {
-    **COMMON, "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,
-    "num_key_value_heads": 2, "head_dim": 256, "full_attention_interval": 4, "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-}  # fmt: skip
-GRANITE_4H = {
-    **COMMON, "model_type": "granitemoehybrid", "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1,
-    "mamba_d_conv": 4, "layer_types": ["attention" if layer in {5, 15, 25, 35} else "mamba" for layer in range(40)],
-}  # fmt: skip
-NEMOTRON_H = {
-    **COMMON, "model_type": "nemotron_h", "hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": 8,
-    "attention_head_dim": 128, "mamba_num_heads": 256, "mamba_head_dim": 64, "ssm_state_size": 256, "n_groups": 8,
-    "conv_kernel": 4, "mlp_hidden_act": "relu2", "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-",
-}  # fmt: skip
-GPT_OSS = {
-    **COMMON, "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 18,
-}  # fmt: skip
 LINEAR_STATE = 32 * 128 * 128 * 2 + 3 * (2 * 16 * 128 + 32 * 128) * 2
 MAMBA_STATE = 128 * 64 * 128 * 2 + 3 * (128 * 64 + 2 * 128) * 2
 NEMOTRON_STATE = 256 * 64 * 256 * 2 + 3 * (256 * 64 + 2 * 8 * 256) * 2

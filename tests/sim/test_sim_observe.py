@@ -169,10 +169,3 @@ def test_history_knows_no_more_than_it_sent() -> None:
 def test_impossible_events_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="event"):
         Events(**given)
-
-
-def test_ordered_mode_refuses_a_delay_and_entries_refuse_events() -> None:
-    with pytest.raises(ConfigError, match="no clock"):
-        Scenario(observe=Events(delay_s=1.0))
-    with pytest.raises(ConfigError, match="use cache 'blocks'"):
-        Scenario(observe=Events(), cache="entries")

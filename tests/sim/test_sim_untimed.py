@@ -16,8 +16,11 @@ from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.policies import Policy, View
 from prefixroute.policies.keyed import text_hash
-from prefixroute.sim import EngineModel, FleetChange, Scenario, floor, simulate, sweep
+from prefixroute.sim import EngineModel, Events, FleetChange, Promise, Scenario, Split, floor, simulate, sweep
 from prefixroute.workload import Request, Workload, chat, documents
+
+ENGINE = EngineModel(CostModel())
+both_modes = pytest.mark.parametrize("engine", [None, ENGINE], ids=["untimed", "timed"])
 
 
 def growing_chat(lengths: list[int]) -> Workload:
@@ -31,14 +34,14 @@ def growing_chat(lengths: list[int]) -> Workload:
     return Workload("growing", 1, source, len(lengths))
 
 
-@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["order", "time"])
+@both_modes
 def test_a_turn_computes_only_what_the_turn_before_did_not(engine: EngineModel | None) -> None:
     """Case 44: a simulator that replays each turn as a fresh prefill over-predicts from the second turn on."""
     log = simulate(growing_chat([200, 250, 310]), Scenario(replicas=1, engine=engine)).log
     assert (log.column("prompt") - log.column("hit")).tolist() == [200, 50, 60]
 
 
-@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["order", "time"])
+@both_modes
 def test_a_warm_start_is_possible(engine: EngineModel | None) -> None:
     workload, scenario = growing_chat([200, 250, 310]), Scenario(replicas=1, engine=engine)
     warm = simulate(workload, replace(scenario, warmup=2))
@@ -230,6 +233,12 @@ def test_what_other_processes_cannot_import_is_refused_before_they_start() -> No
         ({"capacity_tokens": 0}, r"capacity_tokens \(None: unlimited\) must be at least 1"),
         ({"cache": "paper"}, "cache must be"),
         ({"front": "bent"}, "front must be"),
+        ({"observe": Events(delay_s=1.0)}, "no clock"),
+        ({"promise": Promise(ttft_s=1.0)}, "needs a timed simulation"),
+        ({"split": Split(4, 4)}, "timed"),
+        ({"split": Split(1, 1), "engine": ENGINE}, "replicas=2"),
+        ({"observe": Events(), "cache": "entries"}, "use cache 'blocks'"),
+        ({"engine": ENGINE, "cache": "entries"}, "use cache 'blocks'"),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
@@ -249,7 +258,7 @@ def test_a_setting_of_another_type_is_refused(setting: str, wrong: object) -> No
         Scenario(**{setting: wrong})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", [None, EngineModel(CostModel())], ids=["untimed", "timed"])
+@both_modes
 def test_a_warm_up_leaves_requests_to_count(engine: EngineModel | None) -> None:
     workload = chat(1, requests=20)
     assert simulate(workload, Scenario(replicas=2, warmup=19, engine=engine)).outcome.requests == 1

@@ -14,81 +14,8 @@ from hypothesis import strategies as st
 from prefixroute.errors import TraceError
 from prefixroute.workload import Options, read_trace
 
-ROWS: dict[str, dict[str, Any]] = {
-    "mooncake": {"timestamp": 5, "input_length": 1300, "output_length": 5, "hash_ids": [0, 1, 2]},
-    "bailian": {
-        "chat_id": 7, "parent_chat_id": -1, "timestamp": 61.5, "input_length": 40, "output_length": 8,
-        "type": "text", "turn": 1, "hash_ids": [1, 2, 3],
-    },
-    "recorded-sessions": {
-        "session": "a", "tool_tokens": 100, "system_tokens": 60,
-        "requests": [
-            {"t": 0, "m": 0, "in": 200, "out": 5, "keep": 0, "add": [[1, 3]]},
-            {"t": 5, "m": 0, "in": 400, "out": 5, "keep": 2, "add": [[9, 2]], "agent": 0},
-        ],
-    },
-    "gateway": {
-        "timestamp": 1.76e9, "model": "m", "session_id": "s", "user": "u",
-        "messages": [{"role": "system", "content": "x" * 99}, {"role": "user", "content": [{"type": "text", "text": "y"}]}],
-        "tools": [{"name": "t"}],
-        "response": {"choices": [{"message": {"content": "z"}}],
-                     "usage": {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 16}}},
-    },
-    "litellm": {
-        "startTime": "2026-08-06T14:30:00+00:00", "call_type": "acompletion", "cache_hit": "False", "messages": {},
-        "metadata": '{"status": "success"}', "api_base": "http://10.0.0.1", "session_id": "s", "prompt_tokens": 30,
-        "proxy_server_request": {"messages": [{"role": "user", "content": "x" * 99}]}, "status": "success",
-        "response": {"choices": [{"message": {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}}]},
-    },
-    "anthropic": {
-        "timestamp": 1.76e9, "request": {
-            "system": [{"type": "text", "text": "x" * 99, "cache_control": {"type": "ephemeral"}}],
-            "tools": [{"name": "t", "input_schema": {"type": "object"}}],
-            "messages": [
-                {"role": "assistant", "content": [{"type": "thinking", "thinking": "y"}, {"type": "tool_use", "name": "t", "input": {"a": 1}}]},
-                {"role": "user", "content": [
-                    {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "y"}]},
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}]}]},
-        "response": [
-            {"type": "message_start", "message": {"usage": {"input_tokens": 30}}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "z"}},
-            {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3}}],
-    },
-    "responses": {
-        "created_at": 1.76e9, "request": {
-            "instructions": "x" * 99, "input": [{"type": "function_call_output", "call_id": "1", "output": "y"}],
-            "previous_response_id": "resp_0"},
-        "response": {"id": "resp_1", "output": [{"type": "message", "content": [{"type": "output_text", "text": "z"}]}],
-                     "usage": {"input_tokens": 30, "input_tokens_details": {"cached_tokens": 16}}},
-    },
-    "chunks": {
-        "time": 5, "prompt": "x" * 99, "response": [
-            {"object": "chat.completion.chunk", "choices": [{"delta": {"content": "z", "tool_calls": [
-                {"index": 0, "function": {"name": "f", "arguments": "{}"}}]}}]},
-            {"choices": [], "usage": {"prompt_tokens": 30}}],
-    },
-    "otel": {
-        "startTimeUnixNano": "1790000000000000000", "spanId": "1", "status": {"code": 1}, "events": [{"attributes": {"a": 1}}],
-        "attributes": [{"key": "gen_ai.input.messages", "value": {"stringValue": '[{"role": "user", "parts": []}]'}},
-                       {"key": "gen_ai.prompt.0.content", "value": {"stringValue": "x"}},
-                       {"key": "gen_ai.usage.input_tokens", "value": {"intValue": "30"}}],
-    },
-    "export": {"resourceSpans": [{"scopeSpans": [{"spans": [
-        {"startTimeUnixNano": "1790000000000000000", "attributes": {"gen_ai.prompt": "x", "gen_ai.prompt.0.content": "y"}}]}]}]},
-    "aiperf": {"data": [{"session_id": "a", "payloads": [{"messages": [{"role": "user", "content": "x"}]}]}]},
-    "turns": {"session_id": "a", "turns": [{"text": "x" * 70}, {"text": "y", "timestamp": 5}]},
-    "conversations": {"id": "a", "model": "m", "conversations": [{"from": "human", "value": "x" * 70}, {"from": "gpt", "value": "y"}]},
-    "wildchat": {"conversation_hash": "a", "timestamp": "2026-11-29T10:00:00Z", "conversation": [
-        {"role": "user", "content": "x" * 70, "timestamp": None}, {"role": "assistant", "content": "y", "timestamp": 5}]},
-    "vllm-bench": {"request_rate": 4.0, "input_lens": [100, 20], "output_lens": [5, 6], "errors": ["", ""], "start_times": [1, 2]},
-    "delta": {"session_id": "a", "message_mode": "delta", "timestamp": 5, "delay": 3, "input_length": 1300, "output_length": 5,
-              "hash_ids": [0, 1, 2]},
-    "masked": {"t": 1.5, "in": 40, "out": 2, "blocks": "AQAAAAAAAAACAAAAAAAAAA==", "replica": "r",
-               "masked": {"blocks": "AQAAAAAAAAACAAAAAAAAAA==", "full": 2}},
-    "tokens": {"time": 3, "token_ids": [1, 2, 3], "output_token_ids": [4], "output_tokens": 1},
-    "private": {"t": 1.5, "in": 40, "out": 2, "blocks": "AQAAAAAAAAACAAAAAAAAAA==", "session": "s", "cached": 16},
-}  # fmt: skip
+ROWS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "rows.json").read_text())
+"""A row of each shape."""
 HEADER = {"prefixroute_trace": 1, "block_size": 16, "window": 4}
 VOLATILE = {"kind": "id", "tokens": 3, "length": 2, "gain": 9, "share": 0.5}
 FORMATS = {"delta": "mooncake", "wildchat": "conversations", "masked": "private"}

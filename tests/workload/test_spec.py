@@ -22,36 +22,36 @@ from prefixroute.workload import (
 )
 
 
-def outline(workload: Workload) -> list[tuple[float, bytes, str | None]]:
-    return [(request.arrival_s, request.prompt.array.tobytes(), request.session) for request in workload.requests()]
+def requests(workload: Workload) -> list[Request]:
+    return list(workload.requests())
 
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_bare_name_is_the_generator(name: str) -> None:
     spec = Spec.parse(name)
     assert spec.is_made
-    assert outline(spec(2).head(50)) == outline(GENERATORS[name](2).head(50))
+    assert requests(spec(2).head(50)) == requests(GENERATORS[name](2).head(50))
     assert spec(2).name == GENERATORS[name](2).name
 
 
 def test_sizes_requests_and_arrivals() -> None:
     made = Spec.parse("agents,spawn=0.5,tasks=3,requests=0.2k,block_size=32,arrivals=poisson:50")(4)
     shape = AgentsShape(spawn=0.5, tasks=3)
-    assert outline(made) == outline(agents(4, requests=200, block_size=32, arrivals=Poisson(50), shape=shape))
+    assert requests(made) == requests(agents(4, requests=200, block_size=32, arrivals=Poisson(50), shape=shape))
     assert made.name == "agents,spawn=0.5,tasks=3,requests=0.2k,block_size=32,arrivals=poisson:50"
 
 
 def test_changes_apply_to_every_workload() -> None:
     made = Spec.parse("chat,requests=400,sample=0.5,head=100,speed=4")(1)
     by_hand = chat(1, requests=400).sampled(0.5).head(100).scaled(4)
-    assert outline(made) == outline(by_hand)
+    assert requests(made) == requests(by_hand)
     assert made.notes == by_hand.notes
 
 
 @pytest.mark.parametrize("text", ["even:2", "bursty:2:3"])
 def test_arrival_processes(text: str) -> None:
     process = {"even:2": Even(2), "bursty:2:3": Bursty(2, 3)}[text]
-    assert outline(Spec.parse(f"chat,requests=50,arrivals={text}")(1)) == outline(
+    assert requests(Spec.parse(f"chat,requests=50,arrivals={text}")(1)) == requests(
         chat(1, requests=50, arrivals=process)
     )
 
@@ -71,8 +71,8 @@ def test_settings_of_a_file_and_commas_in_its_name() -> None:
     assert (spec.name, spec.is_made) == ("my,day.jsonl", False)
     assert spec.options(Options(block_size=8)) == Options(block_size=8, reorder_s=5, infer_sessions=False)
     assert Spec.parse("a,b.jsonl") == Spec("a,b.jsonl")
-    requests = [Request(8.0, *[chat(1).requests().__next__().prompt] * 2, 1, 0)]
-    changed = spec.change(Workload("day.jsonl", 16, lambda: iter(requests)))
+    one = [Request(8.0, *[chat(1).requests().__next__().prompt] * 2, 1, 0)]
+    changed = spec.change(Workload("day.jsonl", 16, lambda: iter(one)))
     assert [request.arrival_s for request in changed.requests()] == [4.0]
 
 

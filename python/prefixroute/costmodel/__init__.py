@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.costmodel.behind import ARTICLE, CALIBRATED
 from prefixroute.costmodel.cost import (
-    ARTICLE,
-    CALIBRATED,
     DEFAULT_GPU,
     DEFAULT_MODEL,
     HOURS_PER_MONTH,
