@@ -18,7 +18,12 @@ __all__ = ["BlockHashes", "common_blocks", "hash_blocks"]
 
 
 def common_blocks(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> int:
-    """Return how many leading hashes two chains have in common."""
+    """Return how many leading hashes two chains have in common.
+
+    Args:
+        one: block hashes of a prompt, shape (n,).
+        other: those of another.
+    """
     length = min(len(one), len(other))
     differ = one[:length] != other[:length]
     return int(differ.argmax()) if differ.any() else length

@@ -370,7 +370,11 @@ class CostModel:
         return tuple(figures_behind(self))
 
     def is_given(self, argument: str) -> bool:
-        """Return whether an argument was given, and is no default."""
+        """Return whether an argument was given, and is no default.
+
+        Args:
+            argument: its name, as :class:`CostModel` takes it.
+        """
         return self._arguments[argument] is not None
 
     def with_measured(self, *, utilization: float, overhead_s: float) -> CostModel:

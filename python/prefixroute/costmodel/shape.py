@@ -203,6 +203,12 @@ class ModelShape:
     def stored_as(self, weight_bytes: float | None, weight_format: str | None, kv_bytes: float | None) -> ModelShape:
         """Return the shape with weights and cache of the given widths; what is None stays as it is.
 
+        Args:
+            weight_bytes: bytes of one weight.
+            weight_format: a name of :data:`~prefixroute.costmodel.storage.FORMATS`; what ``weight_bytes`` suggest unless
+                given.
+            kv_bytes: bytes of one number in the cache.
+
         Raises:
             ConfigError: a format that is not known, or a width outside of what is possible.
         """
