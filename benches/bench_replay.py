@@ -2,9 +2,10 @@
 
     pytest benches/bench_replay.py --benchmark-enable -s
 
-Requests of 1,800 prompt tokens are due 500 times a second; the sender is pinned to one core. The limit is on its
-processor time, which other work on the machine disturbs less than time by the clock: 2 ms a request are 500 a second.
-Everything counts that a replay does in that time: making prompts, routing, HTTP, reading the stream, rows.
+Requests of 1,800 prompt tokens are due 700 times a second; the sender is pinned to one core. The goal is 500 answered a
+second by the clock. The limit that is checked is on processor time, which other work on the machine disturbs less: 2 ms
+a request are 500 a second. Everything counts that a replay does in that time: making prompts, routing, HTTP, reading the
+stream, rows.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from prefixroute.replay import ReplaySettings, replay
 from prefixroute.workload import ChatShape, Even, chat
 
 Benchmark = Callable[..., Any]
-REQUESTS, RATE = 3_000, 500.0
-LIMIT_S = 1 / RATE
+REQUESTS, RATE, GOAL = 7_000, 700.0, 500.0
+LIMIT_S = 1 / GOAL
 SHAPE = ChatShape(system_tokens=1_000, user_tokens=200, answer_tokens=50, turns=6, slots=32)
 WAIT_S = 30.0
 

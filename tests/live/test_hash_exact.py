@@ -23,6 +23,7 @@ from prefixroute.hash_exact import (
     LlmdCborHashes,
     LlmdXxh64Hashes,
     Media,
+    NotReproducibleError,
     SglangHashes,
     VllmHashes,
     Xxh3Local,
@@ -199,6 +200,134 @@ def test_the_sequence_hash_chains_local_hashes(
     for block in local[1:]:
         chained.append(xxhash.xxh3_64_intdigest(np.array([chained[-1], block], "<u8").tobytes(), 1337))
     assert Xxh3Sequence().hashes(tokens, size, content) == chained
+
+
+_TEXTS = st.text(max_size=4)
+_MEDIA = st.builds(Media, st.text("abc", min_size=1, max_size=2), st.integers(0, 40), st.integers(1, 12))
+_CONTENTS = st.builds(
+    Content,
+    lora=st.none() | _TEXTS,
+    lora_path=st.just("/path"),
+    salt=st.none() | _TEXTS,
+    media=st.lists(_MEDIA, max_size=2, unique_by=lambda item: item.identifier).map(tuple),
+    embeds=st.lists(st.tuples(st.integers(0, 5), st.binary(min_size=4, max_size=4)), max_size=1).map(tuple),
+)
+
+
+@settings(max_examples=150)
+@given(
+    tokens=_IDS,
+    size=st.integers(1, 20),
+    content=_CONTENTS,
+    scheme=st.builds(
+        VllmHashes,
+        st.sampled_from(["sha256_cbor", "xxhash_cbor"]),
+        st.just("0"),
+        legacy=st.booleans(),
+        look_ahead=st.integers(0, 2),
+    ),
+)
+def test_vllm_covers_extra_keys_and_tokens_ahead(
+    tokens: list[int], size: int, content: Content, scheme: VllmHashes
+) -> None:
+    legacy, ahead = scheme.legacy, scheme.look_ahead
+
+    def digest(value: object) -> bytes:
+        data = cbor2.dumps(value, canonical=True)
+        short = scheme.algorithm == "xxhash_cbor"
+        return xxhash.xxh3_128(data).digest() if short else hashlib.sha256(data).digest()
+
+    parent, expected = digest("0"), []
+    for block in range((len(tokens) - ahead) // size):
+        begin, end = block * size, (block + 1) * size
+        keys = [] if content.lora is None else [content.lora if legacy else ("lora", content.lora, "/path")]
+        tag = () if legacy else ("mm",)
+        inside = [item for item in content.media if item.first < end and item.first + item.tokens > begin]
+        keys += [(*tag, item.identifier, item.first - begin) for item in inside]
+        if content.salt is not None and block == 0:
+            keys.append(content.salt if legacy else ("cache_salt", content.salt))
+        keys += [each if legacy else ("prompt_embeds", each) for number, each in content.embeds if number == block]
+        extra = tuple(keys) or None
+        if ahead:
+            extra = (extra, *tokens[end : end + ahead])
+        parent = digest((parent, tuple(tokens[begin:end]), extra))
+        expected.append(int.from_bytes(parent[-8:], "big"))
+    assert scheme.hashes(tokens, size, content) == expected
+
+
+@settings(max_examples=100)
+@given(
+    tokens=_IDS,
+    size=st.integers(1, 20),
+    content=st.builds(Content, lora=st.none() | st.just("a"), salt=st.none() | _TEXTS),
+    scheme=st.builds(SglangHashes, st.booleans(), st.booleans(), st.none() | _TEXTS),
+)
+def test_sglang_covers_salts_pairs_and_namespaces(
+    tokens: list[int], size: int, content: Content, scheme: SglangHashes
+) -> None:
+    ids, salt, key = np.array(tokens, "<u4"), content.salt, scheme.extra_key
+    positions = np.stack([ids[:-1], ids[1:]], axis=1) if scheme.bigram else ids[:, None]
+    parent = b"" if salt is None else hashlib.sha256(b"sglang-cache-salt-v1\0" + salt.encode()).digest()
+    expected = []
+    for begin in range(0, len(positions), size):
+        parent = hashlib.sha256(parent + positions[begin : begin + size].tobytes()).digest()
+        plain, parts = parent[:8], (key, salt if scheme.dynamo_format else None)
+        if (content.lora is not None or scheme.dynamo_format) and parts != (None, None):
+            seed = hashlib.sha256(b"sglang-kv-event-namespace-v1")
+            for part in parts:
+                text = (part or "").encode()
+                seed.update(b"\0" if part is None else b"\1" + len(text).to_bytes(8, "little") + text)
+            plain = hashlib.sha256(seed.digest() + plain).digest()[:8]
+        expected.append(int.from_bytes(plain, "big", signed=True))
+    if expected and content.lora is not None and key is None:
+        with pytest.raises(NotReproducibleError, match="random id"):
+            scheme.hashes(tokens, size, content)
+    else:
+        assert scheme.hashes(tokens, size, content) == expected
+
+
+def _fnv(data: bytes) -> int:
+    value = 14695981039346656037
+    for byte in data:
+        value = (value ^ byte) * 1099511628211 % 2**64
+    return value
+
+
+@settings(max_examples=100)
+@given(tokens=_IDS, size=st.integers(1, 20), model=_TEXTS, seed=_TEXTS, content=_CONTENTS)
+def test_llm_d_is_a_hash_of_an_encoded_array(
+    tokens: list[int], size: int, model: str, seed: str, content: Content
+) -> None:
+    def counted(text: str) -> bytes:
+        return len(text.encode()).to_bytes(8, "little") + text.encode()
+
+    def u64(number: int) -> bytes:
+        return number.to_bytes(8, "little")
+
+    cbor = _fnv(cbor2.dumps([_fnv(seed.encode()), None, model], canonical=True))
+    xxh = xxhash.xxh64_intdigest(u64(xxhash.xxh64_intdigest(seed.encode())) + counted(model))
+    expected: list[tuple[int, int]] = []
+    for block in range(len(tokens) // size):
+        begin, end = block * size, (block + 1) * size
+        ids = tokens[begin:end]
+        texts = [str(i.identifier) for i in content.media if i.first < end and i.first + i.tokens > begin]
+        texts += [content.salt] if content.salt is not None and block == 0 else []
+        cbor = _fnv(cbor2.dumps([cbor, ids, [{"Hash": text} for text in texts] or None], canonical=True))
+        xxh = xxhash.xxh64_intdigest(u64(xxh) + np.array(ids, "<u4").tobytes() + b"".join(map(counted, texts)))
+        expected.append((cbor, xxh))
+    assert LlmdCborHashes(model, seed).hashes(tokens, size, content) == [one for one, _ in expected]
+    assert LlmdXxh64Hashes(model, seed).hashes(tokens, size, content) == [one for _, one in expected]
+
+
+@settings(max_examples=60)
+@given(tokens=_IDS, size=st.integers(1, 20), model=_TEXTS, salt=st.none() | _TEXTS)
+def test_the_gateway_hashes_the_hash_of_each_block(tokens: list[int], size: int, model: str, salt: str | None) -> None:
+    parent, expected = xxhash.xxh64_intdigest((model + (salt or "")).encode()), []
+    for begin in range(0, len(tokens), size):
+        own = xxhash.xxh64_intdigest(np.array(tokens[begin : begin + size], "<u4").tobytes())
+        parent = xxhash.xxh64_intdigest(np.array([own, parent], "<u8").tobytes())
+        expected.append(parent)
+    assert GatewayHashes(model).hashes(tokens, size, Content(salt=salt)) == expected
 
 
 @settings(max_examples=40)

@@ -150,6 +150,8 @@ async def test_cancelling_gives_what_was_measured(engines: list[FakeEngine]) -> 
     found = await task
     assert found.interrupted
     assert 0 < len(found.rows) < 60
+    sent = max(row.number for row in found.rows) + 1
+    assert predict(workload, settings(engines), measured=found) == predict(workload.head(sent), settings(engines))
 
 
 def test_parts_for_which_there_is_no_time_are_left_out_under_every_policy(engines: list[FakeEngine]) -> None:
@@ -159,7 +161,7 @@ def test_parts_for_which_there_is_no_time_are_left_out_under_every_policy(engine
     assert (found.parts, found.interrupted) == (2, False)
     assert [one.requests for one in found.figures] == [30, 30]
     assert {row.part for row in found.rows} == {0, 1}
-    predicted = predict(workload, chosen, parts=found.parts)
+    predicted = predict(workload, chosen, measured=found)
     assert predicted == predict(workload.head(30), replace(chosen, parts=2))
     whole = asyncio.run(replay(small_chat(8), replace(chosen, parts=1), time_is_up=lambda: True))
     assert (whole.parts, len(whole.rows)) == (1, 16)  # the first part is always sent

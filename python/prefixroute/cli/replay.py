@@ -117,7 +117,7 @@ def command(
             write_rows(replayed.rows, out)
         console.note(f"rows: {rows}")
     scenario = scenario_of(hardware, Simulated(), timed=True)
-    predictions = predict(source, settings, scenario, parts=replayed.parts)
+    predictions = predict(source, settings, scenario, measured=replayed)
     answered = source.name, replayed, predictions
     outputs.answer(lambda: to_dict(replayed, predictions), lambda out: show_replay(*answered, out, rows))
     if outputs.draws:

@@ -319,7 +319,7 @@ class Connection:
         if now >= self._heard + self._options.audit_s:
             self._heard = now
             if self._live.connected:
-                self._listen(every=not self._counts["received"])
+                self._listen(every=not self._counts["received"] and self._sequence.last is None)
                 self._do(self._sequence.audit())
 
     def stats(self) -> dict[str, Any]:

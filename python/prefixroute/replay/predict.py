@@ -68,7 +68,11 @@ class Predictions:
 
 
 def predict(
-    workload: Workload, settings: ReplaySettings, scenario: Scenario | None = None, *, parts: int | None = None
+    workload: Workload,
+    settings: ReplaySettings,
+    scenario: Scenario | None = None,
+    *,
+    measured: Replayed | None = None,
 ) -> Predictions:
     """Simulate what :func:`~prefixroute.replay.replay` measures: each part from empty caches, warm-up left out.
 
@@ -77,8 +81,8 @@ def predict(
         settings: how.
         scenario: the engine with its prices, and every setting that the replay does not have. By default an engine of
             the cost model's own GPU and model, which the assumptions say.
-        parts: only so many parts, from the first: those that were measured, see :attr:`Replayed.parts`. By default all.
-            The first is always predicted.
+        measured: what the replay gave: of each part and policy only as much is predicted as was sent, if it was
+            interrupted or its time was up. A policy under which nothing was sent is predicted as it was asked for.
 
     Returns:
         The figures of each policy.
@@ -95,14 +99,24 @@ def predict(
         warmup=settings.warmup,
     )
     requests = list(workload.requests())
-    predicted = parts_of(requests, settings.parts)[: None if parts is None else max(1, parts)]
+    parts = parts_of(requests, settings.parts)
     found = []
     for policy in settings.policies:
         one = replace(base, policy=policy)
-        logs = [simulate(_part(workload, requests, part, settings), one).log for part in predicted]
+        sent = [] if measured is None else _sent(parts, policy, measured)
+        logs = [simulate(_part(workload, requests, part, settings), one).log for part in sent or parts]
         found.append(_summed(policy, logs, base.replicas, settings.slo))
     priced = engine.cost.assumptions if isinstance(engine.cost, CostModel) else ()
     return Predictions(tuple(found), (*workload.assumptions, *priced, *assumed(base)))
+
+
+def _sent(parts: Sequence[range], policy: str, measured: Replayed) -> list[range]:
+    """Return as much of each part as was sent under a policy; of a part of which nothing is counted, nothing."""
+    last: dict[int, int] = {}
+    for row in measured.rows:
+        if row.policy == policy and not row.warm:
+            last[row.part] = max(row.number, last.get(row.part, 0))
+    return [range(parts[part].start, number + 1) for part, number in sorted(last.items())]
 
 
 def compared(replayed: Replayed, predictions: Predictions) -> list[dict[str, Any]]:

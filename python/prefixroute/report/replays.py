@@ -142,7 +142,7 @@ def replay_notes(replayed: Replayed) -> list[str]:
     """Return what a reader should know before believing the figures."""
     notes = []
     if replayed.interrupted:
-        notes.append("interrupted: what was measured until then. Predictions are of whole parts.")
+        notes.append("interrupted: what was measured until then.")
     elif replayed.parts < replayed.settings.parts:
         first, last = replayed.parts + 1, replayed.settings.parts
         which = f"part {last}" if first == last else f"parts {first} to {last}"
