@@ -25,12 +25,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from prefixroute.index import BatchNumbers
+from prefixroute.live.pending import MAX_PENDING, MAX_PENDING_BYTES, PendingBatches
 from prefixroute.validation import check_int
 
-MAX_PENDING = 100_000
-"""Batches that may wait for missing ones: vLLM's default for its own send queue (``hwm``)."""
-MAX_PENDING_BYTES = 256 << 20
-"""Bytes that these batches may take."""
 TRIES = 2
 """Times that a replay is asked for before what it does not bring is given up."""
 MAX_ASKS = 32
@@ -98,49 +95,6 @@ class SequenceStats:
         return asdict(self)
 
 
-class _Waiting:
-    """Batches by number, bounded in number and in bytes."""
-
-    def __init__(self, batches: int, size: int) -> None:
-        self._most, self._most_bytes = batches, size
-        self._batches: dict[int, bytes] = {}
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._batches
-
-    def put(self, number: int, payload: bytes, *, always: bool = False) -> bool:
-        """Keep a batch; return whether there was room for it. A single one always has."""
-        full = len(self) >= self._most or self._bytes + len(payload) > self._most_bytes
-        if full and self._batches and not always:
-            return False
-        self.pop(number)
-        self._batches[number] = payload
-        self._bytes += len(payload)
-        return True
-
-    def pop(self, number: int) -> bytes | None:
-        payload = self._batches.pop(number, None)
-        self._bytes -= len(payload or b"")
-        return payload
-
-    def pop_first(self) -> tuple[int, bytes]:
-        number = self.first
-        return number, self.pop(number) or b""
-
-    @property
-    def first(self) -> int:
-        """The lowest number."""
-        return min(self._batches)
-
-    def clear(self) -> None:
-        self._batches.clear()
-        self._bytes = 0
-
-
 class Sequence:
     """The order of one replica's batches. Not thread-safe.
 
@@ -165,7 +119,7 @@ class Sequence:
         self.last: int | None = None
         """Number of the last batch applied from the engine's present process; ``None`` = none yet."""
         self._can_replay = can_replay
-        self._pending = _Waiting(max_pending, max_bytes)
+        self._pending = PendingBatches(max_pending, max_bytes)
         self._numbers = BatchNumbers()
         self._clean = False  # whether nothing was applied since the last Clear
         self._doubt = False  # whether the process may be another since the transport was down

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.extras import extra_module
 from prefixroute.live.frames import MAX_MESSAGE_BYTES
-from prefixroute.live.sequence import MAX_PENDING, MAX_PENDING_BYTES
+from prefixroute.live.pending import MAX_PENDING, MAX_PENDING_BYTES
 from prefixroute.validation import check_float, check_int
 
 DRAIN = 1_000
