@@ -1,4 +1,4 @@
-"""A belief in pure Python: the dull twin of an index behind the router, exact and slow.
+"""A belief in pure Python: the reference model of an index behind the router, exact and slow.
 
 It counts every copy as one on the GPU, and an event whose parent it does not know is lost: nothing waits for a parent.
 """

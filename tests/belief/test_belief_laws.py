@@ -1,6 +1,6 @@
 """The laws of every belief.
 
-The index, the dull twin of the router's tests, and the simulator's look into its caches.
+The index, the reference model of the router's tests, and the simulator's look into its caches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index against its dull twin on random histories of belief, truth, and a fleet that comes and goes."""
+"""The index against its reference model on random histories of belief, truth, and a fleet that comes and goes."""
 
 from __future__ import annotations
 

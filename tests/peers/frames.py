@@ -1,4 +1,4 @@
-"""Frames read and sealed by a dull twin of the compiled code, written after the table in docs/design/peers.md."""
+"""Frames read and sealed by a reference model of the compiled code, written after the table in docs/design/peers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dull twin of a router's account of its peers.
+"""The reference model of a router's account of its peers.
 
 It keeps every message that came, and works the answer out from all.
 """

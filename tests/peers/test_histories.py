@@ -1,4 +1,4 @@
-"""Random histories of routers whose messages are lost, doubled and reordered, against the dull twin.
+"""Random histories of routers whose messages are lost, doubled and reordered, against the reference model.
 
 And hostile bytes.
 """

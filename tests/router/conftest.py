@@ -1,4 +1,4 @@
-"""What the router's tests share: a router over the dull twin of an index, on a clock that tests move by hand."""
+"""What the router's tests share: a router over the reference model of an index, on a clock that tests move by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefill and decode apart in the simulator: laws, times worked out by hand, and a dull twin on random histories."""
+"""Prefill and decode apart in the simulator: laws, times worked out by hand, and a reference model on random histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dull twin of a fleet: every step, transfer and token by itself, on one list of events.
+"""The reference model of a fleet: every step, transfer and token by itself, on one list of events.
 
 A replica may serve requests whole, or prefill and decode may be apart: a request is served by a pair of replicas.
 

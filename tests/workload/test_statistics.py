@@ -1,4 +1,4 @@
-"""The one-pass statistics against dull twins on random histories, and against what is published of public traces."""
+"""The one-pass statistics against reference models on random histories, and against what is published of public traces."""
 
 from __future__ import annotations
 
