@@ -25,6 +25,8 @@ __all__ = [
     "Ledger",
     "Formula",
     "Kernel",
+    "Lens",
+    "Roster",
     "best_of",
     "start_seconds",
     "LoadCounts",
@@ -1463,6 +1465,42 @@ def start_seconds(
     """
 
 @final
+class Lens:
+    """What a policy reads of a router, and how.
+
+    Args:
+        block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
+        wanted: places in `Kernel.SIGNALS` of what is kept for the policy.
+        head: tokens of the prompt's head, or a function that gives them for the prompt's length.
+        credits: what tokens count on each medium, as an array; `None` = all count in full.
+
+    Raises:
+        ConfigError: a block has no tokens.
+    """
+
+    def __new__(
+        cls,
+        block_size: int,
+        wanted: tuple[int, ...],
+        head: int | Callable[[int], int],
+        credits: NDArray[np.float64] | None = None,
+    ) -> Lens: ...
+
+@final
+class Roster:
+    """The names of a fleet's replicas as hashes, and their relative speeds, by slot. Immutable.
+
+    Args:
+        hashes: 64-bit hash of each replica's name.
+        weights: speed of each replica relative to the others; `None` = all are equal.
+
+    Raises:
+        ConfigError: a hash does not fit in 64 bits.
+    """
+
+    def __new__(cls, hashes: tuple[int, ...], weights: Sequence[float] | None = None) -> Roster: ...
+
+@final
 class Kernel:
     """A policy as a compiled function of what a decision sees: a pure one, as every policy is."""
 
@@ -1545,8 +1583,7 @@ class Kernel:
         decision_id: int,
         prompt_tokens: float,
         request: Any,
-        hashes: tuple[int, ...],
-        weights: tuple[float, ...] | None,
+        roster: Roster,
         signals: tuple[Any, ...],
         /,
     ) -> tuple[int, str]:
@@ -1559,8 +1596,7 @@ class Kernel:
             decision_id: number of the decision.
             prompt_tokens: length of the prompt.
             request: what the caller said of it.
-            hashes: 64-bit hash of each replica's name.
-            weights: speed of each replica relative to the others; `None` = all equal.
+            roster: names and speeds of the replicas.
             signals: the last fields of a view, from the first signal on; those that the sight has may be `None`.
 
         Returns:
@@ -1578,8 +1614,7 @@ class Kernel:
         decision_id: int,
         prompt_tokens: float,
         request: Any,
-        hashes: tuple[int, ...],
-        weights: tuple[float, ...] | None,
+        roster: Roster,
         signals: tuple[Any, ...],
         /,
         *,
@@ -1811,36 +1846,38 @@ class Ledger:
         """Learned prefill rate in uncached tokens a second; `None` = not yet known."""
     def reported(self, slot: int) -> None:
         """A replica has reported its load: what was booked before is in the report."""
-    def sight(
+    def look(
         self,
-        out: NDArray[np.uint32],
-        blocks: Any,
-        prompt_tokens: int,
-        block_size: int,
+        lens: Lens,
+        belief: Any,
+        prompt: Any,
+        namespace: Any,
+        width: int,
         session: str | None,
         now: float,
         load: int | Sequence[float],
-        wanted: tuple[int, ...],
         scale: float = 1.0,
-        worth: _Column[float] | None = None,
         /,
-    ) -> Sight:
-        """What a decision sees of a match and of the ledger, in one pass.
+    ) -> tuple[Any, Sight]:
+        """What a decision sees: the prompt hashed and matched, and what the ledger knows, in one call.
 
         Args:
-            out: tokens that each slot holds of the prompt.
-            blocks: the prompt's hashes.
-            prompt_tokens: length of the prompt.
-            block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
+            lens: what is read.
+            belief: what each replica is believed to hold.
+            prompt: as the belief takes it.
+            namespace: what else must be equal.
+            width: slots.
             session: the request's session.
             now: seconds.
             load: which of `LOADS` is balanced, by its place; or the loads.
-            wanted: places in `Kernel.SIGNALS` of what is kept for the policy.
             scale: of the hits, from the router's tokens to the engine's.
-            worth: what counts as the hits, in tokens, where that is not what is held.
+
+        Returns:
+            The prompt's hashes, and the sight.
 
         Raises:
-            ConfigError: `out` is not a contiguous uint32 array, or a load is no number.
+            TokensError: the prompt holds something that is no token id.
+            ConfigError: the hashes are of other blocks or another key, or a load is no number.
         """
     LOADS: ClassVar[tuple[str, ...]]
     """Names of the loads that a ledger knows."""

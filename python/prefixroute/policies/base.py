@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias, TypeGuar
 
 import numpy as np
 
-from prefixroute.columns import Column, Kernel, Sight, best_of
+from prefixroute.columns import Column, Kernel, Roster, Sight, best_of
 from prefixroute.errors import ConfigError
 from prefixroute.policies.view import SIGNALS, View, is_candidate
 from prefixroute.validation import check_float, check_instance, check_int, shown
@@ -50,6 +50,8 @@ class Policy:
     better."""
     head_tokens: int = 256
     """Length of the prompt's head that ``view.head`` stands for, rounded down to full blocks (at least one)."""
+    boundaries: tuple[int, ...] = ()
+    """Lengths at which shared prefixes end: the longest one inside the prompt replaces ``head_tokens``."""
 
     def required_signals(self) -> frozenset[str]:
         """Signals of this object: its ``signals`` and those of policies inside of it."""
@@ -73,8 +75,8 @@ class Policy:
         Returns:
             Tokens of the head, by which prompts are told apart.
         """
-        del prompt_tokens
-        return self.head_tokens
+        lengths = [length for length in self.boundaries if length <= prompt_tokens]
+        return max(lengths) if lengths else self.head_tokens
 
     def decide(self, view: View) -> Pick | Scores:
         """Return the chosen slot with a reason, or a score for each candidate slot.
@@ -153,8 +155,8 @@ _SIGNALS = slice(_START, _START + len(Kernel.SIGNALS))
 def seen(view: View) -> tuple[Any, ...]:
     """Return a view as what a kernel is asked about."""
     sight = Sight(view.hits, view.loads, binding=view.binding, shared=view.shared)
-    replicas = view.hashes, view.weights, view[_SIGNALS]
-    return sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, view.request, *replicas
+    roster, signals = Roster(view.hashes, view.weights), view[_SIGNALS]
+    return sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, view.request, roster, signals
 
 
 class Compiled(Policy):

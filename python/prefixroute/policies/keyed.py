@@ -238,11 +238,6 @@ class PrefixHash(Compiled):
         """The head, and the signals of the fallback."""
         return self.signals | self.fallback.required_signals()
 
-    def head_length(self, prompt_tokens: int) -> int:
-        """Return the longest boundary inside the prompt."""
-        lengths = [length for length in self.boundaries if length <= prompt_tokens]
-        return max(lengths) if lengths else self.head_tokens
-
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
         return Kernel.prefix_hash(self.factor, self.gap, kernel_of(self.fallback))

@@ -38,9 +38,6 @@ class SignalSource(Protocol):
     def kv_at(self) -> int | None:
         """Slot of the replica that computes the prompt, in a decision on who decodes."""
 
-    def head(self) -> int | None:
-        """Return the hash of the prompt's head."""
-
     def active_tokens(self) -> list[int]:
         """Return the tokens in the blocks of each replica's requests in flight."""
 
@@ -97,7 +94,7 @@ class View(NamedTuple):
     """(n) How many of the fleet's last ``recent_window`` decisions each replica received."""
     reports: Annotated[list[LoadReport | None] | None, Signal(lambda source: source.reports())] = None
     """(n) Fresh reported load; ``None`` in place of what is stale or was never reported."""
-    head: Annotated[int | None, Signal(lambda source: source.head())] = None
+    head: Annotated[int | None, Signal()] = None
     """(n) Hash of the prompt's first ``policy.head_tokens`` tokens (full blocks; fewer if it is shorter), namespace
     included; ``None`` = the prompt has no full block."""
     held: Annotated[list[int] | None, Signal(lambda source: source.belief.held_tokens())] = None

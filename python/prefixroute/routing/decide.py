@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from prefixroute.columns import is_answer
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.policies.base import resolve
@@ -82,14 +80,6 @@ class Source(NamedTuple):
         """The belief."""
         return self.state.belief
 
-    def head(self) -> int | None:
-        """Return the hash of the prompt's head, of the length that the policy asks for."""
-        blocks, state = self.prompt_blocks, self.state
-        if not len(blocks):
-            return None
-        wanted = max(1, state.policy.head_length(blocks.token_count) // state.config.block_size)
-        return blocks.hash_at(min(wanted, len(blocks)) - 1)
-
     def active_tokens(self) -> list[int]:
         """Return the tokens in the blocks of each replica's requests in flight."""
         active = self.state.active
@@ -126,10 +116,9 @@ def decide(state: RouterState, query: Query) -> Decision:
                 break
     rule, slots, slot = decision.rule, decision.slots, -1
     if rule.kernel is not None:
-        fleet, tokens = decision.fleet, decision.prompt_tokens
         slot, reason = rule.kernel.decide(
-            decision.sight, slots, decision.seed, decision.decision_id, tokens, query.info, fleet.hashes, fleet.weights,
-            decision.signals,
+            decision.sight, slots, decision.seed, decision.decision_id, decision.prompt_tokens, query.info,
+            decision.fleet.roster, decision.signals,
         )  # fmt: skip
     if slot < 0:
         view, policy = decision.view, rule.policy
@@ -142,8 +131,7 @@ def decide(state: RouterState, query: Query) -> Decision:
 def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision) -> None:
     """Note in a decision what the policy is to see."""
     prompt, info, now, limits, tried, kind, part, kv_at, number = query
-    decision.rule = state.rules[part]
-    ledger, width, scratch, prompts, size = state.ledger, state.width, state.scratch, state.prompts, state.block_size
+    rule, prompts = state.rules[part], state.prompts
     allowed = slots = pool = fleet.pools[part]
     if not slots or fleet.limited or tried or limits is not NO_LIMITS:
         allowed = slots = state.fleet.candidates(info.namespace, limits, tried, part)
@@ -151,29 +139,27 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         slots = admitted(state, slots, now)
     if kind is not None:
         prompts = prompts.of(kind)
+    scale = prompts.length.scale if prompts.estimates else 1.0
     decision.prompt = prompts.keep(prompt) if prompts.keeps else prompt
     namespace = info.namespace if info.namespace is None else fleet.cache_names.of(info.namespace)
-    out = scratch.pop() if scratch else np.zeros(width, np.uint32)
-    if len(out) != width:
-        out = np.zeros(width, np.uint32)
-    blocks = decision.blocks = state.belief.hash_and_match(prompts.prepare(prompt), out, namespace)
-    tokens, session = blocks.token_count, info.session or None if part != ANSWER else None
-    rule = decision.rule
+    session = info.session or None if part != ANSWER else None
     load: int | Sequence[float] | None = state.booked_load
     if load is None or not fleet.even:
         load = state.fleet.scaled(balanced(state, now, pool), now, pool)
-    worth = None if state.credits is None else state.belief.match_media(blocks) @ np.asarray(state.credits)
-    sight = ledger.sight(out, blocks, tokens, size, session, now, load, rule.kept, prompts.scale, worth)
-    scratch.append(out)
-    if prompts.scale != 1.0:
-        tokens = round(tokens * prompts.scale)
+    blocks, sight = state.ledger.look(
+        rule.lens, state.belief, prompts.prepare(prompt), namespace, state.width, session, now, load, scale
+    )
+    tokens = blocks.token_count
+    if scale != 1.0:
+        tokens = round(tokens * scale)
     if tried or limits is not NO_LIMITS or slots is not allowed:
         bound, slots = _limited(state, query, sight.binding, allowed, slots)
         sight = sight.bound_to(bound)
     decision.signals = NOT_GATHERED
     if rule.readers:
         decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now, kv_at)))
-    decision.fleet, decision.sight, decision.slots, decision.prompt_tokens = fleet, sight, slots, tokens
+    decision.rule, decision.fleet, decision.blocks, decision.sight = rule, fleet, blocks, sight
+    decision.slots, decision.prompt_tokens = slots, tokens
     decision.decision_id = state.decision_id if number is None else number
     decision.seed = state.seed if part != ANSWER else state.seed ^ ANSWER_SEED
 

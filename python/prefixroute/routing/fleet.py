@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
+from prefixroute.columns import Roster
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
 from prefixroute.routing.cache_names import CacheNames
@@ -81,7 +83,8 @@ Process: TypeAlias = tuple[Member, int]
 """A member and its generation: one process behind a name."""
 
 
-class Snapshot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Snapshot:
     """The fleet as one decision sees it. Replaced as a whole by every change, so that it never is half changed."""
 
     version: int = 0
@@ -93,13 +96,15 @@ class Snapshot(NamedTuple):
     names: tuple[str | None, ...] = ()
     hashes: tuple[int, ...] = ()
     weights: tuple[float, ...] | None = None
+    roster: Roster = field(default_factory=lambda: Roster(()))
+    """Both of them, for kernels."""
     limited: bool = False
     """Whether some replica serves only certain models."""
     starting: tuple[Member, ...] = ()
     """Replicas that start slowly."""
     even: bool = True
     """Whether loads need no scaling."""
-    cache_names: CacheNames = CacheNames()
+    cache_names: CacheNames = field(default_factory=CacheNames)
     """What the name of a model means for cached blocks."""
 
 
@@ -215,13 +220,16 @@ class Fleet:
         equal = len({m.replica.weight for m in members}) < 2  # noqa: PLR2004
         starting = tuple(m for m in active if m.started is not None)
         slots = tuple(m.slot for m in active)
+        hashes = tuple(0 if m is None else m.hash for m in by_slot)
+        weights = None if equal else tuple(1.0 if m is None else m.replica.weight for m in by_slot)
         return Snapshot(
             version=self.now.version + 1,
             slots=slots,
             pools=_pools(slots, active),
             names=tuple(None if m is None else m.name for m in by_slot),
-            hashes=tuple(0 if m is None else m.hash for m in by_slot),
-            weights=None if equal else tuple(1.0 if m is None else m.replica.weight for m in by_slot),
+            hashes=hashes,
+            weights=weights,
+            roster=Roster(hashes, weights),
             limited=any(m.replica.models is not None for m in members),
             starting=starting,
             even=equal and not starting,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from prefixroute.belief import Belief
+from prefixroute.columns import Lens
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
@@ -24,9 +28,6 @@ from prefixroute.validation import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from prefixroute.columns import Kernel
     from prefixroute.routing.config import RouterConfig
     from prefixroute.routing.ledger import Attempt, Listener
@@ -37,19 +38,37 @@ SWEEP_S = 1.0
 """Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
 
 
-class Rule(NamedTuple):
-    """A policy, its kernel, how the signals that it reads are read, and the places of those that the sight keeps for it."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A policy, and how a decision by it is made.
+
+    Attributes:
+        policy: the policy.
+        kernel: its rule, compiled; ``None`` = it has to be asked.
+        readers: how the signals that it reads are read that the sight does not have.
+        kept: places of those that the sight has.
+        lens: what the sight is read by.
+    """
 
     policy: Policy
     kernel: Kernel | None
     readers: Readers
     kept: tuple[int, ...]
+    lens: Lens
 
     @classmethod
-    def of(cls, policy: Policy) -> Rule:
-        """Return the rule of a policy."""
+    def of(cls, policy: Policy, placing: Policy, config: RouterConfig) -> Rule:
+        """Return the rule of a policy of a router whose prompts are placed by the head that ``placing`` asks for."""
         required = policy.required_signals()
-        return cls(policy, kernel_of(policy), readers_of(required), kept_of(required))
+        kept, credits_ = kept_of(required), config.tier_credits
+        plain = type(placing).head_length is Policy.head_length and not placing.boundaries
+        lens = Lens(
+            config.block_size,
+            kept,
+            placing.head_tokens if plain else placing.head_length,
+            None if all(credit == 1.0 for credit in credits_) else np.asarray(credits_),
+        )
+        return cls(policy, kernel_of(policy), readers_of(required), kept, lens)
 
 
 class RouterState:
@@ -73,7 +92,6 @@ class RouterState:
         decision_id: number of the next decision.
         epoch: counts changes of the weights.
         width: slots that the belief may write; at least those of the fleet.
-        scratch: arrays of ``width`` slots that are free to be matched into.
         sweep_at: time of the next look for what has expired.
         learns_heads: whether the policy knows common heads.
         warned: whether a head that herds has been warned of.
@@ -96,7 +114,8 @@ class RouterState:
         config, timing = self.config, self.config.timing
         self.policy, self.policy_name = as_policy(config.policy), config.policy_name
         self.belief = _new_index(config) if index is None else index
-        rule, answers = Rule.of(self.policy), Rule.of(as_policy(config.decode_policy))
+        rule = Rule.of(self.policy, self.policy, config)
+        answers = Rule.of(as_policy(config.decode_policy), self.policy, config)
         self.rules = (rule, rule, answers)
         required = self.policy.required_signals() | answers.policy.required_signals()
         self.ledger = Ledger(
@@ -114,13 +133,13 @@ class RouterState:
         self.fleet = Fleet(timing.slow_start_s, config.hash_seed, self.ledger)
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
-        self.active = ActiveBlocks(config.block_size) if required & {"active", "active_hits"} else None
+        self.active: ActiveBlocks | None = None
+        if required & {"active", "active_hits"}:
+            self.active = ActiveBlocks(config.block_size, self.belief.hash_key)
         self.booked_load = BOOKED.index(config.load) if config.load in BOOKED else None
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
-        self.credits = None if all(credit == 1.0 for credit in config.tier_credits) else config.tier_credits
         self.decision_id = self.epoch = self.width = 0
-        self.scratch: list[NDArray[np.uint32]] = []
         self.sweep_at = float("-inf")
         self.step: Any = None
         self.on_expired: Callable[[Attempt], object] | None = None

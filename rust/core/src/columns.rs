@@ -48,13 +48,14 @@ pub fn fall(column: &mut [f64]) {
 /// A rate that stands for an unknown one in [`fill`]: it adds no time.
 pub const UNKNOWN_RATE: f64 = f64::INFINITY;
 
-/// Gives the unknown rates, which are [`UNKNOWN_RATE`] at these places, the harmonic mean of the others, or `otherwise` if
-/// none is known: the rate at which a fleet of equal replicas would take as long in all.
-pub fn fill(rates: &mut [f64], unknown: &[usize], otherwise: f64) {
-    if unknown.is_empty() {
+/// Gives the unknown rates, which are [`UNKNOWN_RATE`], the harmonic mean of the others, or `otherwise` if none is known: the
+/// rate at which a fleet of equal replicas would take as long in all.
+pub fn fill(rates: &mut [f64], otherwise: f64) {
+    let unknown = rates.iter().filter(|&&rate| rate == UNKNOWN_RATE).count();
+    if unknown == 0 {
         return;
     }
-    let known = rates.len() - unknown.len();
+    let known = rates.len() - unknown;
     let slowness: f64 = rates.iter().map(|rate| 1.0 / rate).sum();
     let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = rates.iter().copied().filter(|rate| rate.is_finite()).fold(0.0, f64::max);
@@ -64,8 +65,8 @@ pub fn fill(rates: &mut [f64], unknown: &[usize], otherwise: f64) {
         _ if lowest >= highest => lowest,
         _ => known as f64 / slowness,
     };
-    for &at in unknown {
-        rates[at] = mean;
+    for rate in rates.iter_mut().filter(|rate| **rate == UNKNOWN_RATE) {
+        *rate = mean;
     }
 }
 
@@ -104,15 +105,15 @@ mod tests {
 
     #[test]
     fn unknown_rates_take_the_harmonic_mean() {
-        let filled = |rates: &[f64], unknown: &[usize]| {
+        let filled = |rates: &[f64]| {
             let mut rates = rates.to_vec();
-            fill(&mut rates, unknown, 7.0);
+            fill(&mut rates, 7.0);
             rates
         };
-        assert_eq!(filled(&[2.0, UNKNOWN_RATE, 6.0], &[1]), [2.0, 3.0, 6.0]);
-        assert_eq!(filled(&[0.1, UNKNOWN_RATE, 0.1], &[1]), [0.1; 3]);
-        assert_eq!(filled(&[UNKNOWN_RATE; 2], &[0, 1]), [7.0; 2]);
-        assert_eq!(filled(&[2.0], &[]), [2.0]);
+        assert_eq!(filled(&[2.0, UNKNOWN_RATE, 6.0]), [2.0, 3.0, 6.0]);
+        assert_eq!(filled(&[0.1, UNKNOWN_RATE, 0.1]), [0.1; 3]);
+        assert_eq!(filled(&[UNKNOWN_RATE; 2]), [7.0; 2]);
+        assert_eq!(filled(&[2.0]), [2.0]);
     }
 
     #[test]

@@ -77,6 +77,12 @@ impl BlockHashes {
         &self.hashes[..self.len]
     }
 
+    /// Tokens of the prompt, those after the last full block included.
+    #[inline]
+    pub fn tokens(&self) -> usize {
+        self.token_count
+    }
+
     /// As the cache model takes it.
     pub fn sequence(&self) -> Sequence<'_> {
         Sequence { blocks: self.blocks(), tokens: self.token_count }

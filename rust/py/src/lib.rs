@@ -46,9 +46,9 @@ mod _core {
     #[pymodule_export]
     use super::peers::{PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRing, PeerRings, PeerSeal};
     #[pymodule_export]
-    use super::policies::{Formula, Kernel, best_of, start_seconds};
+    use super::policies::{Formula, Kernel, Roster, best_of, start_seconds};
     #[pymodule_export]
-    use super::routing::{Attempt, Lease, Ledger, LoadCounts, Sight};
+    use super::routing::{Attempt, Lease, Ledger, Lens, LoadCounts, Sight};
     #[pymodule_export]
     use super::sim::{Cluster, ReplicaStore, StepPrices, TransferPrices, duplicated_tokens};
     use super::{Bound, PyModule, PyResult};

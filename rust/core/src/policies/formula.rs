@@ -23,12 +23,13 @@ pub trait Price: Debug + Send + Sync {
     ///
     /// The model of the engine has failed.
     fn prefill_seconds(&self, new: f64, cached: f64) -> Result<f64, Failure>;
-    /// Seconds of a decode step once a prompt has joined requests that hold so many tokens.
+    /// Seconds of a decode step once a prompt has joined these requests, which hold so many tokens all together: one number
+    /// for each replica, in place of its requests.
     ///
     /// # Errors
     ///
     /// As [`Self::prefill_seconds`].
-    fn joined_seconds(&self, prompt: f64, requests: f64, context: f64) -> Result<f64, Failure>;
+    fn join(&self, prompt: f64, requests: &mut [f64], contexts: &[f64]) -> Result<(), Failure>;
 }
 
 /// A column that takes no parameter.
@@ -82,7 +83,7 @@ impl Plain {
             Self::Hits => hit(&|hit| hit),
             Self::Loads => Ok(Cow::Borrowed(case.loads)),
             Self::Of(signal) => case.seen.column(signal),
-            Self::Weights => Ok(case.seen.weights()?.map_or_else(|| constant(case, 1.0), Cow::Owned)),
+            Self::Weights => Ok(case.seen.weights()?.unwrap_or_else(|| constant(case, 1.0))),
             Self::Saved => hit(&|hit| hit / (hit + HALF_SAVED)),
             Self::Prefix => {
                 let share = 1.0 / if case.prompt_tokens == 0.0 { 1.0 } else { case.prompt_tokens };
@@ -117,6 +118,10 @@ impl Sum {
     fn column(&self, case: &Case<'_>) -> Result<Vec<f64>, Failure> {
         let mut sums = vec![self.prompt * case.prompt_tokens; case.hits.len()];
         for (weight, factors) in &self.terms {
+            if let [factor] = &factors[..] {
+                combine(&mut sums, &factor.column(case)?, |sum, value| sum + weight * value)?;
+                continue;
+            }
             let mut product = vec![*weight; sums.len()];
             for factor in factors {
                 combine(&mut product, &factor.column(case)?, |product, value| product * value)?;
@@ -191,8 +196,7 @@ impl Formula {
             Self::Cold(inner) => return inner.column(case),
             Self::Rates(otherwise) => {
                 let mut rates = case.seen.column(Signal::Rates)?.into_owned();
-                let unknown: Vec<usize> = (0..rates.len()).filter(|&at| rates[at] == columns::UNKNOWN_RATE).collect();
-                columns::fill(&mut rates, &unknown, *otherwise);
+                columns::fill(&mut rates, *otherwise);
                 rates
             }
             &Self::Within(ratio, gap) => {
@@ -217,9 +221,7 @@ impl Formula {
             }
             Self::Decode(price, beside) => {
                 let (mut requests, contexts) = (of(&beside.0)?, beside.1.column(case)?);
-                for (requests, &context) in requests.iter_mut().zip(&*contexts) {
-                    *requests = price.joined_seconds(case.prompt_tokens, *requests, context)?;
-                }
+                price.join(case.prompt_tokens, &mut requests, &contexts)?;
                 requests
             }
             Self::Transfer(link) => {

@@ -1,5 +1,7 @@
 //! Policies that place a key: by rendezvous hashing over the replicas' names, within bounds on their loads.
 
+use std::borrow::Cow;
+
 use super::{Case, Failure, Key, Pick};
 use crate::draws;
 
@@ -92,14 +94,14 @@ pub(super) fn session(case: &Case<'_>, by_key: bool) -> Result<Pick<'static>, Fa
 }
 
 /// The order of the candidates for a key.
-struct Ranking {
+struct Ranking<'a> {
     key: u64,
-    names: Vec<u64>,
-    weights: Option<Vec<f64>>,
+    names: Cow<'a, [u64]>,
+    weights: Option<Cow<'a, [f64]>>,
 }
 
-impl Ranking {
-    fn of(case: &Case<'_>, key: u64) -> Result<Self, Failure> {
+impl<'a> Ranking<'a> {
+    fn of(case: &Case<'a>, key: u64) -> Result<Self, Failure> {
         Ok(Self { key, names: case.seen.names()?, weights: case.seen.weights()? })
     }
 

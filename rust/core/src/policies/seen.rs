@@ -109,13 +109,13 @@ pub trait Seen {
     /// # Errors
     ///
     /// Who is asked has failed.
-    fn names(&self) -> Result<Vec<u64>, Failure>;
+    fn names(&self) -> Result<Cow<'_, [u64]>, Failure>;
     /// The speed of each candidate relative to the others; none: all are equal.
     ///
     /// # Errors
     ///
     /// Who is asked has failed.
-    fn weights(&self) -> Result<Option<Vec<f64>>, Failure>;
+    fn weights(&self) -> Result<Option<Cow<'_, [f64]>>, Failure>;
     /// Hash of the request's key; none: it has no such key.
     ///
     /// # Errors

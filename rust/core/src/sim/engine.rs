@@ -128,9 +128,8 @@ pub struct Engine {
     steps: u64,
     step_s: f64,
     busy_s: f64,
-    /// Decoding requests whose gaps are counted, and these.
+    /// Decoding requests whose gaps are counted.
     counted: u64,
-    gaps: Gaps,
     /// Decode steps so far that were late.
     late: u64,
     /// Admitted requests whose keys and values are on their way, and those that decode from the next step on.
@@ -168,7 +167,6 @@ impl Engine {
             step_s: 0.0,
             busy_s: 0.0,
             counted: 0,
-            gaps: Gaps::default(),
             late: 0,
             moving: Vec::new(),
             landed: Vec::new(),
@@ -201,11 +199,6 @@ impl Engine {
     /// How many times a request was preempted.
     pub fn preempted(&self) -> u64 {
         self.preempted
-    }
-
-    /// Gaps between tokens of answers so far.
-    pub fn gaps(&self) -> &Gaps {
-        &self.gaps
     }
 
     /// What the replica holds.
@@ -499,13 +492,13 @@ impl Engine {
         self.reserve_until(self.token);
     }
 
-    /// Close the step or run under way: tokens out, requests on. `None` if `version` is stale: the run was cut short, or
-    /// the replica died. Else [`Self::begin`] has to follow.
+    /// Close the step or run under way: tokens out, requests on, and the gaps between tokens counted. `None` if `version`
+    /// is stale: the run was cut short, or the replica died. Else [`Self::begin`] has to follow.
     ///
     /// # Errors
     ///
     /// [`Failure::Cache`] where a request is not what its cache was told before.
-    pub fn end<E>(&mut self, version: u64, now: f64) -> Result<Option<Ended>, Failure<E>> {
+    pub fn end<E>(&mut self, version: u64, now: f64, gaps: &mut Gaps) -> Result<Option<Ended>, Failure<E>> {
         if version != self.version {
             return Ok(None);
         }
@@ -513,13 +506,13 @@ impl Engine {
         let steps = std::mem::replace(&mut self.steps, 1); // until the next one begins there is no run to cut
         let mut ended = Ended::default();
         if !self.decoding.is_empty() {
-            self.gaps.add(self.step_s, steps * self.counted);
+            gaps.add(self.step_s, steps * self.counted);
             self.late += steps * u64::from(self.is_late(self.step_s));
             self.token += steps;
             self.reserve_until(self.token);
             self.pop_finished(&mut ended)?;
         }
-        self.pass_to_decode(&mut ended, now)?;
+        self.pass_to_decode(&mut ended, now, gaps)?;
         self.take_landed(&mut ended, now)?;
         if !self.aborting.is_empty() {
             self.pop_aborted(&mut ended)?;
@@ -548,7 +541,7 @@ impl Engine {
     }
 
     /// Let complete prefills decode, or be done if their next token is their last.
-    fn pass_to_decode<E>(&mut self, ended: &mut Ended, now: f64) -> Result<(), Failure<E>> {
+    fn pass_to_decode<E>(&mut self, ended: &mut Ended, now: f64, gaps: &mut Gaps) -> Result<(), Failure<E>> {
         let done = self.prefilling.iter().take_while(|job| job.computed == job.prompt_tokens).count();
         if done == 0 {
             return Ok(());
@@ -556,7 +549,7 @@ impl Engine {
         let rest = self.prefilling.split_off(done);
         for mut job in std::mem::replace(&mut self.prefilling, rest) {
             if job.has_answered() {
-                self.gaps.add(now - job.stopped, u64::from(self.counts(&job)));
+                gaps.add(now - job.stopped, u64::from(self.counts(&job)));
                 job.served.late_gaps += u64::from(self.is_late(now - job.stopped));
             } else {
                 job.served.prefilled = now;

@@ -20,13 +20,6 @@ impl Gaps {
         }
     }
 
-    /// Count those of another as well.
-    pub fn extend(&mut self, other: &Self) {
-        for (&bucket, &count) in &other.counts {
-            *self.counts.entry(bucket).or_default() += count;
-        }
-    }
-
     /// Seconds, as the middle of a bucket, and counts; the shortest first.
     pub fn iter(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut counts: Vec<_> = self.counts.iter().map(|(&bucket, &count)| (bucket, count)).collect();
@@ -45,15 +38,13 @@ mod tests {
 
     #[test]
     fn gaps_are_counted_by_length() {
-        let (mut one, mut other) = (Gaps::default(), Gaps::default());
-        one.add(0.01, 3);
-        one.add(0.0, 1);
-        one.add(5.0, 0);
-        other.add(0.01, 2);
-        other.extend(&one);
-        let counts: Vec<u64> = other.iter().map(|(_, count)| count).collect();
+        let mut gaps = Gaps::default();
+        for (seconds, count) in [(0.01, 3), (0.0, 1), (5.0, 0), (0.01, 2)] {
+            gaps.add(seconds, count);
+        }
+        let counts: Vec<u64> = gaps.iter().map(|(_, count)| count).collect();
         assert_eq!(counts, [1, 5]);
-        assert_eq!(other.iter().next(), Some((0.0, 1)));
+        assert_eq!(gaps.iter().next(), Some((0.0, 1)));
     }
 
     proptest! {

@@ -44,6 +44,37 @@ impl PrefixIndex {
         }
     }
 
+    /// All of a prompt hashed.
+    #[inline]
+    fn as_hashes<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, BlockHashes>> {
+        if let Ok(hashes) = prompt.cast::<BlockHashes>() {
+            hashes.get().check_index(self.block_size(), self.hash_key())?;
+            return Ok(hashes.clone());
+        }
+        let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
+        Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key())?)
+    }
+
+    /// The same, and the tokens of it that each of the first slots holds.
+    #[inline]
+    pub(crate) fn hash_and_hold<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        namespace: Option<&Bound<'py, PyAny>>,
+        slots: usize,
+    ) -> PyResult<(Bound<'py, BlockHashes>, Vec<u32>)> {
+        let hashes = self.as_hashes(py, prompt, namespace)?;
+        let mut held = vec![0; slots];
+        self.index.match_blocks(hashes.get().blocks(), &mut held);
+        Ok((hashes, held))
+    }
+
     /// Lengths held of a prompt, hashing no further than the longest of them.
     #[inline]
     fn match_prompt(
@@ -192,13 +223,7 @@ impl PrefixIndex {
         out: &Bound<'py, PyAny>,
         namespace: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, BlockHashes>> {
-        let hashes = if let Ok(hashes) = prompt.cast::<BlockHashes>() {
-            hashes.get().check_index(self.block_size(), self.hash_key())?;
-            hashes.clone()
-        } else {
-            let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
-            Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key())?)?
-        };
+        let hashes = self.as_hashes(py, prompt, namespace)?;
         self.lengths(py, Some(out), |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)))?;
         Ok(hashes)
     }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
 use super::formula::foreign;
+use super::roster::Roster;
 use crate::columns;
 use crate::draws::fitting;
 use crate::errors;
@@ -19,8 +20,7 @@ pub struct Asked<'a, 'py> {
     pub sight: &'a Sight,
     pub candidates: &'a Candidates<'a>,
     pub request: &'a Bound<'py, PyAny>,
-    pub hashes: &'a Bound<'py, PyTuple>,
-    pub weights: Option<&'a Bound<'py, PyTuple>>,
+    pub roster: &'a Roster,
     /// The last fields of a view, in the order of `Signal::ALL`.
     pub signals: &'a Bound<'py, PyTuple>,
     pub given: &'a [Vec<f64>],
@@ -42,11 +42,16 @@ impl<'py> Asked<'_, 'py> {
         Ok(Some(self.signals.get_item(signal as usize)?).filter(|value| !value.is_none()))
     }
 
-    fn of_candidates(&self, column: Vec<f64>) -> Vec<f64> {
-        match &self.candidates.slots {
+    /// The candidates' part of a column of all slots, where it has a number for each of them.
+    fn of_candidates<'b, T: Copy>(&self, column: &'b [T]) -> Result<Cow<'b, [T]>, Failure> {
+        let part: Cow<'b, [T]> = match &self.candidates.slots {
             Some(slots) => slots.iter().filter_map(|&slot| column.get(slot).copied()).collect(),
-            None => column,
+            None => Cow::Borrowed(&column[..self.count().min(column.len())]),
+        };
+        if part.len() == self.count() {
+            return Ok(part);
         }
+        Err(foreign(errors::config("a signal must have a number for each candidate")))
     }
 
     fn report(&self, at: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -88,7 +93,10 @@ impl<'py> Asked<'_, 'py> {
                 let session = self.request.getattr(intern!(py, "session"))?;
                 if session.is_truthy()? { self.hash_of_text(&session) } else { Ok(None) }
             }
-            Key::Head => self.signal(Signal::Head)?.map(|head| fitting(&head, "a hash")).transpose(),
+            Key::Head => match self.sight.head {
+                Some(head) => Ok(Some(head)),
+                None => self.signal(Signal::Head)?.map(|head| fitting(&head, "a hash")).transpose(),
+            },
             Key::Document => {
                 let attributes = self.request.getattr(intern!(py, "attrs"))?;
                 let document = attributes.call_method1(intern!(py, "get"), (intern!(py, "document"),))?;
@@ -104,16 +112,10 @@ impl<'py> Asked<'_, 'py> {
 impl Seen for Asked<'_, '_> {
     fn column(&self, signal: Signal) -> Result<Cow<'_, [f64]>, Failure> {
         if let Some(column) = self.sight.signal_of(signal) {
-            return Ok(match &self.candidates.slots {
-                None => Cow::Borrowed(&column[..self.count()]),
-                Some(slots) => slots.iter().map(|&slot| column[slot]).collect(),
-            });
+            return self.of_candidates(column);
         }
-        let column = self.of_candidates(self.listed(signal).map_err(foreign)?);
-        if column.len() < self.count() {
-            return Err(foreign(errors::config("a signal must have a number for each candidate")));
-        }
-        Ok(Cow::Owned(column))
+        let column = self.listed(signal).map_err(foreign)?;
+        self.of_candidates(&column).map(|part| Cow::Owned(part.into_owned()))
     }
 
     fn given(&self, number: usize) -> Result<Cow<'_, [f64]>, Failure> {
@@ -123,18 +125,12 @@ impl Seen for Asked<'_, '_> {
         })
     }
 
-    fn names(&self) -> Result<Vec<u64>, Failure> {
-        let name = |at| {
-            let hash = self.hashes.get_borrowed_item(self.slot(at))?;
-            fitting(&hash, "a hash")
-        };
-        (0..self.count()).map(name).collect::<PyResult<_>>().map_err(foreign)
+    fn names(&self) -> Result<Cow<'_, [u64]>, Failure> {
+        self.of_candidates(&self.roster.hashes)
     }
 
-    fn weights(&self) -> Result<Option<Vec<f64>>, Failure> {
-        let Some(weights) = self.weights else { return Ok(None) };
-        let weight = |at| weights.get_borrowed_item(self.slot(at))?.extract();
-        (0..self.count()).map(weight).collect::<PyResult<_>>().map(Some).map_err(foreign)
+    fn weights(&self) -> Result<Option<Cow<'_, [f64]>>, Failure> {
+        self.roster.weights.as_deref().map(|weights| self.of_candidates(weights)).transpose()
     }
 
     fn key(&self, key: Key) -> Result<Option<u64>, Failure> {

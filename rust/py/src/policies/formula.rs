@@ -205,8 +205,9 @@ impl Price for Modelled {
         Ok(self.prices.prefill_seconds(new, cached) + self.overhead_s)
     }
 
-    fn joined_seconds(&self, prompt: f64, requests: f64, context: f64) -> Result<f64, Failure> {
-        Ok(self.prices.decode_seconds(requests + 1.0, context + prompt))
+    fn join(&self, prompt: f64, requests: &mut [f64], contexts: &[f64]) -> Result<(), Failure> {
+        self.prices.join(prompt, requests, contexts);
+        Ok(())
     }
 }
 
@@ -229,8 +230,11 @@ impl Price for Called {
         self.seconds([new, cached])
     }
 
-    fn joined_seconds(&self, prompt: f64, requests: f64, context: f64) -> Result<f64, Failure> {
-        self.seconds([requests.round_ties_even() + 1.0, context.round_ties_even() + prompt])
+    fn join(&self, prompt: f64, requests: &mut [f64], contexts: &[f64]) -> Result<(), Failure> {
+        for (requests, context) in requests.iter_mut().zip(contexts) {
+            *requests = self.seconds([requests.round_ties_even() + 1.0, context.round_ties_even() + prompt])?;
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ use pyo3::types::{PyInt, PyList, PyString, PyTuple};
 
 use super::asked::{self, Asked};
 use super::formula::{Formula, raised};
+use super::roster::Roster;
 use crate::columns::incomparable;
 use crate::draws::bits;
 use crate::errors;
@@ -196,14 +197,13 @@ impl Kernel {
     ///     decision_id: number of the decision.
     ///     prompt_tokens: length of the prompt.
     ///     request: what the caller said of it.
-    ///     hashes: 64-bit hash of each replica's name.
-    ///     weights: speed of each replica relative to the others; `None` = all equal.
+    ///     roster: names and speeds of the replicas.
     ///     signals: the last fields of a view, from the first signal on; those that the sight has may be `None`.
     ///
     /// Raises:
     ///     ConfigError: a slot is beyond the columns, or a signal is missing.
     ///     ValueError: there is no candidate, or a load is NaN.
-    #[pyo3(signature = (sight, slots, seed, decision_id, prompt_tokens, request, hashes, weights, signals, /))]
+    #[pyo3(signature = (sight, slots, seed, decision_id, prompt_tokens, request, roster, signals, /))]
     #[expect(clippy::too_many_arguments, reason = "a view, without an object in between")]
     fn decide<'py>(
         &self,
@@ -213,14 +213,14 @@ impl Kernel {
         decision_id: &Bound<'py, PyInt>,
         prompt_tokens: f64,
         request: &Bound<'py, PyAny>,
-        hashes: &Bound<'py, PyTuple>,
-        weights: Option<&Bound<'py, PyTuple>>,
+        roster: &Bound<'py, Roster>,
         signals: &Bound<'py, PyTuple>,
     ) -> PyResult<(i64, Bound<'py, PyString>)> {
         let (py, sight) = (slots.py(), sight.get());
         let candidates = &sight.of_candidates(slots)?;
         let text_hash = self.text_hash.as_ref();
-        let decision = Asked { sight, candidates, request, hashes, weights, signals, given: &[], text_hash };
+        let roster = roster.get();
+        let decision = Asked { sight, candidates, request, roster, signals, given: &[], text_hash };
         let case = case(&decision, seed, decision_id, prompt_tokens)?;
         let (at, why) = self.kernel.decide(&case).map_err(raised)?;
         let slot = at.and_then(|at| i64::try_from(case.slot(at)).ok());
@@ -234,7 +234,7 @@ impl Kernel {
     ///
     /// Raises:
     ///     ConfigError: the kernel has no scores, or what `decide` raises.
-    #[pyo3(signature = (sight, slots, seed, decision_id, prompt_tokens, request, hashes, weights, signals, /, *, given = None))]
+    #[pyo3(signature = (sight, slots, seed, decision_id, prompt_tokens, request, roster, signals, /, *, given = None))]
     #[expect(clippy::too_many_arguments, reason = "a view, without an object in between")]
     fn scores<'py>(
         &self,
@@ -244,8 +244,7 @@ impl Kernel {
         decision_id: &Bound<'py, PyInt>,
         prompt_tokens: f64,
         request: &Bound<'py, PyAny>,
-        hashes: &Bound<'py, PyTuple>,
-        weights: Option<&Bound<'py, PyTuple>>,
+        roster: &Bound<'py, Roster>,
         signals: &Bound<'py, PyTuple>,
         given: Option<&Bound<'py, PyList>>,
     ) -> PyResult<(Bound<'py, PyArray1<f64>>, String, f64)> {
@@ -254,7 +253,8 @@ impl Kernel {
         };
         let sight = sight.get();
         let (candidates, given) = (&sight.of_candidates(slots)?, &*asked::given(given)?);
-        let decision = Asked { sight, candidates, request, hashes, weights, signals, given, text_hash: None };
+        let roster = roster.get();
+        let decision = Asked { sight, candidates, request, roster, signals, given, text_hash: None };
         let case = case(&decision, seed, decision_id, prompt_tokens)?;
         let (scores, reason) = best.scores(&case).map_err(raised)?;
         Ok((PyArray1::from_vec(slots.py(), scores), reason.to_owned(), best.temperature))

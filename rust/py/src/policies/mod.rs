@@ -3,6 +3,8 @@
 mod asked;
 mod formula;
 mod kernel;
+mod roster;
 
 pub use formula::{Formula, best_of};
 pub use kernel::{Kernel, start_seconds};
+pub use roster::Roster;

@@ -3,10 +3,12 @@
 mod attempt;
 mod counters;
 mod ledger;
+mod look;
 mod sessions;
 mod sight;
 
 pub use attempt::{Attempt, Lease};
 pub use ledger::Ledger;
+pub use look::{Lens, LoadCounts};
 pub(crate) use sight::Candidates;
-pub use sight::{LoadCounts, Sight};
+pub use sight::Sight;

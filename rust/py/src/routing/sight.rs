@@ -1,23 +1,18 @@
-//! What decisions read of a ledger.
+//! `Sight`: what a decision sees of the fleet.
 
 use std::borrow::Cow;
 
-use numpy::{PyArray1, PyArrayMethods};
 use prefixroute_core::BlockHash;
 use prefixroute_core::columns::UNKNOWN_RATE;
 use prefixroute_core::policies::Signal;
 use prefixroute_core::routing as core;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, intern};
+use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 
-use super::ledger::Ledger;
 use crate::columns;
 use crate::errors;
-use crate::hashes::BlockHashes;
 use crate::ints::hash_of;
-use crate::out::not_an_out_array;
 
 /// What a decision sees of the fleet: what each replica holds of the prompt, its load, and the session's place. Immutable.
 ///
@@ -32,12 +27,14 @@ use crate::out::not_an_out_array;
 #[pyclass(frozen, module = "prefixroute._core")]
 #[derive(Clone)]
 pub struct Sight {
-    hits: Vec<u32>,
-    loads: Vec<f64>,
+    pub(super) hits: Vec<u32>,
+    pub(super) loads: Vec<f64>,
     pub(crate) binding: Option<i64>,
-    branch: Option<u64>,
+    pub(super) branch: Option<u64>,
     pub(crate) shared: Option<f64>,
-    signals: Vec<(Signal, Vec<f64>)>,
+    /// Hash of the prompt's head, if it was asked for.
+    pub(crate) head: Option<u64>,
+    pub(super) signals: Vec<(Signal, Vec<f64>)>,
 }
 
 /// The candidates' part of a sight.
@@ -104,7 +101,7 @@ impl Sight {
         shared: Option<f64>,
     ) -> PyResult<Self> {
         let hits = columns::read(hits)?.into_iter().map(tokens).collect::<PyResult<_>>()?;
-        Ok(Self { hits, loads: columns::read(loads)?, binding, branch: None, shared, signals: Vec::new() })
+        Ok(Self { hits, loads: columns::read(loads)?, binding, branch: None, shared, head: None, signals: Vec::new() })
     }
 
     /// A signal that was asked for, by its place in `Kernel.SIGNALS`.
@@ -114,8 +111,10 @@ impl Sight {
     #[pyo3(signature = (place, /))]
     fn signal<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyAny>> {
         let signal = Signal::ALL.get(place).map(|&(_, signal)| signal);
-        if signal == Some(Signal::Shared) {
-            return Ok(self.shared.into_pyobject(py)?.into_any());
+        match signal {
+            Some(Signal::Shared) => return Ok(self.shared.into_pyobject(py)?.into_any()),
+            Some(Signal::Head) => return Ok(self.head.into_pyobject(py)?.into_any()),
+            _ => {}
         }
         let found = signal.and_then(|signal| Some((signal, self.signal_of(signal)?)));
         let (signal, column) = found.ok_or_else(|| errors::config(format!("signal {place} was not asked for")))?;
@@ -182,158 +181,6 @@ impl Sight {
     }
 }
 
-#[pymethods]
-impl Ledger {
-    /// What a decision sees of a match and of the ledger, in one pass.
-    ///
-    /// Args:
-    ///     out: tokens that each slot holds of the prompt.
-    ///     blocks: the prompt's hashes.
-    ///     prompt_tokens: length of the prompt.
-    ///     block_size: tokens of a block. A hit is at most the full blocks before the last token, which engines recompute.
-    ///     session: the request's session.
-    ///     now: seconds.
-    ///     load: which of `LOADS` is balanced, by its place; or the loads.
-    ///     wanted: places in `SIGNALS` of what is kept for the policy.
-    ///     scale: of the hits, from the router's tokens to the engine's.
-    ///     worth: what counts as the hits, in tokens, where that is not what is held.
-    ///
-    /// Raises:
-    ///     ConfigError: `out` is not a contiguous uint32 array, or a load is no number.
-    #[pyo3(signature = (out, blocks, prompt_tokens, block_size, session, now, load, wanted, scale=1.0, worth=None, /))]
-    #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
-    fn sight(
-        &self,
-        out: &Bound<'_, PyArray1<u32>>,
-        blocks: &Bound<'_, PyAny>,
-        prompt_tokens: usize,
-        block_size: usize,
-        session: Option<&Bound<'_, PyString>>,
-        now: f64,
-        load: &Bound<'_, PyAny>,
-        wanted: &Bound<'_, PyTuple>,
-        scale: f64,
-        worth: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Sight> {
-        let limit = prompt_tokens.saturating_sub(1) / block_size * block_size;
-        let held = out.try_readonly().map_err(|_| not_an_out_array())?;
-        let held = held.as_slice().map_err(|_| not_an_out_array())?;
-        let most_told = u32::try_from(limit).unwrap_or(u32::MAX);
-        let mut hits: Vec<u32> = held.iter().map(|&tokens| tokens.min(most_told)).collect();
-        let branch = match hits.iter().copied().max().unwrap_or(0) as usize {
-            most if 0 < most && most < limit => Some(hash_at(blocks, most / block_size - 1)?),
-            _ => None,
-        };
-        if let Some(worth) = worth {
-            hits = columns::read(worth)?.into_iter().map(|tokens| whole(tokens.min(f64::from(most_told)))).collect();
-        }
-        let (booked, given) = match hash_of(load) {
-            Some(place) => (core::Balanced::ALL.get(place as usize), Vec::new()),
-            None => (None, columns::read(load)?),
-        };
-        let signals =
-            wanted.iter_borrowed().filter_map(|place| Signal::ALL.get(hash_of(&place)? as usize)).collect::<Vec<_>>();
-        let session = self.optional_name(session)?;
-        let ledger = self.lock();
-        for slot in ledger.trust.distrusted_slots() {
-            hits.get_mut(slot).into_iter().for_each(|hit| *hit = 0);
-        }
-        for hit in &mut hits {
-            *hit = whole(f64::from(*hit) * scale);
-        }
-        let signal =
-            |&(_, signal): &(_, Signal)| Some((signal, ledger.book.signal(signal, self.balances_recent, now)?));
-        Ok(Sight {
-            hits,
-            loads: booked.map_or(given, |(_, load)| ledger.book.balanced(*load)),
-            binding: session.and_then(|session| ledger.bound(session, now)),
-            branch,
-            shared: branch.map(|branch| ledger.heads.share(BlockHash(branch))),
-            signals: signals.into_iter().filter_map(signal).collect(),
-        })
-    }
-
-    /// Names of the loads that a ledger knows.
-    #[classattr]
-    #[pyo3(name = "LOADS")]
-    fn load_names(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-        PyTuple::new(py, core::Balanced::ALL.map(|(name, _)| name))
-    }
-
-    /// A load by slot, by its place in `LOADS`.
-    #[pyo3(signature = (load, /))]
-    fn balanced<'py>(&self, py: Python<'py>, load: usize) -> PyResult<Bound<'py, PyList>> {
-        let (_, what) = core::Balanced::ALL[load];
-        let loads = self.lock().book.balanced(what);
-        PyList::new(py, loads)
-    }
-
-    /// What is in flight, by slot.
-    fn loads(slf: Py<Self>) -> LoadCounts {
-        LoadCounts { ledger: slf }
-    }
-
-    #[getter]
-    fn since_requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.since_requests)
-    }
-
-    #[getter]
-    fn since_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.since_tokens)
-    }
-
-    #[getter]
-    fn rates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |book| &book.rates)
-    }
-
-    /// A replica has reported its load: what was booked before is in the report.
-    fn reported(&self, slot: usize) {
-        self.lock().book.reported(slot);
-    }
-}
-
-/// Requests and tokens by slot, as they are when they are read.
-#[pyclass(frozen, module = "prefixroute._core")]
-pub struct LoadCounts {
-    ledger: Py<Ledger>,
-}
-
-impl LoadCounts {
-    fn column<'py>(&self, py: Python<'py>, of: impl Fn(&core::Counts) -> &Vec<i64>) -> PyResult<Bound<'py, PyList>> {
-        self.ledger.get().column(py, |book| of(&book.live))
-    }
-}
-
-#[pymethods]
-impl LoadCounts {
-    #[getter]
-    fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.in_flight)
-    }
-
-    #[getter]
-    fn queued<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.queued)
-    }
-
-    #[getter]
-    fn decoding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, |counts| &counts.decoding)
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.ledger)
-    }
-}
-
-/// The whole tokens of a count that is 0 or more.
-#[expect(clippy::cast_sign_loss, reason = "none is below 0")]
-fn whole(tokens: f64) -> u32 {
-    tokens as u32
-}
-
 fn tokens(hit: f64) -> PyResult<u32> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is compared with what it was")]
     let tokens = hit as u32;
@@ -341,14 +188,6 @@ fn tokens(hit: f64) -> PyResult<u32> {
         return Ok(tokens);
     }
     Err(errors::config(format!("a hit must be a count of tokens, got {hit}")))
-}
-
-/// The hash of a block of a prompt, of whatever class a belief has for prompts.
-fn hash_at(blocks: &Bound<'_, PyAny>, block: usize) -> PyResult<u64> {
-    if let Ok(hashes) = blocks.cast::<BlockHashes>() {
-        return hashes.get().hash_at(block);
-    }
-    blocks.call_method1(intern!(blocks.py(), "hash_at"), (block,))?.extract()
 }
 
 /// A load as a float. Most are halves below 128, of which there is one object each: 64 new ones a decision take a microsecond,

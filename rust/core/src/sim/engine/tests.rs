@@ -36,11 +36,15 @@ fn engine(capacity: Option<usize>, max_running: usize) -> Engine {
     Engine::new(Limits { chunk_tokens: 100, max_running, overhead_s: 0.0, warmup: 0, late_s: f64::INFINITY }, store)
 }
 
+fn end(engine: &mut Engine, wake: Wake) -> Option<Ended> {
+    engine.end::<std::convert::Infallible>(wake.version, wake.at, &mut Gaps::default()).unwrap()
+}
+
 /// Serve until the engine is idle: numbers and times of the ends.
 fn run(engine: &mut Engine, prices: &Linear, mut wake: Option<Wake>) -> Vec<(u64, f64)> {
     let mut finished = Vec::new();
     while let Some(Wake { at, version }) = wake {
-        let ended = engine.end::<std::convert::Infallible>(version, at).unwrap().unwrap();
+        let ended = end(engine, Wake { at, version }).unwrap();
         finished.extend(ended.finished.into_iter().map(|(request, _)| (request.number, at)));
         wake = engine.begin(at, prices).unwrap();
     }
@@ -55,12 +59,12 @@ fn outcome((gone, wake, _): (bool, Option<Wake>, Option<Kept>)) -> (bool, Option
 fn a_run_of_decode_steps_is_cut_for_a_request_that_waits() {
     let (mut engine, prices) = (engine(None, 8), Linear::default());
     let prefill = engine.submit(request(0, 10, 100), 0.0, &prices).unwrap().unwrap();
-    let ended = engine.end::<std::convert::Infallible>(prefill.version, prefill.at).unwrap();
+    let ended = end(&mut engine, prefill);
     assert_eq!(ended.unwrap().first_tokens.len(), 1);
     let whole = engine.begin(prefill.at, &prices).unwrap().unwrap();
     let cut = engine.submit(request(1, 5, 1), 35.0, &prices).unwrap().unwrap();
     assert_eq!((whole.at, cut.at), (1000.0, 40.0));
-    let stale = engine.end::<std::convert::Infallible>(whole.version, whole.at).unwrap();
+    let stale = end(&mut engine, whole);
     assert!(stale.is_none(), "the run that was cut is stale");
     assert_eq!(run(&mut engine, &prices, Some(cut)), [(1, 55.0), (0, 1005.0)]);
     assert_eq!((engine.running(), engine.waiting(), engine.context), (0, 0, 0));
@@ -71,13 +75,13 @@ fn a_run_of_decode_steps_is_cut_for_a_request_that_waits() {
 fn a_stopped_engine_gives_back_all_in_order_and_begins_anew() {
     let (mut engine, prices) = (engine(None, 2), Linear::default());
     let wake = engine.submit(request(7, 10, 50), 0.0, &prices).unwrap().unwrap();
-    engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap();
+    end(&mut engine, wake);
     engine.submit(request(3, 300, 2), wake.at, &prices).unwrap();
     let under_way = engine.begin(wake.at, &prices).unwrap().unwrap();
     engine.submit(request(5, 10, 2), 12.0, &prices).unwrap();
     let numbers: Vec<u64> = engine.stop(15.0).iter().map(|job| job.request.number).collect();
     assert_eq!(numbers, [7, 3, 5]);
-    assert!(engine.end::<std::convert::Infallible>(under_way.version, under_way.at).unwrap().is_none());
+    assert!(end(&mut engine, under_way).is_none());
     assert!((engine.busy_s() - 15.0).abs() < 1e-9);
     let again = engine.submit(request(1, 10, 1), 20.0, &prices).unwrap();
     assert_eq!(run(&mut engine, &prices, again), [(1, 30.0)]);
@@ -117,7 +121,7 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
     engine.submit(request(1, 10, 50), 0.0, &prices).unwrap();
     let mut wake = Wake { at: 10.0, version: 1 };
     for _ in 0..2 {
-        engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
+        end(&mut engine, wake).unwrap();
         wake = engine.begin(wake.at, &prices).unwrap().unwrap();
     }
     let (gone, cut, _) = engine.abort(1, 45.0);
@@ -126,7 +130,7 @@ fn an_aborted_request_ends_with_its_step_and_the_others_go_on_faster() {
     assert!((cut.at - 50.0).abs() < 1e-9, "the run of decode steps ends at the next boundary");
     engine.submit(request(2, 10, 1), 46.0, &prices).unwrap();
     assert_eq!(outcome(engine.abort(2, 47.0)), (true, None), "it was in the queue");
-    let ended = engine.end::<std::convert::Infallible>(cut.version, cut.at).unwrap().unwrap();
+    let ended = end(&mut engine, cut).unwrap();
     assert_eq!((ended.aborted, engine.running(), engine.waiting()), (vec![1], 1, 0));
     let wake = engine.begin(cut.at, &prices).unwrap();
     let finished = run(&mut engine, &prices, wake);
@@ -141,7 +145,7 @@ fn a_request_aborted_in_prefill_gives_its_memory_back() {
     let wake = engine.submit(request(0, 300, 5), 0.0, &prices).unwrap().unwrap();
     assert_eq!(outcome(engine.abort(0, 1.0)), (false, None));
     assert_eq!(outcome(engine.abort(7, 1.0)), (false, None), "nobody knows it");
-    let ended = engine.end::<std::convert::Infallible>(wake.version, wake.at).unwrap().unwrap();
+    let ended = end(&mut engine, wake).unwrap();
     assert_eq!(ended.aborted, [0]);
     assert_eq!(engine.begin(wake.at, &prices).unwrap(), None);
     assert_eq!((engine.running(), engine.store().cache().pinned_blocks()), (0, 0));

@@ -52,6 +52,21 @@ impl StepPrices {
         self.price(&Work { chunks: std::iter::empty(), decodes, context })
     }
 
+    /// Seconds of a step at each of some replicas in which one request more decodes than these, with `prompt` tokens more than
+    /// these: in place of the requests.
+    pub fn join(&self, prompt: f64, requests: &mut [f64], contexts: &[f64]) {
+        let joined = requests.iter_mut().zip(contexts).map(|(requests, context)| {
+            *requests += 1.0;
+            (requests, context + prompt)
+        });
+        match self {
+            Self::Roofline(roofline) => roofline.decode(joined),
+            Self::Formula(_) | Self::Grid(_) => {
+                joined.for_each(|(decodes, context)| *decodes = self.decode_seconds(*decodes, context));
+            }
+        }
+    }
+
     /// What kind of prices these are.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -105,20 +105,43 @@ impl Roofline {
             prompts += 1.0;
             prompt_tokens += tokens;
         }
-        let tokens = prompt_tokens + work.decodes;
-        if tokens <= 0.0 {
+        if prompt_tokens + work.decodes <= 0.0 {
             return 0.0;
         }
+        self.products(prompts, prompt_tokens, work.decodes) + self.attend(work)
+    }
+
+    /// Seconds of steps in which so many requests decode, with so many tokens of context: in place of the requests. All but
+    /// attention is worked out once for each number of them: few of a fleet's are distinct.
+    pub(crate) fn decode<'a>(&self, steps: impl Iterator<Item = (&'a mut f64, f64)>) {
+        let mut known: Vec<(u64, f64)> = Vec::new();
+        for (seconds, context) in steps {
+            let decodes = *seconds;
+            let found = known.iter().find(|&&(bits, _)| bits == decodes.to_bits()).map(|&(_, products)| products);
+            let products = found.unwrap_or_else(|| {
+                let products = self.products(0.0, 0.0, decodes);
+                known.push((decodes.to_bits(), products));
+                products
+            });
+            let work = Work { chunks: std::iter::empty(), decodes, context };
+            *seconds = if decodes <= 0.0 { 0.0 } else { products + self.attend(&work) };
+        }
+    }
+
+    /// Seconds of all that does not depend on how long contexts are.
+    fn products(&self, prompts: f64, prompt_tokens: f64, decodes: f64) -> f64 {
+        let tokens = prompt_tokens + decodes;
         let launched = self.step_s + if prompt_tokens > 0.0 { self.prefill_s } else { 0.0 };
-        let experts = self.experts.map_or(0.0, |experts| experts.seconds(tokens));
-        let attention: f64 = self.attention.iter().map(|layers| layers.seconds(work)).sum();
         launched
             + self.token_s * tokens
-            + self.logits_s * (prompts + work.decodes)
-            + self.state_s * work.decodes
+            + self.logits_s * (prompts + decodes)
+            + self.state_s * decodes
             + self.matmul.seconds(tokens)
-            + experts
-            + attention
+            + self.experts.map_or(0.0, |experts| experts.seconds(tokens))
+    }
+
+    fn attend<Chunks: Iterator<Item = (f64, f64)> + Clone>(&self, work: &Work<Chunks>) -> f64 {
+        self.attention.iter().map(|layers| layers.seconds(work)).sum()
     }
 }
 
@@ -127,6 +150,24 @@ mod tests {
     use super::*;
 
     const LAYERS: Attention = Attention { pair_s: 1.0, context_s: 1.0, window: 100.0 };
+
+    #[test]
+    fn steps_of_many_replicas_cost_what_each_costs() {
+        let matmul = Matmul { token_s: 0.3, read_s: 7.0 };
+        let experts = Some(Experts { token_s: 0.1, read_s: 3.0, count: 8.0, picked: 2.0, padding: 4.0 });
+        let attention = vec![Attention { pair_s: 0.1, context_s: 0.01, window: 100.0 }, LAYERS];
+        let (step_s, prefill_s, token_s, logits_s, state_s) = (1.0, 2.0, 0.5, 0.25, 0.125);
+        let prices = Roofline { step_s, prefill_s, token_s, logits_s, state_s, matmul, experts, attention };
+        let prices = crate::sim::StepPrices::Roofline(prices);
+        let (mut requests, contexts) = (vec![3.0, 0.0, 3.0, -1.0, 0.5, f64::NAN], [70.0, 0.0, 900.0, 5.0, 33.0, 1.0]);
+        let alone: Vec<f64> =
+            requests.iter().zip(&contexts).map(|(n, context)| prices.decode_seconds(n + 1.0, context + 40.0)).collect();
+        prices.join(40.0, &mut requests, &contexts);
+        assert_eq!(
+            requests.iter().map(|s| s.to_bits()).collect::<Vec<_>>(),
+            alone.iter().map(|s| s.to_bits()).collect::<Vec<_>>()
+        );
+    }
 
     #[test]
     fn a_window_limits_the_pairs_of_each_token() {
