@@ -69,6 +69,11 @@ def stored(
     return StoredEvent(hashes, None, tokens, SIZE, contents, after)
 
 
+def with_digests(scheme: HashScheme[Any], event: StoredEvent) -> StoredEvent:
+    """The same event of an engine that publishes whole digests."""
+    return replace(event, digests=tuple(scheme.states(event.token_ids, SIZE)))
+
+
 def rows() -> Iterator[Any]:
     for scheme in SCHEMES:
         name = f"{type(scheme).__name__} {getattr(scheme, 'algorithm', '')}".strip()
@@ -141,6 +146,12 @@ def unknown_settings(scheme: HashScheme[Any]) -> Iterator[tuple[str, list[Stored
         yield "the same beside plain", [*plain, stored(scheme, content=ADAPTER, told=no_path)], ("lora",)
         yield "a wrong path", [stored(scheme, content=ADAPTER, told=wrong)], ("seed", "lora")
         yield "a wrong path beside plain", [*plain, stored(scheme, content=ADAPTER, told=wrong)], ("lora",)
+        whole = [with_digests(other, event) for event in (stored(other, 100 * n) for n in range(1, 3))]
+        yield "an unheard-of seed, digests published", whole, ("seed",)
+        kind = "xxhash" if scheme.algorithm == "sha256" else "sha256"
+        third = replace(other, algorithm=kind)
+        whole = [with_digests(third, event) for event in (stored(third, 100 * n) for n in range(1, 3))]
+        yield "another algorithm under an unheard-of seed, digests published", whole, ("algorithm",)
         seeded = replace(scheme, seed="42")
         yield "another seed, a wrong path", [stored(seeded), stored(seeded, 99, 3, ADAPTER, wrong)], ("seed",)
         twice = Content(media=(Media("i", 1, 1), Media("i", 4, 1)))

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from prefixroute import ConfigError, hash_blocks
 from prefixroute.replay import (
@@ -342,3 +344,38 @@ def test_what_no_request_has_under_both_policies_is_in_no_difference() -> None:
     nothing = Figures.of("c", [one for one in rows if one.policy == "c"], 2, Slo())
     cells = {column.title: column.cell(nothing) for column in MEASURED}
     assert (cells["TTFT mean ms"], cells["p99 ms"]) == ("-", "-")
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens_details": 5},
+        {"prompt_tokens_details": {"cached_tokens": "many"}},
+        {"prompt_tokens_details": {"cached_tokens": -1}},
+        {"prompt_tokens_details": {"cached_tokens": 1 << 80}},
+        {"prompt_tokens_details": {"cached_tokens": True}, "completion_tokens": "x", "prompt_tokens": []},
+        [],
+        None,
+    ],
+    ids=str,
+)
+async def test_an_engine_that_counts_oddly_costs_its_counts_alone(usage: Any) -> None:
+    async def complete(request: web.Request) -> web.Response:
+        del request
+        events = [{"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}]
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+        return web.Response(text=f"{text}data: [DONE]\n\n", content_type="text/event-stream")
+
+    async def models(request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"data": [{"id": "m"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", complete)
+    app.router.add_get("/v1/models", models)
+    async with TestServer(app) as server:
+        settings = ReplaySettings(endpoints=(str(server.make_url("")),), reset=False)
+        found = await replay(small_chat(4), settings)
+    assert [row.error for row in found.rows] == [""] * 4
+    assert all(row.cached_tokens is None and row.output_tokens >= 1 for row in found.rows)
+    assert found.figures[0].recompute_ratio is None

@@ -198,9 +198,16 @@ def _nothing_matches(
     left += [
         kind for kind in ("lora", "salt", "media") if kind in common and kind not in left and kind in scheme.hidden
     ]
-    chained = continues(events, scheme, unit)
-    where = "each block follows from the one before, so only the root differs" if chained else "no known setting fits"
-    return _told(left, f"{where}; not known: {', '.join(_ROOTS[kind] for kind in left)}")
+    for variant in (Variant((), "", scheme), *scheme.variants()):
+        if continues(events, variant.scheme, unit):
+            where = "each block follows from the one before, so only the root differs"
+            break
+    else:
+        variant, where = Variant((), "", scheme), "no known setting fits"
+    told = _told(left, f"{where}; not known: {', '.join(_ROOTS[kind] for kind in left)}")
+    if variant.reasons:
+        told = {"reason": variant.reasons[0], "detail": f"{variant.detail}: {told['detail']}"}
+    return told
 
 
 _ROOTS: dict[Reason, str] = {

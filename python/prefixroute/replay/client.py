@@ -13,6 +13,8 @@ from prefixroute.validation import shown
 
 _TAIL_BYTES = 8_192
 """The end of a stream that is kept: it holds the usage."""
+MOST_TOKENS = 1 << 31
+"""No engine counts more tokens in one request."""
 RESETS = ("/reset_prefix_cache", "/flush_cache")
 """How vLLM (in development mode) and SGLang are told to empty their prefix cache."""
 
@@ -97,10 +99,9 @@ class Client:
         if first is None or b"[DONE]" not in tail:
             return Exchange(first=first, error="the stream broke off")
         usage = _usage(tail)
-        count = usage.get("completion_tokens")
-        details = usage.get("prompt_tokens_details") or {}
-        output = count if isinstance(count, int) else max(1, events - 2)  # without the end and its marker
-        return Exchange(first, last, output, usage.get("prompt_tokens"), details.get("cached_tokens"))
+        told, prompt = _count(usage, "completion_tokens"), _count(usage, "prompt_tokens")
+        output = max(1, events - 2) if told is None else told  # without the end and its marker
+        return Exchange(first, last, output, prompt, _count(usage.get("prompt_tokens_details"), "cached_tokens"))
 
     async def model(self, url: str) -> str:
         """Return the first model that an endpoint serves; raise ConfigError if it is no URL or does not answer.
@@ -151,3 +152,9 @@ def _usage(tail: bytes) -> dict[str, Any]:
         if isinstance(usage, dict):
             return usage
     return {}
+
+
+def _count(fields: Any, name: str) -> int | None:
+    """Return a count that an engine tells; ``None`` if it is none."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
