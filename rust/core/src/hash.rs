@@ -54,6 +54,15 @@ pub const fn mix(previous: u64, content: u64) -> u64 {
     x ^ (x >> 32)
 }
 
+/// The chain of these contents behind the block with the hash `before`, or from a seed on.
+pub fn chained(before: u64, contents: impl IntoIterator<Item = u64>) -> impl Iterator<Item = BlockHash> {
+    let mut hash = before;
+    contents.into_iter().map(move |content| {
+        hash = mix(hash, content);
+        BlockHash(hash)
+    })
+}
+
 /// Places of a stretch that are compared at once where two chains part. Their loads overlap, so a search in memory that is
 /// not in the cache waits three times for 550 blocks, where halves wait ten times, each after a guess.
 const WAYS: usize = 8;
@@ -184,12 +193,8 @@ pub fn hash_text(text: &[u8], block_size: usize, seed: u64, out: &mut Vec<BlockH
 /// As [`hash_text`].
 pub fn hash_text_keyed(text: &[u8], block_size: usize, seed: u64, key: u64, out: &mut Vec<BlockHash>) -> Result<()> {
     check_block_size(block_size)?;
-    let mut hash = text_seed(seed);
     let blocks = text.chunks_exact(TEXT_BYTES_PER_TOKEN * block_size);
-    out.extend(blocks.map(|block| {
-        hash = mix(hash, xxh3_64_with_seed(block, key));
-        BlockHash(hash)
-    }));
+    out.extend(chained(text_seed(seed), blocks.map(|block| xxh3_64_with_seed(block, key))));
     Ok(())
 }
 

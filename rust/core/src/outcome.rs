@@ -1,6 +1,6 @@
 //! What the calls of an index give back.
 
-use crate::hash::mix;
+use crate::hash::{chained, mix};
 use crate::ids::{BlockHash, EngineHash, Medium};
 
 /// What an insert did. `held_before + stored + dropped` is the prompt's length in blocks where nothing lay behind a hole.
@@ -91,13 +91,9 @@ impl Contents<'_> {
 
     /// Appends the chained hashes of the blocks, behind the one with the hash `before`.
     pub(crate) fn chain(&self, before: u64, out: &mut Vec<BlockHash>) {
-        let mut hash = before;
         match self {
             Self::Prefixes(blocks) => out.extend_from_slice(blocks),
-            Self::Blocks(contents) => out.extend(contents.iter().map(|&content| {
-                hash = mix(hash, content);
-                BlockHash(hash)
-            })),
+            Self::Blocks(contents) => out.extend(chained(before, contents.iter().copied())),
         }
     }
 }

@@ -7,8 +7,19 @@ use prefixroute_core::{
     BlockHash, Config, Contents, EngineHash, Error, Index, MAX_REPLICAS, Medium, Slot, StoredEvent,
 };
 
-fn index(block_size: usize) -> Index {
-    Index::new(Config { block_size, ..Config::default() }).expect("a valid block size")
+/// An index of these settings with so many replicas.
+fn fleet<const N: usize>(config: Config) -> (Index, [Slot; N]) {
+    let index = Index::new(config).expect("a valid config");
+    let slots = std::array::from_fn(|at| index.add_replica(&at.to_string(), None).expect("room"));
+    (index, slots)
+}
+
+fn sized<const N: usize>(block_size: usize) -> (Index, [Slot; N]) {
+    fleet(Config { block_size, ..Config::default() })
+}
+
+fn bounded<const N: usize>(max_bytes: u64) -> (Index, [Slot; N]) {
+    fleet(Config { max_bytes: Some(max_bytes), ..Config::default() })
 }
 
 fn chain(tokens: &[u32], block_size: usize) -> Vec<BlockHash> {
@@ -35,25 +46,16 @@ fn store(index: &Index, slot: Slot, engine: &[u64], parent: Option<u64>, content
     index.stored(slot, &event, 0.0).expect("a valid event");
 }
 
-fn from_contents(contents: &[u64]) -> Vec<BlockHash> {
-    let mut hash = 0;
-    contents
-        .iter()
-        .map(|&content| {
-            hash = hash::mix(hash, content);
-            BlockHash(hash)
-        })
-        .collect()
+fn from_contents(contents: impl IntoIterator<Item = u64>) -> Vec<BlockHash> {
+    hash::chained(0, contents).collect()
 }
 
 /// Row 10: the byte budget is the index's, not each replica's, and the oldest goes first.
 #[test]
 fn budget_holds_for_the_whole_index() {
     let budget = 24_000;
-    let index = Index::new(Config { max_bytes: Some(budget), ..Config::default() }).expect("a valid config");
-    let slots: Vec<Slot> = (0..10).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
-    let prompt =
-        |slot: u64, at: u64| from_contents(&(0..50).map(|i| slot * 1_000 + at * 50 + i + 1).collect::<Vec<_>>());
+    let (index, slots) = bounded::<10>(budget);
+    let prompt = |slot: u64, at: u64| from_contents((0..50).map(|i| slot * 1_000 + at * 50 + i + 1));
     for at in 0..10 {
         for &slot in &slots {
             let done = index.insert(slot, &prompt(u64::from(slot.0), at), 0.0).expect("it is live");
@@ -74,9 +76,8 @@ fn budget_holds_for_the_whole_index() {
 /// Row 10, one prompt larger than the budget: the head that fits is kept.
 #[test]
 fn budget_keeps_the_head_of_a_long_prompt() {
-    let index = Index::new(Config { max_bytes: Some(20_000), ..Config::default() }).expect("a valid config");
-    let a = index.add_replica("a", None).expect("room");
-    let long = from_contents(&(1..10_000).collect::<Vec<_>>());
+    let (index, [a]) = bounded(20_000);
+    let long = from_contents(1..10_000);
     let done = index.insert(a, &long, 0.0).expect("a is live");
     assert_eq!(done.stored + done.dropped, long.len());
     assert!(done.stored > 500 && index.stats().reserved_bytes <= 20_000, "{done:?}");
@@ -87,12 +88,11 @@ fn budget_keeps_the_head_of_a_long_prompt() {
 #[test]
 fn budget_stays_full() {
     for (most, len) in [(60_000, 1), (500_000, 1), (500_000, 3), (500_000, 40)] {
-        let index = Index::new(Config { max_bytes: Some(most), ..Config::default() }).expect("a valid config");
-        let slots: Vec<Slot> = (0..10).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
+        let (index, slots) = bounded::<10>(most);
         let mut peak = 0;
         for at in 0..most / 8 {
-            let contents: Vec<u64> = (0..len).map(|i| hash::mix(at, i)).collect();
-            index.insert(slots[at as usize % 10], &from_contents(&contents), 0.0).expect("it is live");
+            let prompt = from_contents((0..len).map(|i| hash::mix(at, i)));
+            index.insert(slots[at as usize % 10], &prompt, 0.0).expect("it is live");
             let stats = index.stats();
             assert!(stats.reserved_bytes <= most, "{stats:?}");
             peak = peak.max(stats.blocks);
@@ -107,8 +107,7 @@ fn budget_stays_full() {
 /// Row 10, events: what engines hold is not evicted, but what does not fit is not stored.
 #[test]
 fn budget_holds_for_events() {
-    let index = Index::new(Config { max_bytes: Some(40_000), ..Config::default() }).expect("a valid config");
-    let a = index.add_replica("a", None).expect("room");
+    let (index, [a]) = bounded(40_000);
     let store_prompt = |at: u64| {
         let contents: Vec<u64> = (1..=20).map(|i| at * 100 + i).collect();
         store(&index, a, &contents, None, &contents, Medium::Gpu);
@@ -141,7 +140,7 @@ fn budget_below_the_fixed_size_is_refused() {
     assert_eq!(least(index.add_replica("b", None).expect_err("two do not")), two);
     index.remove_replica(a).expect("it lives");
     index.add_replica("b", None).expect("its slot is used again");
-    let done = index.insert("b", &from_contents(&[1, 2, 3]), 0.0).expect("it lives");
+    let done = index.insert("b", &from_contents([1, 2, 3]), 0.0).expect("it lives");
     assert_eq!((done.stored, done.dropped), (0, 3), "there is room for nothing else");
     index.validate().expect("every invariant holds");
 }
@@ -149,8 +148,7 @@ fn budget_below_the_fixed_size_is_refused() {
 /// A saved index whose bound is below its fixed size is not loaded.
 #[test]
 fn a_saved_budget_is_checked() {
-    let index = Index::new(Config { max_bytes: Some(30_000), ..Config::default() }).expect("a valid config");
-    index.add_replica("a", None).expect("room");
+    let (index, [_]) = bounded(30_000);
     let mut bytes = index.to_bytes();
     let at = bytes.windows(8).position(|bytes| bytes == 30_000_u64.to_le_bytes()).expect("the bound is saved");
     bytes[at..at + 8].copy_from_slice(&1_000_u64.to_le_bytes());
@@ -163,37 +161,33 @@ fn a_saved_budget_is_checked() {
 /// A call by a name that no replica has changes nothing and says so.
 #[test]
 fn names_are_looked_up_in_the_call() {
-    let index = Index::new(Config::default()).expect("a valid config");
-    index.add_replica("a", None).expect("room");
-    let prompt = from_contents(&[1, 2, 3]);
+    let (index, [_]) = sized(16);
+    let prompt = from_contents([1, 2, 3]);
     assert_eq!(index.insert("b", &prompt, 0.0), Err(Error::UnknownReplica("b".to_owned())));
-    assert_eq!(index.insert("a", &prompt, 0.0).expect("it lives").stored, 3);
+    assert_eq!(index.insert("0", &prompt, 0.0).expect("it lives").stored, 3);
     assert_eq!(matched(&index, &prompt), [48]);
-    index.remove_replica("a").expect("it lives");
-    assert!(index.touch("a", &prompt, 0.0).is_err());
+    index.remove_replica("0").expect("it lives");
+    assert!(index.touch("0", &prompt, 0.0).is_err());
 }
 
 /// Row 11: a replica that returns under its name comes back empty, the others keep their share.
 #[test]
 fn removed_replica_comes_back_empty() {
-    let index = index(16);
+    let (index, [a, b]) = sized(16);
     let prompt = chain(&(0..320).collect::<Vec<_>>(), 16);
-    let a = index.add_replica("a", None).expect("room");
-    let b = index.add_replica("b", None).expect("room");
     index.insert(a, &prompt, 0.0).expect("a is live");
     index.insert(b, &prompt[..5], 0.0).expect("b is live");
     index.remove_replica(a).expect("a is live");
     assert_eq!(index.stats().blocks, 5);
-    assert_eq!(index.add_replica("a", None), Ok(a));
+    assert_eq!(index.add_replica("0", None), Ok(a));
     assert_eq!(matched(&index, &prompt), [0, 80]);
 }
 
 /// Row 16: one removal takes one of two copies.
 #[test]
 fn each_copy_needs_its_own_removal() {
-    let index = index(16);
-    let a = index.add_replica("a", None).expect("room");
-    let hashes = from_contents(&[7, 8]);
+    let (index, [a]) = sized(16);
+    let hashes = from_contents([7, 8]);
     store(&index, a, &[100], None, &[7], Medium::Gpu);
     store(&index, a, &[101], Some(100), &[8], Medium::Gpu);
     store(&index, a, &[101], Some(100), &[8], Medium::Gpu);
@@ -208,23 +202,22 @@ fn each_copy_needs_its_own_removal() {
 #[test]
 fn copies_without_a_parent_are_counted() {
     for (reuse_reports, held) in [(false, 32), (true, 16)] {
-        let index = index(16);
+        let (index, []) = sized(16);
         let a = index.add_replica_with("a", None, reuse_reports).expect("room");
         for _ in 0..2 {
             store(&index, a, &[11, 12], None, &[7, 8], Medium::Gpu);
         }
         assert_eq!(index.stats().reused, if reuse_reports { 2 } else { 0 });
         index.removed(a, &[EngineHash(12)], Medium::Gpu).expect("a is live");
-        assert_eq!(matched(&index, &from_contents(&[7, 8])), [held]);
+        assert_eq!(matched(&index, &from_contents([7, 8])), [held]);
     }
 }
 
 /// Row 17: what leaves the GPU is still on the CPU, and said to be there.
 #[test]
 fn tiers_are_apart() {
-    let index = index(16);
-    let a = index.add_replica("a", None).expect("room");
-    let hashes = from_contents(&[7]);
+    let (index, [a]) = sized(16);
+    let hashes = from_contents([7]);
     store(&index, a, &[100], None, &[7], Medium::Gpu);
     store(&index, a, &[100], None, &[7], Medium::Cpu);
     assert_eq!(index.match_media(&hashes), [[16, 0, 0]]);
@@ -236,9 +229,7 @@ fn tiers_are_apart() {
 /// A replica's name for a block outlives the block when the replica takes to the shared one: saving must not follow it.
 #[test]
 fn saves_with_names_of_blocks_that_are_gone() {
-    let index = index(16);
-    let a = index.add_replica("a", None).expect("room");
-    let b = index.add_replica("b", None).expect("room");
+    let (index, [a, b]) = sized(16);
     store(&index, b, &[1], None, &[7], Medium::Gpu);
     store(&index, a, &[2], None, &[7], Medium::Gpu);
     store(&index, a, &[1], None, &[7], Medium::Cpu);
@@ -253,19 +244,17 @@ fn saves_with_names_of_blocks_that_are_gone() {
 /// Row 20: events arrive, nothing matches: the signal grows until a query matches.
 #[test]
 fn unmatched_events_are_visible() {
-    let index = index(16);
-    let a = index.add_replica("a", None).expect("room");
-    let b = index.add_replica("b", None).expect("room");
+    let (index, [a, b]) = sized(16);
     for name in 0..1_000 {
         store(&index, a, &[name], None, &[name + 1], Medium::Gpu);
-        assert_eq!(matched(&index, &from_contents(&[name + 1_000_000])), [0, 0]);
+        assert_eq!(matched(&index, &from_contents([name + 1_000_000])), [0, 0]);
     }
     assert_eq!(index.unmatched_event_blocks(), [1_000, 0]);
-    let held = from_contents(&[2_000_000]);
+    let held = from_contents([2_000_000]);
     store(&index, b, &[5_000], None, &[2_000_000], Medium::Gpu);
     assert_eq!(matched(&index, &held), [0, 16]);
     assert_eq!(index.unmatched_event_blocks(), [1_000, 0], "a match elsewhere says nothing of it");
-    assert_eq!(matched(&index, &from_contents(&[1])), [16, 0]);
+    assert_eq!(matched(&index, &from_contents([1])), [16, 0]);
     assert_eq!(index.stats().unmatched_event_blocks, 0);
 }
 
@@ -284,8 +273,7 @@ fn namespaces_never_meet() {
 /// Row 23: a match ends at the block in which prompts part, whatever the unit of other layers.
 #[test]
 fn match_is_whole_blocks_only() {
-    let index = index(128);
-    let a = index.add_replica("a", None).expect("room");
+    let (index, [a]) = sized(128);
     let first: Vec<u32> = (0..7_680).collect();
     let mut second = first.clone();
     second[6_200] = 1;
@@ -303,8 +291,7 @@ fn blocks_of_any_size_match() {
         (2_096, 4_300, 4_192),
         (65_536, 131_073, 131_072),
     ] {
-        let index = index(block_size);
-        let a = index.add_replica("a", None).expect("room");
+        let (index, [a]) = sized(block_size);
         let first: Vec<u32> = (0..4 * block_size as u32).collect();
         let mut second = first.clone();
         second[shared..].fill(u32::MAX);
@@ -319,8 +306,7 @@ fn blocks_of_any_size_match() {
 /// Row 25: generated tokens that differ from re-tokenised ones end the match.
 #[test]
 fn other_tokens_for_the_same_text_do_not_match() {
-    let index = index(1);
-    let a = index.add_replica("a", None).expect("room");
+    let (index, [a]) = sized(1);
     index.insert(a, &chain(&[1, 2, 30, 40], 1), 0.0).expect("a is live");
     assert_eq!(matched(&index, &chain(&[1, 2, 31, 5, 40], 1)), [2]);
 }
@@ -328,8 +314,7 @@ fn other_tokens_for_the_same_text_do_not_match() {
 /// Row 26: blocks of text may cut a letter; nothing is lost.
 #[test]
 fn text_is_cut_inside_letters() {
-    let index = index(1);
-    let a = index.add_replica("a", None).expect("room");
+    let (index, [a]) = sized(1);
     let long = format!("{}\u{8a9e}\u{8a9e}", "x".repeat(254));
     for text in [
         "\u{ac00}\u{b098}\u{b2e4}\u{b77c}",
@@ -347,8 +332,7 @@ fn text_is_cut_inside_letters() {
 /// Row 38: media is keyed by content, and a difference in the partial last block is no full match.
 #[test]
 fn tails_and_media_count() {
-    let index = index(16);
-    let a = index.add_replica("a", None).expect("room");
+    let (index, [a]) = sized(16);
     let tokens: Vec<u32> = (0..40).collect();
     let hash_with = |key: &str| {
         let mut out = Vec::new();
@@ -367,10 +351,7 @@ fn limits_are_typed_errors() {
         let given = Index::new(Config { block_size, ..Config::default() });
         assert_eq!(given.err(), Some(Error::BlockSize(block_size)));
     }
-    let index = index(65_536);
-    for i in 0..MAX_REPLICAS {
-        index.add_replica(&i.to_string(), None).expect("room");
-    }
+    let (index, _) = sized::<MAX_REPLICAS>(65_536);
     assert_eq!(index.add_replica("one more", None), Err(Error::TooManyReplicas));
     assert_eq!(index.add_replica("7", None), Err(Error::ReplicaExists("7".into())));
     assert_eq!(index.add_replica("", None), Err(Error::Name(0)));

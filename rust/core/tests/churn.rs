@@ -3,43 +3,11 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use prefixroute_core::hash::mix;
-use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, Stats, StoredEvent};
+use prefixroute_core::testing::Prompt;
+use prefixroute_core::{BlockHash, Config, EngineHash, Index, Medium, Slot, Stats};
 
 const REPLICAS: usize = 4;
 const SYSTEM: usize = 20;
-
-/// A prompt that shares its first blocks with others of its family and parts from them at `fork`.
-struct Prompt {
-    contents: Vec<u64>,
-    chain: Vec<BlockHash>,
-    names: Vec<EngineHash>,
-}
-
-impl Prompt {
-    fn new(family: u64, fork: usize, own: u64, len: usize) -> Self {
-        let content = |at: usize| if at < fork { family * 1_000 + at as u64 + 1 } else { mix(own, at as u64) };
-        let contents: Vec<u64> = (0..len).map(content).collect();
-        let mut hash = 1;
-        let step = |&content: &u64| {
-            hash = mix(hash, content);
-            BlockHash(hash)
-        };
-        let chain: Vec<BlockHash> = contents.iter().map(step).collect();
-        let names = chain.iter().map(|block| EngineHash(block.0)).collect();
-        Prompt { contents, chain, names }
-    }
-
-    fn store(&self, index: &Index, slot: Slot) {
-        let event = StoredEvent {
-            engine: &self.names,
-            parent: None,
-            contents: Contents::Blocks(&self.contents),
-            seed: 1,
-            medium: Medium::Gpu,
-        };
-        index.stored(slot, &event, 0.0).expect("a live replica");
-    }
-}
 
 fn fleet(capacity_blocks: Option<u64>) -> (Index, Vec<Slot>) {
     let index = Index::new(Config { capacity_blocks, ..Config::default() }).expect("a valid config");
@@ -55,7 +23,7 @@ fn level(stats: &Stats) -> (usize, usize, u64, u64, u64, usize) {
 #[test]
 fn splits_are_merged_again() {
     let (index, slots) = fleet(None);
-    let staying: Vec<Prompt> = (0..10).map(|family| Prompt::new(family, 60, 0, 60)).collect();
+    let staying: Vec<Prompt> = (0..10).map(|family| Prompt::forked(family, 60, 0, 60)).collect();
     for prompt in &staying {
         for &slot in &slots {
             prompt.store(&index, slot);
@@ -64,7 +32,7 @@ fn splits_are_merged_again() {
     let before = index.stats();
     for round in 0..3_000_u64 {
         let slot = slots[round as usize % REPLICAS];
-        let passing = Prompt::new(round % 10, (round % 60) as usize, round + 1, 60 + (round % 7) as usize);
+        let passing = Prompt::forked(round % 10, (round % 60) as usize, round + 1, 60 + (round % 7) as usize);
         // The shared part becomes a second copy, which its removal takes away again.
         passing.store(&index, slot);
         if round % 2 == 0 {
@@ -86,7 +54,7 @@ fn belief_stays_at_its_level() {
     let mut day = || {
         for _ in 0..5_000 {
             turn += 1;
-            let prompt = Prompt::new(turn % 8, SYSTEM, mix(turn, 7), SYSTEM + 10 + (turn % 30) as usize);
+            let prompt = Prompt::forked(turn % 8, SYSTEM, mix(turn, 7), SYSTEM + 10 + (turn % 30) as usize);
             index.insert(slots[turn as usize % REPLICAS], &prompt.chain, turn as f64).expect("a live replica");
         }
         index.stats()
@@ -113,7 +81,7 @@ fn empty_as_new() {
     let (index, slots) = fleet(Some(500));
     let new = index.stats();
     for round in 0..500 {
-        let prompt = Prompt::new(round % 5, 10, round, 40);
+        let prompt = Prompt::forked(round % 5, 10, round, 40);
         index.insert(slots[round as usize % 2], &prompt.chain, 0.0).expect("a live replica");
         prompt.store(&index, slots[2 + round as usize % 2]);
     }
@@ -129,7 +97,7 @@ fn empty_as_new() {
 #[test]
 fn hostile_shapes_stay_linear() {
     let (index, slots) = fleet(None);
-    let chain = Prompt::new(0, 2_000, 0, 2_000).chain;
+    let chain = Prompt::forked(0, 2_000, 0, 2_000).chain;
     index.insert(slots[0], &chain, 0.0).expect("a live replica");
     for end in (1..chain.len()).rev() {
         index.touch(slots[0], &chain[..end], 0.0).expect("a live replica");
@@ -138,7 +106,7 @@ fn hostile_shapes_stay_linear() {
     index.insert(slots[0], &chain, 0.0).expect("a live replica");
     assert_eq!(index.stats().runs, 1, "one touch joins them again");
     for fork in 0..chain.len() as u64 {
-        let prompt = Prompt::new(0, fork as usize, fork + 1, fork as usize + 1);
+        let prompt = Prompt::forked(0, fork as usize, fork + 1, fork as usize + 1);
         index.insert(slots[1], &prompt.chain, 0.0).expect("a live replica");
     }
     index.validate().expect("every invariant holds");
@@ -162,7 +130,7 @@ fn names_that_are_not_there_are_looked_for_once_around() {
         for step in 0..5_000 {
             let draw = mix(key, step);
             if held.len() < 40 || (held.len() < 56 && draw % 2 == 0) {
-                let prompt = Prompt::new(0, 0, draw, 1);
+                let prompt = Prompt::forked(0, 0, draw, 1);
                 prompt.store(&index, slot);
                 held.push(prompt.names[0]);
             } else {

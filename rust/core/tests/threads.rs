@@ -5,24 +5,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use prefixroute_core::hash::mix;
-use prefixroute_core::{BlockHash, Config, Index};
-
-fn chain(len: usize) -> Vec<BlockHash> {
-    let mut hash = 1;
-    let step = |at: u64| {
-        hash = mix(hash, at + 1);
-        BlockHash(hash)
-    };
-    (0..len as u64).map(step).collect()
-}
+use prefixroute_core::testing::Prompt;
+use prefixroute_core::{Config, Index};
 
 /// Two writers let their replica's prefix grow, shrink, split and vanish between two bounds; readers see lengths between
 /// them, of a prompt that others split all the time.
 #[test]
 fn readers_beside_writers() {
     let index = Index::new(Config::default()).expect("a valid config");
-    let full = chain(200);
+    let full = Prompt::new(0..200).chain;
     let slots: Vec<_> = (0..3).map(|i| index.add_replica(&i.to_string(), None).expect("room")).collect();
     for &slot in &slots {
         index.insert(slot, &full[..50], 0.0).expect("it is live");

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use prefixroute_core::hash::mix;
-use prefixroute_core::{BlockHash, Config, Contents, EngineHash, Index, Medium, Slot, StoredEvent};
+use prefixroute_core::testing::Prompt;
+use prefixroute_core::{Config, Index, Slot};
 
 /// Blocks of a system prompt: 2,000 tokens.
 pub const SYSTEM: usize = 125;
@@ -24,42 +25,10 @@ impl Draw {
     }
 }
 
-/// A prompt as content hashes, chain and engine names.
-#[derive(Clone, Debug)]
-pub struct Prompt {
-    pub contents: Vec<u64>,
-    pub chain: Vec<BlockHash>,
-    pub names: Vec<EngineHash>,
-}
-
-impl Prompt {
-    pub fn new(contents: Vec<u64>) -> Self {
-        let mut hash = 1;
-        let step = |&content: &u64| {
-            hash = mix(hash, content);
-            BlockHash(hash)
-        };
-        let chain: Vec<BlockHash> = contents.iter().map(step).collect();
-        let names = chain.iter().map(|block| EngineHash(block.0.rotate_left(17))).collect();
-        Prompt { contents, chain, names }
-    }
-
-    /// Conversation number `id`, `len` blocks long.
-    pub fn conversation(id: u64, len: usize) -> Self {
-        let (mut system, mut own) = (Draw((id % SYSTEMS) << 32), Draw((id + 1_000) << 32));
-        let contents = (0..len).map(|at| if at < SYSTEM { system.next() } else { own.next() });
-        Prompt::new(contents.collect())
-    }
-
-    pub fn event(&self) -> StoredEvent<'_> {
-        StoredEvent {
-            engine: &self.names,
-            parent: None,
-            contents: Contents::Blocks(&self.contents),
-            seed: 1,
-            medium: Medium::Gpu,
-        }
-    }
+/// Conversation number `id`, `len` blocks long.
+pub fn conversation(id: u64, len: usize) -> Prompt {
+    let (mut system, mut own) = (Draw((id % SYSTEMS) << 32), Draw((id + 1_000) << 32));
+    Prompt::new((0..len).map(|at| if at < SYSTEM { system.next() } else { own.next() }))
 }
 
 /// A filled index and what it was filled with.
@@ -92,7 +61,7 @@ impl Fleet {
         let mut seen = HashSet::new();
         let pairs = (0..each).flat_map(|_| slots.iter().copied()).enumerate();
         let pairs = pairs.map(|(id, slot)| (slot, pick(id as u64))).filter(|pair| seen.insert(*pair));
-        let prompts: Vec<(Slot, Prompt)> = pairs.map(|(slot, id)| (slot, Prompt::conversation(id, len))).collect();
+        let prompts: Vec<(Slot, Prompt)> = pairs.map(|(slot, id)| (slot, conversation(id, len))).collect();
         let fleet = Fleet { index, prompts };
         fleet.give_all(&fleet.prompts, feed);
         fleet
@@ -107,7 +76,7 @@ impl Fleet {
     pub fn give(&self, slot: Slot, prompt: &Prompt, feed: Feed) {
         match feed {
             Feed::Belief => drop(self.index.insert(slot, &prompt.chain, 0.0).unwrap()),
-            Feed::Events => drop(self.index.stored(slot, &prompt.event(), 0.0).unwrap()),
+            Feed::Events => prompt.store(&self.index, slot),
         }
     }
 }

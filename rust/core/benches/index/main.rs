@@ -10,12 +10,13 @@ mod threads;
 
 use std::time::Instant;
 
-use fleet::{Draw, Feed, Fleet, PROMPT, Prompt};
+use fleet::{Draw, Feed, Fleet, PROMPT, conversation};
 use measure::{each, line, rounds};
 use prefixroute_core::hash;
 use prefixroute_core::hash::NamespaceSpec;
+use prefixroute_core::testing::Prompt;
 use prefixroute_core::testing::payloads::{StoreForm, batch};
-use prefixroute_core::{Config, Contents, EngineHash, Index, Medium};
+use prefixroute_core::{Config, EngineHash, Index, Medium};
 
 fn main() {
     println!("goal  what{:56}      best       p50       p99  unit      goal", "");
@@ -59,7 +60,7 @@ fn matching() {
         let times =
             each(1, |i| fleet.index.match_blocks(&fleet.prompts[i * 7_919 % fleet.prompts.len()].1.chain, &mut out));
         line("", &format!("match 550 blocks, full hit, {replicas} replicas, all prompts"), times, "ns", "");
-        let miss = Prompt::conversation(1 << 40, PROMPT);
+        let miss = conversation(1 << 40, PROMPT);
         let times = each(1, |_| fleet.index.match_blocks(&miss.chain, &mut out));
         line("", &format!("match 550 blocks, divergence at 125, {replicas} replicas"), times, "ns", "");
     }
@@ -158,41 +159,12 @@ fn payloads() {
 fn one_block() {
     let fleet = Fleet::new(8, 18_750, PROMPT, Feed::Events);
     let (slot, prompt) = &fleet.prompts[20];
-    let last = PROMPT - 1;
-    let event = prefixroute_core::StoredEvent {
-        engine: &prompt.names[last..],
-        parent: Some(prompt.names[last - 1]),
-        contents: Contents::Blocks(&prompt.contents[last..]),
-        seed: 1,
-        medium: Medium::Gpu,
-    };
-    let times = each(2, |_| {
-        fleet.index.removed(*slot, &prompt.names[last..], Medium::Gpu).unwrap();
-        fleet.index.stored(*slot, &event, 0.0).unwrap()
-    });
-    line("9", "remove the last block, store it again", times, "ns/call", "350 from Python");
-    let middle = StoreMiddle { prompt, at: 300 };
-    let times = each(2, |_| {
-        fleet.index.removed(*slot, &prompt.names[300..301], Medium::Gpu).unwrap();
-        fleet.index.stored(*slot, &middle.event(), 0.0).unwrap()
-    });
-    line("9", "remove a block in the middle, store it again", times, "ns/call", "350 from Python");
-}
-
-struct StoreMiddle<'a> {
-    prompt: &'a Prompt,
-    at: usize,
-}
-
-impl StoreMiddle<'_> {
-    fn event(&self) -> prefixroute_core::StoredEvent<'_> {
-        prefixroute_core::StoredEvent {
-            engine: &self.prompt.names[self.at..=self.at],
-            parent: Some(self.prompt.names[self.at - 1]),
-            contents: Contents::Blocks(&self.prompt.contents[self.at..=self.at]),
-            seed: 1,
-            medium: Medium::Gpu,
-        }
+    for (at, which) in [(PROMPT - 1, "the last block"), (300, "a block in the middle")] {
+        let times = each(2, |_| {
+            fleet.index.removed(*slot, &prompt.names[at..=at], Medium::Gpu).unwrap();
+            fleet.index.stored(*slot, &prompt.event(at..at + 1), 0.0).unwrap()
+        });
+        line("9", &format!("remove {which}, store it again"), times, "ns/call", "350 from Python");
     }
 }
 
@@ -200,7 +172,7 @@ fn eviction() {
     for (what, new) in [("new conversations", PROMPT - fleet::SYSTEM), ("16-block turns", 16)] {
         let index = Index::with_table_key(Config { capacity_blocks: Some(18_750), ..Config::default() }, 1).unwrap();
         let slots: Vec<_> = (0..8).map(|i| index.add_replica(&i.to_string(), None).unwrap()).collect();
-        let prompts: Vec<Prompt> = (0..4_000).map(|id| Prompt::conversation(id, fleet::SYSTEM + new)).collect();
+        let prompts: Vec<Prompt> = (0..4_000).map(|id| conversation(id, fleet::SYSTEM + new)).collect();
         let mut cycle = prompts.iter().cycle().enumerate();
         for (i, prompt) in cycle.by_ref().take(60_000 / new.max(16)) {
             index.insert(slots[i % 8], &prompt.chain, 0.0).unwrap();

@@ -3,9 +3,8 @@
 
 use std::time::Instant;
 
+use prefixroute_core::testing::Prompt;
 use prefixroute_core::{Config, Index, Slot};
-
-use super::fleet::Prompt;
 
 /// Blocks of 512 tokens that a replica keeps: 300,000 tokens.
 const CAPACITY: u64 = 586;
@@ -17,8 +16,7 @@ fn prompts(times: u64) -> Option<Vec<Prompt>> {
     let output = std::process::Command::new("gzip").args(["-dc", &path]).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|text| !text.is_empty())?;
     let ids: Vec<Vec<u64>> = text.lines().filter_map(ids_of).collect();
-    let shifted =
-        |shift: u64| ids.iter().map(move |ids| Prompt::new(ids.iter().map(|id| (id + 1) << 8 | shift).collect()));
+    let shifted = |shift: u64| ids.iter().map(move |ids| Prompt::new(ids.iter().map(|id| (id + 1) << 8 | shift)));
     Some((0..times).flat_map(shifted).collect())
 }
 

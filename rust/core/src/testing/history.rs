@@ -1,14 +1,13 @@
 //! Random histories from bytes: every call of an index with prompts that share, part, grow and come back, against the twin.
 //! Property tests and fuzz targets share it.
 
-use super::Twin;
-use crate::hash::mix;
+use super::{Prompt, Twin};
 use crate::{BlockHash, Config, Contents, EngineHash, Index, Inserted, MAX_REPLICAS, Medium, Slot, StoredEvent};
 
 /// Replicas that a history uses: side by side, or so far apart that coverage takes three words.
 const LAYOUTS: [[Slot; 3]; 2] = [[Slot(0), Slot(1), Slot(2)], [Slot(0), Slot(70), Slot(129)]];
 /// Blocks of a prompt at most.
-const LONGEST: u8 = 24;
+const LONGEST: u16 = 24;
 
 /// A source of choices: bytes, and zeros behind their end.
 #[derive(Clone, Debug)]
@@ -35,30 +34,12 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// A prompt: content hashes of its blocks and the chain they make.
-#[derive(Clone, Debug)]
-struct Prompt {
-    contents: Vec<u64>,
-    chain: Vec<BlockHash>,
-}
-
-impl Prompt {
-    /// Few families, few places where prompts part: so that they share, nest and branch.
-    fn pick(choices: &mut Choices<'_>) -> Self {
-        let family = u64::from(choices.below(2));
-        let len = choices.below(u16::from(LONGEST)) + 1;
-        let fork = choices.below(u16::from(LONGEST));
-        let branch = u64::from(choices.below(3));
-        let content = |at: u16| if at < fork { 1 + family } else { 10 + branch };
-        let contents: Vec<u64> = (0..len).map(content).collect();
-        let mut hash = 0;
-        let step = |&content: &u64| {
-            hash = mix(hash, content);
-            BlockHash(hash)
-        };
-        let chain = contents.iter().map(step).collect();
-        Prompt { contents, chain }
-    }
+/// A prompt of at most so many blocks. There are few families and few places where prompts part, so that they share, nest and
+/// branch.
+pub(super) fn pick(choices: &mut Choices<'_>, longest: u16) -> Prompt {
+    let family = u64::from(choices.below(2));
+    let (len, fork, branch) = (choices.below(longest) + 1, choices.below(longest), u64::from(choices.below(3)));
+    Prompt::new((0..len).map(|at| if at < fork { 1 + family } else { 10 + branch }))
 }
 
 /// How engines name blocks in a history.
@@ -181,7 +162,7 @@ impl History {
     }
 
     fn pick(&self, choices: &mut Choices<'_>) -> Prompt {
-        let mut prompt = Prompt::pick(choices);
+        let mut prompt = pick(choices, LONGEST);
         if self.naming == Naming::Unchained {
             let period = u64::from(choices.below(5)) + 1;
             prompt.chain = (0..prompt.chain.len() as u64).map(|at| BlockHash(at % period)).collect();
@@ -266,17 +247,11 @@ impl History {
         let second = choices.below(2) == 1;
         let name = |block: &BlockHash| self.naming.name(slot, *block, second);
         let engine: Vec<EngineHash> = prompt.chain[from..to].iter().map(name).collect();
-        let event = StoredEvent {
-            engine: &engine,
-            parent: from.checked_sub(1).map(|before| name(&prompt.chain[before])),
-            contents: if choices.below(4) == 0 {
-                Contents::Prefixes(&prompt.chain[from..to])
-            } else {
-                Contents::Blocks(&prompt.contents[from..to])
-            },
-            seed: 0,
-            medium,
-        };
+        let parent = from.checked_sub(1).map(|before| name(&prompt.chain[before]));
+        let mut event = StoredEvent { engine: &engine, parent, medium, ..prompt.event(from..to) };
+        if choices.below(4) == 0 {
+            event.contents = Contents::Prefixes(&prompt.chain[from..to]);
+        }
         let done = self.index.stored(slot, &event, self.now).map_err(|error| error.to_string())?;
         let twin = self.twin.stored(slot, &event, self.now);
         self.same("stored", &done, &twin)?;
@@ -360,7 +335,7 @@ impl History {
             return Ok(());
         }
         for _ in 0..3 {
-            let prompt = Prompt::pick(choices);
+            let prompt = pick(choices, LONGEST);
             self.compare_match(&prompt)?;
         }
         for slot in self.slots {

@@ -4,9 +4,11 @@ pub mod history;
 mod lru;
 pub mod payloads;
 pub mod peers;
+mod prompt;
 mod residency;
 mod twin;
 
 pub use lru::BlockLru;
+pub use prompt::Prompt;
 pub use residency::{Names, Orphan, Orphans, Residency};
 pub use twin::Twin;

@@ -3,8 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::history::Choices;
-use crate::hash::mix;
+use super::history::{Choices, pick};
 use crate::ids::BlockHash;
 use crate::peers::wire::{Binding, End, Frame, HEADER_BYTES, Message, Open, Part, Register, Seal};
 use crate::peers::{Chains, Inbox, Outbox};
@@ -31,7 +30,7 @@ impl Teller {
 
     fn act(&mut self, choices: &mut Choices<'_>) {
         let mark = u64::from(choices.below(SLOTS as u16 + 1)) + 1;
-        let chain = prompt(choices);
+        let chain = pick(choices, LONGEST).chain;
         let part = self.part(&chain);
         let at = usize::from(choices.below(8));
         match choices.below(12) {
@@ -68,16 +67,6 @@ impl Teller {
             _ => _ = self.outbox.tell(&Message::Beat(Cow::Borrowed(&self.open))),
         }
     }
-}
-
-fn prompt(choices: &mut Choices<'_>) -> Vec<BlockHash> {
-    let (family, branch, fork) = (choices.below(2), choices.below(3), choices.below(LONGEST));
-    let mut hash = 0;
-    let link = |at| {
-        hash = mix(hash, u64::from(if at < fork { family } else { 10 + branch }));
-        BlockHash(hash)
-    };
-    (0..=choices.below(LONGEST)).map(link).collect()
 }
 
 /// A router that listens: how much each slot has in flight follows from what it has heard alone.
