@@ -21,6 +21,7 @@ mod memory;
 mod outcome;
 pub mod peers;
 pub mod policies;
+mod recency;
 mod registry;
 pub mod replica_cache;
 pub mod routing;

@@ -1,11 +1,11 @@
-//! Elements by id, and doubly linked lists through them: what the runs of the index, the runs of a replica's cache and
-//! the entries of an [`EntryCache`](crate::replica_cache::EntryCache) are kept in.
+//! Elements by id, and doubly linked lists through them: what runs of the index, runs of a replica's cache, chains that peers
+//! have carried and entries of a [`RecencyMap`](crate::recency::RecencyMap) are kept in.
 //!
 //! Ids stay valid until the element is removed, whatever is added or removed meanwhile; then they are used again. A list
 //! owns nothing: it knows its ends, and the links lie in the elements, wherever those are kept ([`Linked`]).
 
 /// Id of an element. Each kind of element has a type of its own, made by [`ids!`].
-pub(crate) trait Id: Copy + PartialEq {
+pub(crate) trait Id: Copy + Default + PartialEq {
     /// No element.
     const NONE: Self;
 
@@ -26,6 +26,12 @@ macro_rules! ids {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) struct $id(pub u32);
+
+        impl Default for $id {
+            fn default() -> Self {
+                <Self as $crate::linked_slab::Id>::NONE
+            }
+        }
 
         impl $crate::linked_slab::Id for $id {
             const NONE: Self = $id(u32::MAX);
@@ -132,14 +138,10 @@ pub(crate) const fn step(len: usize) -> usize {
 }
 
 /// The neighbours of an element in the list that it is in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Links<I> {
     pub prev: I,
     pub next: I,
-}
-
-impl<I: Id> Links<I> {
-    pub(crate) const NONE: Self = Links { prev: I::NONE, next: I::NONE };
 }
 
 /// Where the links of elements lie. An element is in one list at most, or has links for each.
@@ -149,17 +151,35 @@ pub(crate) trait Linked {
     fn links(&mut self, id: Self::Id) -> &mut Links<Self::Id>;
 }
 
+/// An element that has its links in itself.
+pub(crate) trait Listed: Default {
+    type Id: Id;
+
+    fn links(&mut self) -> &mut Links<Self::Id>;
+}
+
+impl<T: Listed> Element for T {
+    type Id = <T as Listed>::Id;
+
+    fn next_free(&mut self) -> &mut Self::Id {
+        &mut self.links().next
+    }
+}
+
+impl<T: Listed> Linked for Slab<T> {
+    type Id = <T as Listed>::Id;
+
+    #[inline]
+    fn links(&mut self, id: Self::Id) -> &mut Links<Self::Id> {
+        self.get_mut(id).links()
+    }
+}
+
 /// A list through elements, from the first to the last. Every step costs O(1).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct List<I> {
     pub first: I,
     pub last: I,
-}
-
-impl<I: Id> Default for List<I> {
-    fn default() -> Self {
-        List { first: I::NONE, last: I::NONE }
-    }
 }
 
 impl<I: Id> List<I> {
@@ -218,30 +238,17 @@ mod tests {
         NodeId
     }
 
+    #[derive(Default)]
     struct Node {
         value: u32,
         links: Links<NodeId>,
     }
 
-    impl Default for Node {
-        fn default() -> Self {
-            Node { value: u32::MAX, links: Links::NONE }
-        }
-    }
-
-    impl Element for Node {
+    impl Listed for Node {
         type Id = NodeId;
 
-        fn next_free(&mut self) -> &mut NodeId {
-            &mut self.links.next
-        }
-    }
-
-    impl Linked for Slab<Node> {
-        type Id = NodeId;
-
-        fn links(&mut self, id: NodeId) -> &mut Links<NodeId> {
-            &mut self.get_mut(id).links
+        fn links(&mut self) -> &mut Links<NodeId> {
+            &mut self.links
         }
     }
 
@@ -267,7 +274,7 @@ mod tests {
                 list.unlink(&mut slab, id);
                 assert_eq!(slab.remove(id).value, value);
             } else {
-                let id = slab.insert(Node { value: step, links: Links::NONE });
+                let id = slab.insert(Node { value: step, ..Node::default() });
                 if chance % 2 == 0 {
                     list.push_last(&mut slab, id);
                     twin.push((id, step));

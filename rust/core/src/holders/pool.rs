@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Record>() == 32);
 
 impl Record {
     pub(crate) fn new(hold: Hold) -> Self {
-        Record { links: Links::NONE, hold }
+        Record { links: Links::default(), hold }
     }
 }
 

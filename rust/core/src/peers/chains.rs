@@ -9,30 +9,43 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::ids::BlockHash;
+use crate::linked_slab::{Id, Links, List, Listed, Slab, ids};
 
 /// Blocks between two anchors inside of a segment. A prompt that leaves a known one elsewhere repeats fewer blocks than this.
 pub const ANCHOR_EVERY: usize = 16;
 /// Segments that a chain may consist of; a longer one is stored as a whole, so that resolving it stays short.
 const DEEPEST: u32 = 32;
-const NONE: u32 = u32::MAX;
 
-#[derive(Debug)]
+ids! {
+    /// Id of a segment.
+    SegmentId
+}
+
+/// Never empty while it lives.
+#[derive(Debug, Default)]
 struct Segment {
     hashes: Box<[BlockHash]>,
-    /// The segment that it goes on behind, `NONE` at the start of a prompt.
-    parent: u32,
+    /// The segment that it goes on behind, none at the start of a prompt.
+    parent: SegmentId,
     /// Blocks of the chain before its first hash.
     start: u32,
     children: u32,
     depth: u32,
     /// Neighbours in the list of leaves.
-    older: u32,
-    newer: u32,
+    links: Links<SegmentId>,
+}
+
+impl Listed for Segment {
+    type Id = SegmentId;
+
+    fn links(&mut self) -> &mut Links<SegmentId> {
+        &mut self.links
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
-    segment: u32,
+    segment: SegmentId,
     /// Blocks of the chain that ends here.
     blocks: u32,
 }
@@ -40,11 +53,10 @@ struct Anchor {
 /// The chains that a feed has carried: at most `capacity` blocks, or what the newest chain rests on, if that is more.
 #[derive(Debug)]
 pub struct Chains {
-    segments: Vec<Option<Segment>>,
-    free: Vec<u32>,
+    segments: Slab<Segment>,
     anchors: HashMap<BlockHash, Anchor, FxBuildHasher>,
-    oldest: u32,
-    newest: u32,
+    /// Segments that nothing goes on behind, the one used longest ago first.
+    leaves: List<SegmentId>,
     blocks: usize,
     capacity: usize,
 }
@@ -52,8 +64,8 @@ pub struct Chains {
 impl Chains {
     /// An empty table of at most so many blocks, 8 bytes each and about 3 more for anchors.
     pub fn new(capacity: usize) -> Self {
-        let (segments, free, anchors) = (Vec::new(), Vec::new(), HashMap::default());
-        Self { segments, free, anchors, oldest: NONE, newest: NONE, blocks: 0, capacity: capacity.max(1) }
+        let (segments, anchors, leaves) = (Slab::default(), HashMap::default(), List::default());
+        Self { segments, anchors, leaves, blocks: 0, capacity: capacity.max(1) }
     }
 
     /// Blocks stored.
@@ -91,7 +103,7 @@ impl Chains {
 
     /// Where the segment of an anchor ends, if the chain goes on to there and nothing is known behind it.
     fn leaf_end(&self, chain: &[BlockHash], blocks: usize) -> Option<usize> {
-        let segment = self.get(self.anchor(chain, blocks)?.segment)?;
+        let segment = self.segments.get(self.anchor(chain, blocks)?.segment);
         let end = segment.start as usize + segment.hashes.len();
         let is_end = segment.children == 0 && chain.get(end - 1) == segment.hashes.last();
         is_end.then_some(end)
@@ -114,20 +126,13 @@ impl Chains {
         let mut chain = Vec::with_capacity(end + room);
         chain.resize(end, BlockHash(0));
         let mut at = anchor.segment;
-        while let Some(segment) = self.get(at) {
+        while let Some(id) = at.some() {
+            let segment = self.segments.get(id);
             let start = segment.start as usize;
             chain[start..end].copy_from_slice(&segment.hashes[..end - start]);
             (end, at) = (start, segment.parent);
         }
         chain
-    }
-
-    fn get(&self, at: u32) -> Option<&Segment> {
-        self.segments.get(at as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, at: u32) -> Option<&mut Segment> {
-        self.segments.get_mut(at as usize)?.as_mut()
     }
 
     /// Stores a whole chain; how many of its leading blocks were known before.
@@ -160,97 +165,53 @@ impl Chains {
     /// The chains of the leaves, newest first, at most so many, of so many blocks in all.
     pub fn newest(&self, most: usize, mut most_blocks: usize) -> Vec<Vec<BlockHash>> {
         let mut found = Vec::new();
-        let mut at = self.newest;
-        while let Some(segment) = self.get(at).filter(|_| found.len() < most) {
+        let mut next = self.leaves.last.some();
+        while let Some(at) = next.filter(|_| found.len() < most) {
+            let segment = self.segments.get(at);
             let blocks = segment.start + segment.hashes.len() as u32;
             let Some(left) = most_blocks.checked_sub(blocks as usize) else { break };
             most_blocks = left;
             found.push(self.resolved(Anchor { segment: at, blocks }, 0));
-            at = segment.older;
+            next = segment.links.prev.some();
         }
         found
     }
 
     /// Adds the blocks of a chain beyond `known` as a segment of its own.
     fn append(&mut self, above: Option<Anchor>, chain: &[BlockHash], known: usize) {
-        let depth = above.and_then(|anchor| self.get(anchor.segment)).map_or(0, |segment| segment.depth + 1);
-        let whole = depth > DEEPEST;
-        let (parent, start, depth) = match above {
-            Some(anchor) if !whole => (anchor.segment, known, depth),
-            _ => (NONE, 0, 0),
-        };
-        if let Some(segment) = self.get_mut(parent) {
-            segment.children += 1;
-            if segment.children == 1 {
-                self.unlink(parent);
+        let (mut parent, mut start, mut depth) = (SegmentId::NONE, 0, 0);
+        if let Some(Anchor { segment, .. }) = above.filter(|above| self.segments.get(above.segment).depth < DEEPEST) {
+            let above = self.segments.get_mut(segment);
+            (parent, start, depth) = (segment, known, above.depth + 1);
+            above.children += 1;
+            if above.children == 1 {
+                self.leaves.unlink(&mut self.segments, segment);
             }
         }
         let hashes: Box<[BlockHash]> = chain[start..].into();
         self.blocks += hashes.len();
-        let segment = Segment { hashes, parent, start: start as u32, children: 0, depth, older: NONE, newer: NONE };
-        let at = self.free.pop().unwrap_or(self.segments.len() as u32);
-        if at as usize == self.segments.len() {
-            self.segments.push(Some(segment));
-        } else {
-            self.segments[at as usize] = Some(segment);
-        }
+        let segment = Segment { hashes, parent, start: start as u32, depth, ..Segment::default() };
+        let at = self.segments.insert(segment);
         for blocks in anchors(start, chain.len()) {
             self.anchors.insert(chain[blocks - 1], Anchor { segment: at, blocks: blocks as u32 });
         }
-        self.link_newest(at);
+        self.leaves.push_last(&mut self.segments, at);
     }
 
     /// Makes a leaf the one used last.
-    fn touch(&mut self, at: u32) {
-        if self.newest != at && self.get(at).is_some_and(|segment| segment.children == 0) {
-            self.unlink(at);
-            self.link_newest(at);
-        }
-    }
-
-    fn link_newest(&mut self, at: u32) {
-        let older = self.newest;
-        if let Some(segment) = self.get_mut(at) {
-            (segment.older, segment.newer) = (older, NONE);
-        }
-        match self.get_mut(older) {
-            Some(segment) => segment.newer = at,
-            None => self.oldest = at,
-        }
-        self.newest = at;
-    }
-
-    fn link_oldest(&mut self, at: u32) {
-        let newer = self.oldest;
-        if let Some(segment) = self.get_mut(at) {
-            (segment.older, segment.newer) = (NONE, newer);
-        }
-        match self.get_mut(newer) {
-            Some(segment) => segment.older = at,
-            None => self.newest = at,
-        }
-        self.oldest = at;
-    }
-
-    fn unlink(&mut self, at: u32) {
-        let Some((older, newer)) = self.get(at).map(|segment| (segment.older, segment.newer)) else { return };
-        match self.get_mut(older) {
-            Some(segment) => segment.newer = newer,
-            None => self.oldest = newer,
-        }
-        match self.get_mut(newer) {
-            Some(segment) => segment.older = older,
-            None => self.newest = older,
+    fn touch(&mut self, at: SegmentId) {
+        if self.leaves.last != at && self.segments.get(at).children == 0 {
+            self.leaves.unlink(&mut self.segments, at);
+            self.leaves.push_last(&mut self.segments, at);
         }
     }
 
     /// Lets the oldest leaves go until the rest fits; the newest stays, however long it is.
     fn evict(&mut self) {
-        while self.blocks > self.capacity && self.oldest != self.newest {
-            let at = self.oldest;
-            self.unlink(at);
-            let Some(segment) = self.segments[at as usize].take() else { return };
-            self.free.push(at);
+        while self.blocks > self.capacity && self.leaves.first != self.leaves.last {
+            let at = self.leaves.first;
+            self.leaves.unlink(&mut self.segments, at);
+            let segment = self.segments.remove(at);
             self.blocks -= segment.hashes.len();
             let start = segment.start as usize;
             for blocks in anchors(start, start + segment.hashes.len()) {
@@ -259,10 +220,11 @@ impl Chains {
                     self.anchors.remove(&last);
                 }
             }
-            if let Some(above) = self.get_mut(segment.parent) {
+            if let Some(parent) = segment.parent.some() {
+                let above = self.segments.get_mut(parent);
                 above.children -= 1;
                 if above.children == 0 {
-                    self.link_oldest(segment.parent);
+                    self.leaves.insert_after(&mut self.segments, SegmentId::NONE, parent);
                 }
             }
         }
@@ -287,27 +249,23 @@ mod tests {
     impl Chains {
         /// Panics unless the parts agree.
         fn validate(&self) {
-            let living =
-                || self.segments.iter().enumerate().filter_map(|(at, segment)| Some((at as u32, segment.as_ref()?)));
+            let all = || self.segments.all().iter().enumerate().map(|(at, segment)| (SegmentId::new(at), segment));
+            let living = || all().filter(|(_, segment)| !segment.hashes.is_empty());
             assert_eq!(self.blocks, living().map(|(_, segment)| segment.hashes.len()).sum::<usize>());
-            assert_eq!(self.free.len(), self.segments.len() - living().count());
+            assert_eq!(self.segments.live(), living().count());
             for (at, segment) in living() {
                 let children = living().filter(|(_, other)| other.parent == at).count();
                 assert_eq!(segment.children as usize, children);
-                assert!(segment.parent == NONE || self.get(segment.parent).is_some(), "a segment outlives its parent");
+                let is_there = |parent| living().any(|(other, _)| other == parent);
+                assert!(segment.parent.some().is_none_or(is_there), "a segment outlives its parent");
                 assert!(segment.depth <= DEEPEST);
             }
-            let (mut leaves, mut at, mut older) = (0, self.oldest, NONE);
-            while let Some(segment) = self.get(at) {
-                assert_eq!((segment.older, segment.children), (older, 0));
-                (leaves, older, at) = (leaves + 1, at, segment.newer);
-            }
-            assert_eq!(self.newest, older);
-            assert_eq!(leaves, living().filter(|(_, segment)| segment.children == 0).count());
+            let leaves = std::iter::successors(self.leaves.first.some(), |&at| self.segments.get(at).links.next.some());
+            assert!(leaves.clone().all(|at| self.segments.get(at).children == 0));
+            assert_eq!(leaves.count(), living().filter(|(_, segment)| segment.children == 0).count());
             for (last, anchor) in &self.anchors {
-                let segment = self.get(anchor.segment);
-                let named = segment.map(|segment| segment.hashes[(anchor.blocks - segment.start) as usize - 1]);
-                assert_eq!(named, Some(*last));
+                let segment = self.segments.get(anchor.segment);
+                assert_eq!(segment.hashes[(anchor.blocks - segment.start) as usize - 1], *last);
             }
         }
     }

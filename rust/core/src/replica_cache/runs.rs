@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::hash::common_prefix;
 use crate::ids::BlockHash;
-use crate::linked_slab::{Element, Id, Linked, Links, List, Slab, ids};
+use crate::linked_slab::{Id, Links, List, Listed, Slab, ids};
 
 ids! {
     /// Id of a run. None is above every first run.
@@ -12,7 +12,7 @@ ids! {
 }
 
 /// Blocks in a row that were used together; never empty while it lives.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Run {
     blocks: Vec<BlockHash>,
     parent: RunId,
@@ -22,25 +22,12 @@ struct Run {
     links: Links<RunId>,
 }
 
-impl Default for Run {
-    fn default() -> Self {
-        Run { blocks: Vec::new(), parent: RunId::NONE, children: 0, running: 0, links: Links::NONE }
-    }
-}
-
-impl Element for Run {
+impl Listed for Run {
     type Id = RunId;
 
-    fn next_free(&mut self) -> &mut RunId {
-        &mut self.parent
-    }
-}
-
-impl Linked for Slab<Run> {
-    type Id = RunId;
-
-    fn links(&mut self, id: RunId) -> &mut Links<RunId> {
-        &mut self.get_mut(id).links
+    #[inline]
+    fn links(&mut self) -> &mut Links<RunId> {
+        &mut self.links
     }
 }
 
@@ -194,7 +181,7 @@ impl Runs {
         let lower = run.blocks.split_off(at);
         let upper = std::mem::replace(&mut run.blocks, lower);
         let (parent, running, first_upper, first_lower) = (run.parent, run.running, upper[0], run.blocks[0]);
-        let upper = self.slab.insert(Run { blocks: upper, parent, children: 1, running, links: Links::NONE });
+        let upper = self.slab.insert(Run { blocks: upper, parent, children: 1, running, ..Run::default() });
         self.run_mut(id).parent = upper;
         self.heads.insert((parent, first_upper), upper);
         self.heads.insert((upper, first_lower), id);

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use super::recency::RecencyMap;
 use crate::ids::BlockHash;
+use crate::recency::RecencyMap;
 
 /// Beginnings that shares are counted over.
 const WINDOW: usize = 256;

@@ -6,11 +6,11 @@ use rustc_hash::FxBuildHasher;
 use super::book::{Book, Windows};
 use super::counters::{Counters, Outcome};
 use super::heads::{Head, Heads};
-use super::recency::RecencyMap;
 use super::sessions::{Move, Name, Sessions};
 use super::trust::{Trust, Verdict};
 use crate::ids::BlockHash;
 use crate::peers::Load;
+use crate::recency::RecencyMap;
 
 /// Keyed requests that can be explained after they have ended.
 const REMEMBERED: usize = 256;

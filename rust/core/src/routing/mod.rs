@@ -8,7 +8,6 @@ mod book;
 mod counters;
 mod heads;
 mod ledger;
-mod recency;
 mod sessions;
 mod trust;
 
@@ -16,7 +15,6 @@ pub use book::{Balanced, Book, Counts, Windows};
 pub use counters::{Counters, DURATIONS_S, MAX_REASON_CHARS, MAX_REASONS, OTHER_REASON, Outcome};
 pub use heads::{Head, Heads};
 pub use ledger::{Attempt, Booking, Effect, Finished, Half, Halves, Ledger, Limits, Process, State};
-pub use recency::RecencyMap;
 pub use sessions::{Binding, Move, Name, Sessions};
 pub use trust::{HitRecord, Trust, Verdict, ZERO_STREAK};
 

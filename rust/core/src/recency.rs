@@ -1,39 +1,56 @@
 //! A map whose entries stand in the order of their last use.
 
+use std::borrow::Borrow;
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-/// No node.
-const NONE: u32 = u32::MAX;
+use crate::linked_slab::{Id, Links, List, Listed, Slab, ids};
+
+ids! {
+    /// Id of a node.
+    NodeId
+}
 
 #[derive(Debug)]
 struct Node<K, V> {
-    key: K,
-    /// `None` in a free node, whose `next` is the next free one.
-    value: Option<V>,
-    prev: u32,
-    next: u32,
+    /// `None` in a node that is free.
+    entry: Option<(K, V)>,
+    links: Links<NodeId>,
+}
+
+impl<K, V> Default for Node<K, V> {
+    fn default() -> Self {
+        Self { entry: None, links: Links::default() }
+    }
+}
+
+impl<K, V> Listed for Node<K, V> {
+    type Id = NodeId;
+
+    #[inline]
+    fn links(&mut self) -> &mut Links<NodeId> {
+        &mut self.links
+    }
 }
 
 /// A map that knows which entry was used the longest ago: a table of positions in a slab of linked nodes.
 #[derive(Debug)]
-pub struct RecencyMap<K, V> {
-    positions: HashMap<K, u32, FxBuildHasher>,
-    nodes: Vec<Node<K, V>>,
-    free: u32,
-    first: u32,
-    last: u32,
+pub(crate) struct RecencyMap<K, V> {
+    positions: HashMap<K, NodeId, FxBuildHasher>,
+    nodes: Slab<Node<K, V>>,
+    /// The entries, the one used last at the end.
+    order: List<NodeId>,
 }
 
 impl<K, V> Default for RecencyMap<K, V> {
     fn default() -> Self {
-        Self { positions: HashMap::default(), nodes: Vec::new(), free: NONE, first: NONE, last: NONE }
+        Self { positions: HashMap::default(), nodes: Slab::default(), order: List::default() }
     }
 }
 
-impl<K: Copy + Eq + Hash, V> RecencyMap<K, V> {
+impl<K: Clone + Eq + Hash, V> RecencyMap<K, V> {
     /// Entries.
     pub fn len(&self) -> usize {
         self.positions.len()
@@ -45,23 +62,29 @@ impl<K: Copy + Eq + Hash, V> RecencyMap<K, V> {
     }
 
     /// The value of a key. Not a use.
-    pub fn get(&self, key: &K) -> Option<&V> {
-        self.nodes[*self.positions.get(key)? as usize].value.as_ref()
+    pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.entry(*self.positions.get(key)?).map(|(_, value)| value)
     }
 
     /// The same, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.nodes[*self.positions.get(key)? as usize].value.as_mut()
+        value_of(self.nodes.get_mut(*self.positions.get(key)?))
     }
 
     /// The value of a key, which has been used now.
-    pub fn touch(&mut self, key: &K) -> Option<&mut V> {
-        let at = *self.positions.get(key)?;
-        if self.last != at {
-            self.unlink(at);
-            self.link_last(at);
+    pub fn touch<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let id = *self.positions.get(key)?;
+        if self.order.last != id {
+            self.order.unlink(&mut self.nodes, id);
+            self.order.push_last(&mut self.nodes, id);
         }
-        self.nodes[at as usize].value.as_mut()
+        value_of(self.nodes.get_mut(id))
     }
 
     /// Set the value of a key, which has been used now; the value before.
@@ -69,40 +92,28 @@ impl<K: Copy + Eq + Hash, V> RecencyMap<K, V> {
         if let Some(held) = self.touch(&key) {
             return Some(std::mem::replace(held, value));
         }
-        let node = Node { key, value: Some(value), prev: NONE, next: NONE };
-        let at = if self.free == NONE {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
-        } else {
-            let at = self.free;
-            self.free = self.nodes[at as usize].next;
-            self.nodes[at as usize] = node;
-            at
-        };
-        self.positions.insert(key, at);
-        self.link_last(at);
+        let id = self.nodes.insert(Node { entry: Some((key.clone(), value)), ..Node::default() });
+        self.positions.insert(key, id);
+        self.order.push_last(&mut self.nodes, id);
         None
     }
 
     /// Take an entry out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let at = self.positions.remove(key)?;
-        self.unlink(at);
-        let free = self.free;
-        let node = &mut self.nodes[at as usize];
-        (node.next, self.free) = (free, at);
-        node.value.take()
+        let id = self.positions.remove(key)?;
+        self.order.unlink(&mut self.nodes, id);
+        self.nodes.remove(id).entry.map(|(_, value)| value)
     }
 
     /// The entry that was used the longest ago.
     pub fn first(&self) -> Option<(K, &V)> {
-        let node = self.nodes.get(self.first as usize)?;
-        Some((node.key, node.value.as_ref()?))
+        let (key, value) = self.entry(self.order.first.some()?)?;
+        Some((key.clone(), value))
     }
 
     /// Take out the entry that was used the longest ago.
     pub fn pop_first(&mut self) -> Option<(K, V)> {
-        let key = self.nodes.get(self.first as usize)?.key;
+        let (key, _) = self.first()?;
         self.remove(&key).map(|value| (key, value))
     }
 
@@ -113,37 +124,24 @@ impl<K: Copy + Eq + Hash, V> RecencyMap<K, V> {
 
     /// The entries, the one used last first.
     pub fn newest(&self) -> impl Iterator<Item = (&K, &V)> {
-        let node = |at: u32| self.nodes.get(at as usize);
-        let latest = std::iter::successors(node(self.last), move |last| node(last.prev));
-        latest.filter_map(|node| Some((&node.key, node.value.as_ref()?)))
+        let latest = std::iter::successors(self.order.last.some(), |&id| self.nodes.get(id).links.prev.some());
+        latest.filter_map(|id| self.entry(id).map(|(key, value)| (key, value)))
     }
 
     /// All values, in no order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.nodes.iter().filter_map(|node| node.value.as_ref())
+        self.nodes.all().iter().filter_map(|node| node.entry.as_ref().map(|(_, value)| value))
     }
 
-    fn unlink(&mut self, at: u32) {
-        let (prev, next) = (self.nodes[at as usize].prev, self.nodes[at as usize].next);
-        match self.nodes.get_mut(prev as usize) {
-            Some(node) => node.next = next,
-            None => self.first = next,
-        }
-        match self.nodes.get_mut(next as usize) {
-            Some(node) => node.prev = prev,
-            None => self.last = prev,
-        }
+    #[inline]
+    fn entry(&self, id: NodeId) -> Option<&(K, V)> {
+        self.nodes.get(id).entry.as_ref()
     }
+}
 
-    fn link_last(&mut self, at: u32) {
-        let last = std::mem::replace(&mut self.last, at);
-        let node = &mut self.nodes[at as usize];
-        (node.prev, node.next) = (last, NONE);
-        match self.nodes.get_mut(last as usize) {
-            Some(node) => node.next = at,
-            None => self.first = at,
-        }
-    }
+#[inline]
+fn value_of<K, V>(node: &mut Node<K, V>) -> Option<&mut V> {
+    node.entry.as_mut().map(|(_, value)| value)
 }
 
 #[cfg(test)]
