@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prefixroute.advise import Headroom, Slo, size
 from prefixroute.advise.size import NO_HEADROOM
-from prefixroute.advise.slo import Told
+from prefixroute.advise.slo import SloReading
 from prefixroute.advise.trials import Fleet, Trials
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
@@ -23,10 +23,10 @@ SLO = Slo(95, 1.0)
 def tries(needs: list[Fleet], most: int = 40) -> Trials:
     """Fleets that keep the promise where they have what one of ``needs`` asks for."""
 
-    def run(fleet: Fleet, peak: bool, _: object) -> Told:
+    def run(fleet: Fleet, peak: bool, _: object) -> SloReading:
         del peak
         enough = any(all(count >= least for count, least in zip(fleet, need, strict=True)) for need in needs)
-        return Told((0.5 if enough else 2.0,), 0.1, 0.5, 0.0, is_overloaded=False)
+        return SloReading((0.5 if enough else 2.0,), 0.1, 0.5, 0.0, is_overloaded=False)
 
     return Trials("session", run, (SLO,), None, most, kinds=len(needs[0]))
 

@@ -7,7 +7,7 @@ import pytest
 
 from prefixroute.cli import arguments
 from prefixroute.cli.arguments import changes, promise, tiers
-from prefixroute.cli.reading import Reading
+from prefixroute.cli.reading import TraceOptions
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
@@ -62,7 +62,7 @@ def test_bad_observations(text: str) -> None:
 
 def test_a_workload_that_is_neither_known_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chat, documents"):
-        Reading().source(str(tmp_path / "absent.jsonl"))
+        TraceOptions().source(str(tmp_path / "absent.jsonl"))
 
 
 def test_changes_tiers_and_promises_as_people_write_them() -> None:

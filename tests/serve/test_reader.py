@@ -19,7 +19,7 @@ import pytest
 from prefixroute import Namespace
 from prefixroute.bodies import Api, SessionKeys
 from prefixroute.serve import reader as reader_module
-from prefixroute.serve.calls import Reading
+from prefixroute.serve.calls import ParsedBody
 from prefixroute.serve.reader import LARGE_BYTES, Hashing, Reader, ReaderDied
 from waiting import until
 
@@ -179,6 +179,6 @@ def test_what_is_no_text_is_no_namespace(fields: str, namespace: Namespace) -> N
         (Api.COMPLETIONS, '"prompt": "a"'),
         (Api.RESPONSES, '"input": "a"'),
     ):
-        reading = Reading.of(api, f"{{{fields}{prompt}}}".encode(), KEYS)
+        reading = ParsedBody.of(api, f"{{{fields}{prompt}}}".encode(), KEYS)
         assert reading.namespace == namespace
         assert reading.session is None

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefixroute.advise.busiest import Part
 from prefixroute.advise.size import MOST_REPLICAS, FleetSize, Headroom, faster, size
-from prefixroute.advise.slo import Reading, Slo, Told, promise_of, worst
+from prefixroute.advise.slo import Slo, SloMeter, SloReading, promise_of, worst
 from prefixroute.advise.trials import Runs, Trials
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Cell, EngineModel, Grid, Scenario
@@ -57,10 +57,10 @@ class FleetNeed:
     replicas: int
     asked: tuple[Slo, ...]
     slos: tuple[Slo, ...]
-    now: Told
-    then: Told
+    now: SloReading
+    then: SloReading
     size: FleetSize
-    there: Told
+    there: SloReading
     alike: bool | None
     saved_usd_per_month: float | None
     headroom: Headroom
@@ -130,9 +130,9 @@ def needed(
     before, work = replace(timed(today, cost), warmup=part.warmup), Work(progress, 10.0)
     asked = tuple(slos) or tuple(Slo(PERCENTILE, 1.0, time) for time in SLOWER)
 
-    def told(scenario: Scenario, promises: tuple[Slo, ...]) -> Told:
+    def told(scenario: Scenario, promises: tuple[Slo, ...]) -> SloReading:
         grid = Grid(part.workload, seeds_of(seeds), cost, jobs, work.part(1.0))
-        return worst(grid.run({0: Cell(scenario, Reading(promises))}).runs[0])
+        return worst(grid.run({0: Cell(scenario, SloMeter(promises))}).runs[0])
 
     now = told(before, asked)
     then = now if before.policy_name == fleet.policy_name else told(fleet, asked)
@@ -183,7 +183,7 @@ def _is_enough(count: int, runs: Runs, room: Headroom, most: int) -> bool:
     return room.utilization == 1 or trials.keeps((count,), peak=True)
 
 
-def _as_now(now: Told, then: Told) -> tuple[Slo, ...]:
+def _as_now(now: SloReading, then: SloReading) -> tuple[Slo, ...]:
     """Return the times that the whole fleet has as promises, with their slack; a time that nothing has is not promised.
 
     They are today's, or those under the advised policy where these are longer: it is advised for what it does over all,

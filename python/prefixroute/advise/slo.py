@@ -115,7 +115,7 @@ def promise_of(slos: Sequence[Slo]) -> Promise | None:
     return Promise(**limits) if limits else None
 
 
-class Told(NamedTuple):
+class SloReading(NamedTuple):
     """What a run, or the worst of several, tells about promises.
 
     Percentiles in seconds, the share of prompt tokens computed again, the share of time with work, preemptions a
@@ -139,9 +139,9 @@ class Told(NamedTuple):
         return kept_all and not self.is_overloaded and remembers
 
 
-def worst(runs: Sequence[Told]) -> Told:
+def worst(runs: Sequence[SloReading]) -> SloReading:
     """Return the worst of several runs, figure by figure: a seed that breaks a promise breaks it."""
-    return Told(
+    return SloReading(
         tuple(max(each) for each in zip(*(run.seconds for run in runs), strict=True)),
         max(run.recompute_ratio for run in runs),
         max(run.busy for run in runs),
@@ -152,15 +152,15 @@ def worst(runs: Sequence[Told]) -> Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SloMeter:
     """Reads the promised percentiles of a run; an object so that other processes can have it."""
 
     slos: tuple[Slo, ...]
 
-    def __call__(self, run: Run) -> Told:
+    def __call__(self, run: Run) -> SloReading:
         """Read them."""
         seconds = tuple(slo.measured(run) for slo in self.slos)
         row = ResultRow.over([run.outcome])
         behind = replicas_behind(run.log, len(run.names)) > 0 or row.is_overloaded
         preempted = row.preempted or 0.0
-        return Told(seconds, row.recompute_ratio, row.busy or 0.0, preempted, behind, row.goodput_per_s)
+        return SloReading(seconds, row.recompute_ratio, row.busy or 0.0, preempted, behind, row.goodput_per_s)

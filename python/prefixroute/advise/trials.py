@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from prefixroute.advise.slo import Reading, Slo, Told, worst
+from prefixroute.advise.slo import Slo, SloMeter, SloReading, worst
 from prefixroute.costmodel import CostModel, Link
 from prefixroute.sim import Cell, Grid, Scenario, Split
 from prefixroute.sim.grid import Source
@@ -41,7 +41,7 @@ class Runs:
     cost: CostModel
     jobs: Jobs
 
-    def __call__(self, fleet: Fleet, peak: bool, progress: Progress | None) -> Told:  # noqa: FBT001 - a key
+    def __call__(self, fleet: Fleet, peak: bool, progress: Progress | None) -> SloReading:  # noqa: FBT001 - a key
         """Return what a fleet tells; at the peak without percentiles."""
         grid = Grid(self.traffic[peak], self.seeds, self.cost, self.jobs, progress)
         if self.link is None:
@@ -49,7 +49,7 @@ class Runs:
         else:
             prefill, decode = fleet
             one = Split(prefill, decode, self.link).of(self.scenario)
-        return worst(grid.run({fleet: Cell(one, Reading(() if peak else self.slos))}).runs[fleet])
+        return worst(grid.run({fleet: Cell(one, SloMeter(() if peak else self.slos))}).runs[fleet])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Trials:
     """
 
     policy: str
-    run: Callable[[Fleet, bool, Progress | None], Told]
+    run: Callable[[Fleet, bool, Progress | None], SloReading]
     slos: tuple[Slo, ...]
     most_preempted: float | None
     most: int
     kinds: int = MIXED
     progress: tuple[Progress | None, Progress | None] = (None, None)
-    _told: dict[tuple[bool, Fleet], Told] = field(default_factory=dict, init=False)
+    _told: dict[tuple[bool, Fleet], SloReading] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
@@ -83,7 +83,7 @@ class Trials:
         kinds = MIXED if runs.link is None else APART
         return cls(runs.scenario.policy_name, runs, runs.slos, most_preempted, most, kinds, progress)
 
-    def at(self, fleet: Fleet, *, peak: bool = False, left: int = 0) -> Told:
+    def at(self, fleet: Fleet, *, peak: bool = False, left: int = 0) -> SloReading:
         """Return what a fleet tells. ``left``: runs that will follow if it keeps the promises, about."""
         if (peak, fleet) not in self._told:
             self._told[peak, fleet] = self.run(fleet, peak, self._reporting(fleet, 1 + left, peak=peak))

@@ -16,7 +16,7 @@ from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import Hardware, PricedHardware
 from prefixroute.cli.output import Outputs, print_json
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.backtests import backtest_lines, bands
@@ -80,7 +80,7 @@ def advise_command(
     observed: Observed,
     front: Front,
     hardware: PricedHardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
     time_is_up = runs.deadline()
@@ -141,7 +141,7 @@ def backtest_command(
     quiet: options.Quiet = False,
     simulated: Simulated,
     hardware: Hardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Test the simulator: simulated hits against the cached tokens that the log itself reports."""
     time_is_up = runs.deadline()
@@ -190,7 +190,7 @@ def size_command(
     runs: options.Runs,
     outputs: Outputs,
     hardware: PricedHardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve, under each policy."""
     time_is_up = runs.deadline()

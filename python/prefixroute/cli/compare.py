@@ -15,7 +15,7 @@ from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.report.behind import floor_line
 from prefixroute.report.compared import compared, details
@@ -50,7 +50,7 @@ def command(
     front: Front,
     course: Course,
     hardware: PricedHardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Compare policies on equal terms. A winner is named only outside of the noise: 95 % intervals over sessions."""
     chosen, time_is_up = arguments.policies(policies, workload), runs.deadline()

@@ -13,7 +13,7 @@ import typer
 from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.output import check_writable
-from prefixroute.cli.reading import LogReading, name_bad_lines
+from prefixroute.cli.reading import LogOptions, name_bad_lines
 from prefixroute.errors import ConfigError
 from prefixroute.workload import LogFile, Options, convert, keep, log_files, read_trace
 
@@ -43,7 +43,7 @@ def command(
     ] = None,
     quiet: options.Quiet = False,
     *,
-    reading: LogReading,
+    reading: LogOptions,
 ) -> None:
     """Convert logs to private traces: keyed hashes, lengths, times, reported cached tokens. No text, no plain hash."""
     secret = _key(key)

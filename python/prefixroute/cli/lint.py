@@ -12,7 +12,7 @@ from prefixroute.cli import console
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import Reading
+from prefixroute.cli.reading import TraceOptions
 from prefixroute.cli.sheet import give_sheet
 from prefixroute.document import SCHEMA, json_text
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
@@ -54,7 +54,7 @@ def command(
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
     outputs: Outputs,
     machine: PricedMachine,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Check a log and settings for what stands in the way of caches: prompts, lifetimes, engines, routers, keys."""
     if sarif_file is not None:

@@ -29,19 +29,19 @@ from prefixroute.cli.plan_options import (
     USERS,
     Answer,
     AnswerTokens,
-    Figures,
     Lifetime,
     Missed,
     ModelName,
     Own,
     Pace,
     PerHour,
+    PriceOptions,
     Shared,
     Traced,
     defaults,
     described,
 )
-from prefixroute.cli.reading import Reading
+from prefixroute.cli.reading import TraceOptions
 from prefixroute.errors import ConfigError
 from prefixroute.lint import read_entries
 from prefixroute.plan.breakpoints import MOST_PROMPTS, place_breakpoints
@@ -102,9 +102,9 @@ def anthropic(
     ] = None,
     pace: Pace,
     traced: Traced,
-    figures: Figures,
+    figures: PriceOptions,
     outputs: Outputs,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Claude: order of calls, pre-warming, lifetime, breakpoints, batches; on a trace, dollars by lifetime."""
     answer, found = _begun(figures, model, "anthropic", "marks", outputs)
@@ -156,9 +156,9 @@ def openai(
     per_hour: PerHour = None,
     seed: options.Seed = 1,
     traced: Traced,
-    figures: Figures,
+    figures: PriceOptions,
     outputs: Outputs,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """OpenAI, and others with a routing key: how many keys, what hits to expect, lifetimes, also on a trace."""
     answer, found = _begun(figures, model, "openai", "keyed", outputs)
@@ -197,9 +197,9 @@ def gemini(
     miss_probability: Missed = 0.0,
     *,
     traced: Traced,
-    figures: Figures,
+    figures: PriceOptions,
     outputs: Outputs,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Gemini: implicit caching against a stored object with its rent, and the rate from which the rent pays."""
     answer, found = _begun(figures, model, "gemini", "stored", outputs)
@@ -239,7 +239,7 @@ def compare(
     ] = None,
     hardware: PricedHardware,
     outputs: Outputs,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Compare APIs with replicas of your own on the same traffic, at the price of your GPUs."""
     own = () if prices is None else (read_provider(prices),)
@@ -270,7 +270,9 @@ def compare(
     answer.give()
 
 
-def _begun(figures: Figures, model: str | None, provider: str, kind: str, outputs: Outputs) -> tuple[Answer, Model]:
+def _begun(
+    figures: PriceOptions, model: str | None, provider: str, kind: str, outputs: Outputs
+) -> tuple[Answer, Model]:
     """Return the answer about a model whose cache works in one way, and the model."""
     found, stale = figures.model(model, provider, (kind,), date.today())  # noqa: DTZ011 - prices age by the day
     answer = Answer(f"Prompt caching with {found.id}", outputs)
@@ -296,7 +298,7 @@ def _trace(
     answer: Answer,
     traced: Traced,
     model: Model,
-    reading: Reading,
+    reading: TraceOptions,
     workload: Workload | None = None,
     *,
     tier: str,
@@ -310,7 +312,7 @@ def _trace(
     answer.notes += plan.notes
 
 
-def _opened(name: str, reading: Reading, outputs: Outputs, *, stream: bool = False) -> Workload:
+def _opened(name: str, reading: TraceOptions, outputs: Outputs, *, stream: bool = False) -> Workload:
     with console.progress(quiet=outputs.quiet) as told:
         return open_source(reading.source(name, told, stream=stream), 1)
 
@@ -327,7 +329,7 @@ def _users(workload: Workload) -> tuple[float, dict[str, float]]:
     return 60 * counts.total() / (last - first), {user: float(count) for user, count in counts.items()}
 
 
-def _prompts(path: Path, reading: Reading) -> list[Prompt]:
+def _prompts(path: Path, reading: TraceOptions) -> list[Prompt]:
     """Read the prompts of a log, or of a file of request bodies."""
     if not path.is_file():
         raise ConfigError(f"--prompts must be a file of request bodies, got {str(path)!r}")

@@ -51,7 +51,7 @@ _call, _price, _traffic = (partial(option, panel=panel) for panel in (CALLS, PRI
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PriceOptions:
     """Prices and rules, as far as the user says."""
 
     prices: Path | None = _price(None, "Prices of your own; they come first.", metavar="FILE.toml")

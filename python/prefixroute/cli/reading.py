@@ -19,7 +19,7 @@ _moment = parser(arguments.moment)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TraceOptions:
     """How to read a trace."""
 
     form: str | None = _option(None, "Format of the trace.", "--format", show_default="recognised")
@@ -118,7 +118,7 @@ def parts(names: list[str] | str, told: Progress | None) -> tuple[Progress | Non
 
 
 @dataclass(frozen=True, slots=True)
-class LogReading(Reading):
+class LogOptions(TraceOptions):
     """How to read a trace, for commands that know no model but the log's."""
 
     only_model: str | None = _option(
@@ -128,7 +128,7 @@ class LogReading(Reading):
     @property
     def options(self) -> Options:
         """What the user says of the file; reads the field map."""
-        said = super(LogReading, self).options
+        said = super(LogOptions, self).options
         return said if self.only_model is None else replace(said, where=(*said.where, ("model", self.only_model)))
 
 

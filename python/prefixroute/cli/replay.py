@@ -18,7 +18,7 @@ from prefixroute.cli.fleets import Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.cli.table import show, show_assumed, show_end, show_notes
 from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
 from prefixroute.report.replays import (
@@ -79,7 +79,7 @@ def command(
     sending: Sending,
     outputs: Outputs,
     hardware: Hardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Send a workload to real endpoints under each policy, time it, and compare it with what simulate predicts.
 

@@ -14,7 +14,7 @@ from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
 from prefixroute.errors import ConfigError
 from prefixroute.report import Study
@@ -57,7 +57,7 @@ def command(
     front: Front,
     course: Course,
     hardware: PricedHardware,
-    reading: Reading,
+    reading: TraceOptions,
 ) -> None:
     """Simulate policies over numbers of replicas: recomputed tokens, skew, dollars, time to first token."""
     chosen, time_is_up = arguments.policies(policies, workload), runs.deadline()

@@ -11,7 +11,7 @@ from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import LogMachine
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import LogReading
+from prefixroute.cli.reading import LogOptions
 from prefixroute.cli.table import show, show_assumed, show_notes
 from prefixroute.costmodel import Assumption
 from prefixroute.document import SCHEMA
@@ -38,7 +38,7 @@ def command(
     seed: options.Seed = 1,
     outputs: Outputs,
     machine: LogMachine,
-    reading: LogReading,
+    reading: LogOptions,
 ) -> None:
     """Describe a workload: lengths, floor, where the hits went, reuse by time kept and by size of cache, prefixes in common."""
     cost = machine.cost

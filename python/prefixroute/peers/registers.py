@@ -35,7 +35,7 @@ Heard = tuple[int, int, int, int, float, str]
 seconds that a suspension has left (below zero: no end), and the incarnation."""
 
 
-class Told(NamedTuple):
+class Register(NamedTuple):
     """What a register says.
 
     Attributes:
@@ -75,7 +75,7 @@ class Registers:
         """
         self._state, self._change, self._named = state, change, named
         self._outbox, self._ident = outbox, ident
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, Register] = {}
         self._absent: dict[int, float] = {}
         self._seen: dict[str, tuple[str, float | None, str]] = {}
         self._given: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Registers:
                     self._apply(member, told, now)
             elif seen != is_now and not self._ended_by_itself(seen, is_now, now):
                 self._version = min(self._version + 1, MAX_PEER_VERSION)
-                self._told[mark_of(name)] = told = Told(self._version, self._ident, *is_now)
+                self._told[mark_of(name)] = told = Register(self._version, self._ident, *is_now)
                 self._tell(mark_of(name), told, now)
         for name in [name for name in self._seen if name not in fleet.members]:
             self._seen.pop(name, None)
@@ -143,7 +143,7 @@ class Registers:
         state, until, incarnation = before
         return state == SUSPENDED and until is not None and until <= now and after == (ACTIVE, None, incarnation)
 
-    def _tell(self, replica: int, told: Told, now: float) -> None:
+    def _tell(self, replica: int, told: Register, now: float) -> None:
         left = ENDLESS if told.until is None else max(0.0, told.until - now)
         text = told.incarnation.encode("utf-8", "surrogatepass")
         self._outbox.register(replica, told.version, told.peer, STATES.index(told.state), left, text)
@@ -169,7 +169,7 @@ class Registers:
             return
         self._version = max(self._version, version)
         until = now + left if left >= 0.0 and STATES[state] == SUSPENDED else None
-        self._told[replica] = told = Told(version, peer, STATES[state], until, incarnation)
+        self._told[replica] = told = Register(version, peer, STATES[state], until, incarnation)
         member = self._named(replica)
         if member is None:
             self._miss(replica, now)
@@ -179,7 +179,7 @@ class Registers:
         if member is not None and not (repeated and member.state == told.state):
             self._apply(member, told, now)
 
-    def _apply(self, member: Member, told: Told, now: float) -> None:
+    def _apply(self, member: Member, told: Register, now: float) -> None:
         """Make a member what a register says."""
         name, incarnation = member.name, told.incarnation
         self._applies = True

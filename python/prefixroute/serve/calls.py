@@ -19,7 +19,7 @@ _ASKING = b'{"stream_options": {"include_usage": true}, '
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedBody:
     """What a body says.
 
     Attributes:
@@ -83,10 +83,10 @@ class Call:
     headers: RawHeaders
     content: bytes
     session: str | None
-    reading: Reading
+    reading: ParsedBody
 
     @classmethod
-    def of(cls, api: Api, request: Request, content: bytes, reading: Reading, keys: SessionKeys) -> Self:
+    def of(cls, api: Api, request: Request, content: bytes, reading: ParsedBody, keys: SessionKeys) -> Self:
         """Return the call whose body was read. Headers that name the conversation count before its fields."""
         query, headers = request.scope["query_string"], request.headers
         if reading.rewritten is not None:

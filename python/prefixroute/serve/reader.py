@@ -26,7 +26,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.hashing import hash_blocks
 from prefixroute.routing.cache_names import CacheNames
 from prefixroute.routing.prompts import Prompts
-from prefixroute.serve.calls import Reading
+from prefixroute.serve.calls import ParsedBody
 
 _LOG = logging.getLogger("prefixroute.serve")
 LARGE_BYTES = 256 * 1024
@@ -60,12 +60,12 @@ class Hashing:
     render: Any = None
     tokenizer: Any = None
 
-    def read(self, api: Api, content: bytes, names: CacheNames) -> Reading:
+    def read(self, api: Api, content: bytes, names: CacheNames) -> ParsedBody:
         """Return what a body says, with the hashes of its prompt.
 
         Raise one of :data:`MALFORMED` if it is no request.
         """
-        reading = Reading.of(api, content, self.session_keys)
+        reading = ParsedBody.of(api, content, self.session_keys)
         prompts = Prompts("messages", self.block_size, self.render, self.tokenizer).of(reading.prompt_kind)
         namespace = names.of(reading.namespace)
         hashes = hash_blocks(prompts.prepare(reading.prompt), self.block_size, namespace, self.hash_key)
@@ -97,7 +97,7 @@ class Reader:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    async def read(self, api: Api, content: bytes, names: CacheNames = CacheNames()) -> Reading:  # noqa: B008  # frozen
+    async def read(self, api: Api, content: bytes, names: CacheNames = CacheNames()) -> ParsedBody:  # noqa: B008  # frozen
         """Return what a body says. ``names``: what the name of a model means for cached blocks.
 
         Raises:
@@ -105,10 +105,10 @@ class Reader:
             ReaderDied: it could not be read.
         """
         if len(content) <= LARGE_BYTES:
-            return Reading.of(api, content, self.session_keys)
+            return ParsedBody.of(api, content, self.session_keys)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, api, content, names)
 
-    def _ask(self, api: Api, content: bytes, names: CacheNames) -> Reading:
+    def _ask(self, api: Api, content: bytes, names: CacheNames) -> ParsedBody:
         """Have a body read. Runs in the one thread, so that each answer is that to the question before it."""
         try:
             process = self._running()
@@ -123,7 +123,7 @@ class Reader:
             raise ReaderDied(f"the process that reads large bodies {why}: {error!r}") from error
         if isinstance(said, Exception):
             raise said
-        found: Reading = said
+        found: ParsedBody = said
         return found
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -196,7 +196,7 @@ def main() -> None:
         del question  # it may be large, and the next one may be late
 
 
-def _answer(hashing: Hashing, api: Api, content: bytes, names: CacheNames) -> Reading | Exception:
+def _answer(hashing: Hashing, api: Api, content: bytes, names: CacheNames) -> ParsedBody | Exception:
     try:
         return hashing.read(api, content, names)
     except MALFORMED as error:

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::chains::Chains;
-use super::table::{Booked, Peers, Told};
+use super::table::{Booked, PeerAttempt, Peers};
 use super::window::Window;
 use super::wire::{End, Message, Part, Register};
 use crate::ids::BlockHash;
@@ -130,7 +130,7 @@ impl Inbox {
         match message {
             Message::Booked { process, session, uncached, context, part } => {
                 let process = self.process(process);
-                let told = Told { process, uncached: uncached.into(), context: context.into(), started: false };
+                let told = PeerAttempt { process, uncached: uncached.into(), context: context.into(), started: false };
                 let booked = self.peers.book(load, peer, sequence, told);
                 if booked == Booked::New {
                     load.ledger.booked_elsewhere(process, uncached.into(), 1);
@@ -161,7 +161,7 @@ impl Inbox {
                 let told = earlier.map(|row| {
                     let process = self.process(row.process);
                     let (uncached, context) = (row.uncached.into(), row.context.into());
-                    (row.attempt, Told { process, uncached, context, started: row.started })
+                    (row.attempt, PeerAttempt { process, uncached, context, started: row.started })
                 });
                 let rows: Vec<_> = told.collect();
                 self.peers.beat(load, peer, sequence, &rows).then_some(Work::Beat(sequence))

@@ -12,5 +12,5 @@ pub use chains::{ANCHOR_EVERY, Chains};
 pub use inbox::{Holds, Inbox, Work};
 pub use outbox::Outbox;
 pub use ring::{CELLS, Cell, Found, Ring, Word, ring_bytes};
-pub use table::{Booked, Load, MAX_OPEN, Peers, Told};
+pub use table::{Booked, Load, MAX_OPEN, PeerAttempt, Peers};
 pub use window::{REACH, Window};

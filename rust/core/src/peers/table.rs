@@ -23,7 +23,7 @@ pub trait Load {
 
 /// One attempt of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct PeerAttempt {
     /// Where it is; the generation is -1 if that process is not known here.
     pub process: Process,
     /// Tokens that it waits for.
@@ -34,7 +34,7 @@ pub struct Told {
     pub started: bool,
 }
 
-impl Told {
+impl PeerAttempt {
     fn count(&self, load: &mut impl Load, sign: i64) {
         let (queued, decoding) = if self.started { (0, self.context) } else { (self.uncached, 0) };
         load.adjust(self.process, sign, sign * queued, sign * decoding);
@@ -62,7 +62,7 @@ type Table<V> = HashMap<u64, V, FxBuildHasher>;
 
 #[derive(Debug, Default)]
 struct Peer {
-    open: Table<Told>,
+    open: Table<PeerAttempt>,
     /// Sequence of the end of attempts that have ended since the latest beat.
     ended: Table<u64>,
     /// Sequence of the first token of attempts whose booking has not come yet.
@@ -79,7 +79,7 @@ pub struct Peers {
 
 impl Peers {
     /// Takes in a booking.
-    pub fn book(&mut self, load: &mut impl Load, peer: u64, sequence: u64, mut told: Told) -> Booked {
+    pub fn book(&mut self, load: &mut impl Load, peer: u64, sequence: u64, mut told: PeerAttempt) -> Booked {
         let peer = self.peers.entry(peer).or_default();
         if peer.open.contains_key(&sequence) {
             return Booked::Open;
@@ -107,7 +107,7 @@ impl Peers {
     }
 
     /// Takes in the end of the attempt `number`; the attempt, if it was open.
-    pub fn end(&mut self, load: &mut impl Load, peer: u64, sequence: u64, number: u64) -> Option<Told> {
+    pub fn end(&mut self, load: &mut impl Load, peer: u64, sequence: u64, number: u64) -> Option<PeerAttempt> {
         let peer = self.peers.entry(peer).or_default();
         if sequence <= peer.floor {
             return None;
@@ -120,12 +120,12 @@ impl Peers {
     }
 
     /// Takes in the list of all open attempts; whether it is news.
-    pub fn beat(&mut self, load: &mut impl Load, peer: u64, sequence: u64, listed: &[(u64, Told)]) -> bool {
+    pub fn beat(&mut self, load: &mut impl Load, peer: u64, sequence: u64, listed: &[(u64, PeerAttempt)]) -> bool {
         let peer = self.peers.entry(peer).or_default();
         if sequence <= peer.floor {
             return false;
         }
-        let listed: Table<Told> = listed.iter().copied().collect();
+        let listed: Table<PeerAttempt> = listed.iter().copied().collect();
         peer.open.retain(|&number, told| {
             let stays = number > sequence || listed.contains_key(&number);
             if !stays {
@@ -174,7 +174,7 @@ impl Peers {
 
 impl Peer {
     /// Makes what is known of an open attempt what a beat says of it.
-    fn keep(&mut self, load: &mut impl Load, number: u64, mut told: Told) {
+    fn keep(&mut self, load: &mut impl Load, number: u64, mut told: PeerAttempt) {
         let known = self.open.get_mut(&number);
         let was_started = known.as_ref().is_some_and(|known| known.started);
         if let Some(known) = known {

@@ -32,7 +32,7 @@ struct Place {
 }
 
 /// An open attempt that was told of.
-struct Told {
+struct Announced {
     sequence: u64,
     mark: u64,
     session: u128,
@@ -40,7 +40,7 @@ struct Told {
 
 struct State {
     outbox: Outbox,
-    open: HashMap<u64, Told>,
+    open: HashMap<u64, Announced>,
     /// Attempts of hedged requests: the one that wins binds the session only then.
     hedged: HashSet<u64>,
     places: Vec<Option<Place>>,
@@ -166,7 +166,7 @@ impl PeerOutbox {
                 part,
             };
             let sequence = state.tell(&message);
-            state.open.insert(one.number, Told { sequence, mark: place.mark, session });
+            state.open.insert(one.number, Announced { sequence, mark: place.mark, session });
             if one.decodes_behind() {
                 state.tell(&Message::Started(sequence)); // it decodes from its beginning
             }
@@ -307,7 +307,7 @@ impl PeerOutbox {
         let mut state = self.lock();
         let row = |attempt: &Py<Attempt>| {
             let one = attempt.get();
-            let Told { sequence, mark, .. } = *state.open.get(&one.number)?;
+            let Announced { sequence, mark, .. } = *state.open.get(&one.number)?;
             let (uncached, context) = (tokens(one.prompt_tokens - one.hit), tokens(one.prompt_tokens));
             let started = one.started.load(Ordering::Relaxed) || one.decodes_behind();
             Some(Open { attempt: sequence, process: mark, uncached, context, started })

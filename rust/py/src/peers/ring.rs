@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prefixroute_core::peers::wire::{Message, Open};
-use prefixroute_core::peers::{CELLS, Cell, Found, Load, Peers, Ring, Told, ring_bytes};
+use prefixroute_core::peers::{CELLS, Cell, Found, Load, PeerAttempt, Peers, Ring, ring_bytes};
 use prefixroute_core::routing::Process;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -141,7 +141,7 @@ impl PeerRing {
         let told = |cells: &mut Cells, mark: u64, uncached: u32, context: u32, started: bool| {
             let place = cells.place(mark);
             let process = Process { slot: place.unwrap_or(0), generation: if place.is_some() { 0 } else { -1 } };
-            Told { process, uncached: uncached.into(), context: context.into(), started }
+            PeerAttempt { process, uncached: uncached.into(), context: context.into(), started }
         };
         match message {
             Message::Booked { process, uncached, context, .. } => {
