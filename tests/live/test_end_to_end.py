@@ -208,18 +208,19 @@ def test_case_14_a_block_whose_removal_overtakes_its_store_stays_gone() -> None:
             assert router.index.held_tokens() == [32]
 
 
-def test_an_index_that_lost_the_parents_of_new_blocks_is_read_again() -> None:
-    prompt = list(range(64))
+@pytest.mark.parametrize("block_size", [8, 16, 32])
+def test_an_index_that_lost_the_parents_of_new_blocks_is_read_again(block_size: int) -> None:
+    prompt = list(range(96))
     with EventPublisher() as publisher:
-        router = Router(["a"])
+        router = Router(["a"], block_size=block_size)
         with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
-            for number in range(3):
+            for number in range(5):
                 tokens, parent = prompt[16 * number : 16 * (number + 1)], number or None
                 publisher.publish(_stored(number + 1, token_ids=tokens, parent_block_hash=parent))
-            until(lambda: router.index.match(prompt).tolist() == [48])
+            until(lambda: router.index.match(prompt).tolist() == [80 // block_size * block_size])
             router.clear("a")
-            publisher.publish(_stored(4, token_ids=prompt[48:], parent_block_hash=3))
-            until(lambda: router.index.match(prompt).tolist() == [64])
+            publisher.publish(_stored(6, token_ids=prompt[80:], parent_block_hash=5))
+            until(lambda: router.index.match(prompt).tolist() == [96])
             assert router.stats()["replicas"]["a"]["feed"]["rebuilds"] == 1
 
 

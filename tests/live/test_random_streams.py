@@ -65,6 +65,8 @@ class Stream:
             if isinstance(action, Apply):
                 applied = self.index.apply("a", action.payload)
                 self.unfit += applied.refused + applied.unrecognized
+                if applied.orphaned > applied.adopted or applied.placeless:
+                    self.take(self.sequence.refill())
             elif isinstance(action, Clear):
                 self.index.clear("a")
             else:
@@ -139,3 +141,26 @@ def test_the_index_holds_what_the_engine_holds_after_any_stream(seed: int) -> No
         assert all(matched < held for matched, held in wrong)
     else:
         assert wrong == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_index_that_its_host_cleared_is_filled_again_or_knows_less(seed: int) -> None:
+    one = Stream(seed)
+    for step in range(2 * STEPS):
+        one.serve()
+        one.deliver()
+        if one.rng.random() < 0.1:
+            one.answer()
+        if step == STEPS:
+            one.index.clear("a")
+    one.core.advance(one.core.now + 1_000)
+    one.deliver()
+    for _ in range(3):
+        one.take(one.sequence.audit())
+        one.answer()
+    wrong = one.disagreements()
+    if one.keep > 2 * STEPS:
+        assert one.sequence.stats.rebuilds
+        assert wrong == []
+    else:  # the engine's buffer does not reach back
+        assert all(matched < held for matched, held in wrong)

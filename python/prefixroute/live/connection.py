@@ -261,7 +261,8 @@ class Connection:
         if applied is None:
             return
         self._applied.update({name: getattr(applied, name) for name in APPLIED})
-        if applied.orphaned > applied.adopted:
+        # An engine that never told tokens is no reason: it tells none again.
+        if applied.orphaned > applied.adopted or (applied.placeless and self._applied["stored"]):
             self._refill()
         if applied.cleared:
             self._sequence.partial = False  # what came before the reset is gone anyway
