@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 import pytest
@@ -21,6 +22,8 @@ from loopback import DEADLINE_S, PLAIN, Engine, chat_body, events, free_port
 from prefixroute.serve.metrics import Metrics, merged
 from prefixroute.serve.reader import LARGE_BYTES
 from waiting import until
+
+T = TypeVar("T")
 
 
 class Served:
@@ -44,8 +47,10 @@ class Served:
             if line.startswith("{"):
                 self.said.append(json.loads(line))
 
-    def ready(self) -> Self:
+    def ready(self, workers: int = 1) -> Self:
         until(lambda: self.healthy(self.client))
+        if workers > 1:
+            until(lambda: len(self.admin.get("/healthz").json()["workers"]) == workers)
         return self
 
     def healthy(self, client: httpx.Client) -> bool:
@@ -61,6 +66,10 @@ class Served:
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.ended() == 0
 
     def records(self, logger: str) -> list[dict[str, Any]]:
         return [record for record in self.said if record["logger"] == logger]
@@ -83,11 +92,18 @@ def serve() -> Iterator[Callable[..., Served]]:
         yield lambda *arguments, **options: stack.enter_context(closing(Served(*arguments, **options)))
 
 
-def streams(served: Served, count: int, tokens: int) -> tuple[list[threading.Thread], list[bytes]]:
-    """Open streams in threads; return these and what they will have received."""
-    received: list[bytes] = []
+def at_once(count: int, call: Callable[[int], T]) -> list[Future[T]]:
+    """Make so many calls beside each other."""
+    pool = ThreadPoolExecutor(count)
+    calls = [pool.submit(call, number) for number in range(count)]
+    pool.shutdown(wait=False)
+    return calls
 
-    def read(number: int) -> None:
+
+def streams(served: Served, count: int, tokens: int) -> list[Future[bytes]]:
+    """Open streams; return what each will have received, to its end or to where it was broken off."""
+
+    def read(number: int) -> bytes:
         said = b""
         body = chat_body(f"{number} " * 10, stream=True, max_tokens=tokens)
         with suppress(httpx.TransportError), httpx.Client(verify=PLAIN, timeout=DEADLINE_S) as client:
@@ -95,12 +111,9 @@ def streams(served: Served, count: int, tokens: int) -> tuple[list[threading.Thr
             with client.stream("POST", url, json=body) as response:
                 for data in response.iter_raw():
                     said += data
-        received.append(said)
+        return said
 
-    threads = [threading.Thread(target=read, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads, received
+    return at_once(count, read)
 
 
 def in_flight(served: Served) -> int:
@@ -114,7 +127,7 @@ def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
     for engine in pair:
         engine.control(decode_s=1)
     served = serve(*(engine.url for engine in pair), "--set", "listen.lame_duck_s=1").ready()
-    threads, received = streams(served, 100, 30)
+    asked = streams(served, 100, 30)
     until(lambda: in_flight(served) == 100)
     served.process.send_signal(signal.SIGTERM)
     until(lambda: served.admin.get("/healthz").json()["status"] == "draining")
@@ -123,9 +136,7 @@ def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
         engine.control(decode_s=0.01)
     assert served.client.post("/v1/chat/completions", json=chat_body(max_tokens=1)).is_success  # still accepted
     assert served.ended() == 0
-    for thread in threads:
-        thread.join()
-    assert len(received) == 100
+    received = [one.result() for one in asked]
     assert all(said.endswith(b"data: [DONE]\n\n") and len(events(said)) == 31 for said in received)
     outcomes = {record["outcome"] for record in served.records("prefixroute.serve.access")}
     assert outcomes == {"served"}
@@ -135,13 +146,11 @@ def test_sigterm_ends_it_without_breaking_one_of_a_hundred_streams(
 def test_after_the_time_to_drain_what_is_left_is_broken_off(pair: list[Engine], serve: Callable[..., Served]) -> None:
     pair[0].control(decode_s=0.05)
     served = serve(pair[0].url, "--set", "listen.drain_s=0.3").ready()
-    threads, received = streams(served, 5, 10_000)
+    asked = streams(served, 5, 10_000)
     until(lambda: in_flight(served) == 5)
     served.process.send_signal(signal.SIGINT)
     assert served.ended() == 0
-    for thread in threads:
-        thread.join()
-    assert not any(said.endswith(b"[DONE]\n\n") for said in received)
+    assert not any(one.result().endswith(b"[DONE]\n\n") for one in asked)
     until(lambda: pair[0].stats()["running"] == 0)
 
 
@@ -181,37 +190,25 @@ def test_it_ends_in_time_though_large_bodies_are_being_read(pair: list[Engine], 
     assert served.client.post("/v1/chat/completions", json=large).is_success
     (reader,) = children(served.process.pid)
     os.kill(reader, signal.SIGSTOP)
-    statuses: list[int] = []
-
-    def ask() -> None:
-        statuses.append(
-            httpx.post(f"{served.client.base_url}/v1/chat/completions", json=large, verify=PLAIN).status_code
-        )
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    url = f"{served.client.base_url}/v1/chat/completions"
+    asked = at_once(3, lambda _: httpx.post(url, json=large, verify=PLAIN).status_code)
     open_requests = "prefixroute_serve_open_requests 3.0"
     until(lambda: open_requests in served.admin.get("/metrics").text)
-    served.process.send_signal(signal.SIGTERM)
-    assert served.ended() == 0
-    for thread in threads:
-        thread.join()
-    assert statuses == [503] * 3
+    served.stop()
+    assert [one.result() for one in asked] == [503] * 3
     until(lambda: not Path(f"/proc/{reader}").exists())
 
 
 def test_a_second_signal_ends_it_at_once(pair: list[Engine], serve: Callable[..., Served]) -> None:
     pair[0].control(decode_s=0.05)
     served = serve(pair[0].url, "--set", "listen.drain_s=3600").ready()
-    threads, _ = streams(served, 2, 10_000)
+    asked = streams(served, 2, 10_000)
     until(lambda: in_flight(served) == 2)
     served.process.send_signal(signal.SIGTERM)
     until(lambda: any("told to end" in record["message"] for record in served.said))
     served.process.send_signal(signal.SIGTERM)
     served.ended()
-    for thread in threads:
-        thread.join()
+    wait(asked)
 
 
 def test_each_request_is_a_line_that_says_nothing_of_its_words(
@@ -221,8 +218,7 @@ def test_each_request_is_a_line_that_says_nothing_of_its_words(
     body = chat_body("a secret", max_tokens=2)
     assert served.client.post("/v1/chat/completions", json=body, headers={"x-request-id": "r-1"}).is_success
     served.client.post("/v1/messages", content=b"{")
-    served.process.send_signal(signal.SIGTERM)
-    assert served.ended() == 0
+    served.stop()
     good, bad = served.records("prefixroute.serve.access")
     assert (good["request_id"], good["path"], good["status"], good["outcome"]) == (
         "r-1",
@@ -238,8 +234,7 @@ def test_each_request_is_a_line_that_says_nothing_of_its_words(
 
 
 def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], serve: Callable[..., Served]) -> None:
-    served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
-    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    served = serve(*(engine.url for engine in pair), "--workers", "2").ready(workers=2)
     asked = 0
     counts: list[float] = []
 
@@ -262,8 +257,7 @@ def test_workers_share_a_socket_and_a_port_for_operators(pair: list[Engine], ser
     states = [worker["replicas"][pair[0].url]["state"] for worker in held.json()["workers"].values()]
     assert (held.status_code, states) == (200, ["draining", "draining"])
     assert served.admin.post("/replicas/drain", params={"replica": "http://x:1"}).status_code == 404
-    served.process.send_signal(signal.SIGTERM)
-    assert served.ended() == 0
+    served.stop()
 
 
 def test_workers_route_as_one(pair: list[Engine], serve: Callable[..., Served]) -> None:
@@ -305,8 +299,7 @@ def workers_of(served: Served) -> list[int]:
 def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
     pair: list[Engine], serve: Callable[..., Served]
 ) -> None:
-    served = serve(pair[0].url, "--workers", "2").ready()
-    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    served = serve(pair[0].url, "--workers", "2").ready(workers=2)
     before = workers_of(served)
     assert len(before) == 2
     os.kill(before[0], signal.SIGKILL)
@@ -327,10 +320,9 @@ def test_a_worker_that_dies_is_started_again_and_none_outlives_its_supervisor(
 def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], serve: Callable[..., Served]) -> None:
     for engine in pair:
         engine.control(decode_s=1)  # until all of them are there
-    served = serve(*(engine.url for engine in pair), "--workers", "2").ready()
-    until(lambda: len(served.admin.get("/healthz").json()["workers"]) == 2)
+    served = serve(*(engine.url for engine in pair), "--workers", "2").ready(workers=2)
     before = workers_of(served)
-    threads, received = streams(served, 30, 30)
+    asked = streams(served, 30, 30)
 
     def booked() -> set[int]:
         """Return what each worker believes to be in flight at all engines."""
@@ -341,9 +333,7 @@ def test_what_a_killed_worker_had_in_flight_is_given_back(pair: list[Engine], se
     os.kill(before[0], signal.SIGKILL)
     for engine in pair:
         engine.control(decode_s=0)
-    for thread in threads:
-        thread.join()
-    whole = [said for said in received if said.endswith(b"data: [DONE]\n\n")]
+    whole = [one for one in asked if one.result().endswith(b"data: [DONE]\n\n")]
     assert 0 < len(whole) < 30
     until(lambda: booked() == {0})
 
@@ -367,8 +357,7 @@ def test_engines_without_a_gpu_come_with_one_command(serve: Callable[..., Served
     answer = served.client.post("/v1/responses", json={"model": "fake", "input": "hello", "max_output_tokens": 2})
     assert answer.status_code == 200
     assert "prefixroute_feed_" in served.admin.get("/metrics").text  # their KV events are followed
-    served.process.send_signal(signal.SIGTERM)
-    assert served.ended() == 0
+    served.stop()
 
 
 def test_an_address_in_use_is_the_users_mistake(pair: list[Engine]) -> None:

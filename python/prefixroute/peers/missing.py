@@ -15,20 +15,6 @@ ASK_AGAIN_S = 1.0
 """Seconds after which a missing chain is asked for, or sent, again."""
 
 
-class Part(NamedTuple):
-    """The part of a chain that a message carries.
-
-    Attributes:
-        known: blocks before it.
-        parent: hash of the last of those.
-        rest: its hashes as little-endian bytes.
-    """
-
-    known: int
-    parent: int
-    rest: bytes
-
-
 class Waiting(NamedTuple):
     """Blocks that a replica is told to hold, behind a chain that this router does not know."""
 
@@ -46,11 +32,17 @@ class MissingChains:
         self._bytes = 0
         self._asked: dict[tuple[int, int], float] = {}
 
-    def wait(self, part: Part, member: Member) -> None:
-        """Let a part wait for the chain that it goes on behind."""
-        behind = part.known, part.parent
-        self._waiting.setdefault(behind, []).append(Waiting(member, member.generation, part.rest))
-        self._bytes += len(part.rest) + 1  # a part without hashes waits too
+    def wait(self, known: int, parent: int, rest: bytes, member: Member) -> None:
+        """Let a part of a chain wait for what it goes on behind.
+
+        Args:
+            known: blocks before it.
+            parent: hash of the last of those.
+            rest: its hashes as little-endian bytes.
+            member: the replica that is told to hold it.
+        """
+        self._waiting.setdefault((known, parent), []).append(Waiting(member, member.generation, rest))
+        self._bytes += len(rest) + 1  # a part without hashes waits too
         while self._bytes > MAX_WAITING_BYTES or len(self._waiting) > MAX_WAITING:
             self._forget(self._waiting.popitem(last=False)[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from prefixroute.peers.missing import MissingChains, Part
+from prefixroute.peers.missing import MissingChains
 from prefixroute.peers.names import mark_of, process_mark
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Receiver:
         if blocks is not None:
             return blocks, self._state.belief.insert(member.name, blocks, None, now)
         self.counts["missing_chain"] += 1
-        self._missing_chains.wait(Part(known, parent, rest), member)
+        self._missing_chains.wait(known, parent, rest, member)
         if self._missing_chains.is_due(known, parent, now):
             self._outbox.missing(peer.ident, known, parent)
         return None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from prefixroute.errors import PeerError
+
+_LOG = logging.getLogger("prefixroute")
 Receive = Callable[[bytes], object]
 """Takes a frame that has come; raises :class:`~prefixroute.errors.PeerError` for one that is none."""
 Tick = Callable[[], object]
@@ -16,6 +20,24 @@ frames."""
 
 def nothing() -> None:
     """Flush nothing: each message was published when it was said."""
+
+
+def deliver(frames: Iterable[bytes], receive: Receive, counts: dict[str, int], kind: str) -> None:
+    """Give frames that have come to the router; what it refuses is counted, and the first is logged.
+
+    Args:
+        frames: in the order in which they came.
+        receive: the router's.
+        counts: of the transport; ``refused`` is raised.
+        kind: of the transport, as logs name it.
+    """
+    for frame in frames:
+        try:
+            receive(frame)
+        except PeerError as error:
+            counts["refused"] += 1
+            if counts["refused"] == 1:
+                _LOG.warning("peers by %s: a frame was refused: %s; further ones are only counted", kind, error)
 
 
 @runtime_checkable

@@ -7,7 +7,6 @@ another.
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import re
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.peers.seal import Terms
-from prefixroute.peers.transport import nothing
+from prefixroute.peers.transport import deliver, nothing
 from prefixroute.peers.wire import PeerRing, PeerRings
 from prefixroute.validation import check_int
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from prefixroute.peers.transport import Flush, Receive, Tick
     from prefixroute.routing import RouterState
 
-_LOG = logging.getLogger("prefixroute")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # it is the shared memory itself
 CAPACITY_BYTES, MIN_CAPACITY_BYTES = 4 << 20, 1 << 20
 """Bytes of messages that a ring holds, some ten thousand requests; and at least, so that most frames fit a half of
@@ -242,15 +240,7 @@ class RingPeers:
         while frames and rings is not None and not stop.is_set():
             frames, lapped = rings.take(AT_ONCE)
             self._counts["lost"] += lapped
-            for frame in frames:
-                try:
-                    receive(frame)
-                except PeerError as error:
-                    self._counts["refused"] += 1
-                    if self._counts["refused"] == 1:
-                        _LOG.warning(
-                            "a message of another process was refused: %s; further ones are only counted", error
-                        )
+            deliver(frames, receive, self._counts, "ring")
 
     def _scan(self) -> int:
         """Read the rings of routers that have come, and remove those of the dead; return how many others live."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from prefixroute.errors import ConfigError, PeerError
-from prefixroute.peers.transport import nothing
+from prefixroute.errors import ConfigError
+from prefixroute.peers.transport import deliver, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,7 +55,7 @@ class Threads(ABC):
         self._threads: list[threading.Thread] = []
         self._ending, self._closed = threading.Event(), threading.Event()
         self._gone: dict[str, bool] = {"send": False, "read": False}
-        self._sent = self._lost = self._refused = 0
+        self._counts = {"sent": 0, "lost": 0, "refused": 0}
         self._ticked = float("-inf")
         self._unsent: list[bytes] = []
         self._positioned = threading.Event()
@@ -93,7 +93,7 @@ class Threads(ABC):
     def publish(self, frame: bytes) -> None:
         """Put a frame into the queue; when that is full, the frame is lost and counted."""
         if self._waiting.qsize() >= MAX_WAITING:
-            self._lost += 1
+            self._counts["lost"] += 1
         else:
             self._waiting.put(frame)
 
@@ -102,10 +102,8 @@ class Threads(ABC):
         return {
             "kind": self.kind,
             "connected": self._running() and self._positioned.is_set() and not any(self._gone.values()),
-            "sent": self._sent,
             "waiting": self._waiting.qsize(),
-            "lost": self._lost,
-            "refused": self._refused,
+            **self._counts,
         }
 
     def _running(self) -> bool:
@@ -169,7 +167,7 @@ class Threads(ABC):
             last, self._unsent = self._batch()
         if self._unsent:
             self._send(self._unsent)
-            self._sent += len(self._unsent)
+            self._counts["sent"] += len(self._unsent)
             self._unsent = []
         return last
 
@@ -190,13 +188,7 @@ class Threads(ABC):
                 if not self._positioned.is_set():
                     self._position()
                     self._positioned.set()
-                for frame in self._read(READ_WAIT_S):
-                    try:
-                        receive(frame)
-                    except PeerError as error:
-                        self._refused += 1
-                        if self._refused == 1:
-                            _LOG.warning("peers by %s: a frame was refused: %s", self.kind, error)
+                deliver(self._read(READ_WAIT_S), receive, self._counts, self.kind)
             finally:
                 if (now := time.monotonic()) - self._ticked >= TICK_S:
                     self._ticked = now
