@@ -407,32 +407,6 @@ def test_a_wrong_scheme_is_explained(name: str, scheme: object, reason: str) -> 
     assert found.reason == reason
 
 
-def test_adapters_and_block_sizes_are_named() -> None:
-    plain, lora = _events("vllm_store_root"), _events("vllm_lora")
-    assert verify([*plain, *lora], VllmHashes()).reason == "lora"
-    fine = VllmHashes().hashes(range(64), 16)
-    coarse = type(plain[0])((fine[1], fine[3]), None, tuple(range(64)), 32, (Content(), Content()))
-    found = verify([coarse], VllmHashes())
-    assert (found.reason, found.matched) == ("block_size", 0)
-
-
-def test_prompts_that_nothing_matches_are_explained() -> None:
-    events = _events("vllm_store_root")
-    tokens = list(events[0].token_ids)
-    scheme = VllmHashes()
-    assert verify(events, scheme, prompts=[tokens]).reason is None
-    assert verify(events, scheme, prompts=[[9, *tokens]]).reason == "tokenizer"
-    assert verify(events, scheme, prompts=[tokens], block_size=99).reason == "block_size"
-    assert verify(events, scheme, prompts=[tokens], content=Content(lora="a")).reason == "lora"
-    assert verify(events, scheme, prompts=[tokens], content=Content(salt="a")).reason == "salt"
-
-
-def test_blocks_behind_an_unknown_parent_are_not_checked() -> None:
-    found = verify(_events("vllm_store_child"), VllmHashes())
-    assert found.unchecked
-    assert not found.agrees
-
-
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x90", b"\x93\x01"])
 def test_what_is_no_batch_is_refused(payload: bytes) -> None:
     with pytest.raises(EventError):

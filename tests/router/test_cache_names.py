@@ -24,7 +24,7 @@ def stored(*, lora: str | None = None, salt: str | None = None, tokens: list[int
     blocks = len(tokens) // BLOCK
     event = {
         "type": "BlockStored",
-        "block_hashes": [hash((lora, salt, number)) & 0xFFFF_FFFF for number in range(blocks)],
+        "block_hashes": [hash((lora, salt, tokens[0], number)) & 0xFFFF_FFFF for number in range(blocks)],
         "parent_block_hash": None,
         "token_ids": tokens[: blocks * BLOCK],
         "block_size": BLOCK,

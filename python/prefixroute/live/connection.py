@@ -359,27 +359,25 @@ class Connection:
 def blank_stats(note: str = "") -> dict[str, Any]:
     """Return the state of a feed that has not been opened: what it would tell is unknown, and counts are zero."""
     state = {"connected": False, "degraded": True, "partial": True, "last": None, "waiting": 0, "idle_s": None}
-    counts = {**SequenceStats().to_dict(), **dict.fromkeys(COUNTS, 0)}
+    counts = dict.fromkeys(FEED_COUNTS, 0)
     return {**state, "lag_s": None, "note": note, **counts, "events": {}, "sample": None}
 
 
-APPLIED = (
-    "events",
+BLOCKS = (
     "stored",
     "confirmed",
     "copies",
+    "removed",
     "orphaned",
     "adopted",
     "dropped",
     "unindexed",
     "placeless",
     "unfilled",
-    "removed",
     "unknown",
-    "cleared",
-    "refused",
-    "unrecognized",
 )
+"""Fields of :class:`prefixroute.index.Applied` that count blocks."""
+APPLIED = (*BLOCKS, "events", "cleared", "refused", "unrecognized")
 """Fields of :class:`prefixroute.index.Applied` that are summed for each replica."""
 COUNTS = (
     "received",
@@ -393,3 +391,5 @@ COUNTS = (
     "bad_load_reports",
 )
 """What a connection counts, beside the counts of its sequence."""
+FEED_COUNTS = (*SequenceStats().to_dict(), *COUNTS)
+"""All counts of a feed."""

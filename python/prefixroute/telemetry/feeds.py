@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.live import likely_reason
+from prefixroute.live.connection import BLOCKS, FEED_COUNTS
 from prefixroute.telemetry.prometheus import Text
 
 if TYPE_CHECKING:
@@ -72,21 +73,6 @@ _GAUGES = {
     "feed_lag_seconds": ("lag_s", "Age of the last batch when it was applied, by both machines' clocks."),
     "feed_idle_seconds": ("idle_s", "Seconds since the last batch."),
 }
-_COUNTS = ("received", "applied", "duplicates", "gaps", "filled", "burnt", "lost", "restarts", "rebuilds", "replays")
-_BLOCKS = (
-    "stored",
-    "confirmed",
-    "copies",
-    "removed",
-    "orphaned",
-    "adopted",
-    "dropped",
-    "unindexed",
-    "placeless",
-    "unfilled",
-    "unknown",
-)
-_TROUBLE = ("failed_replays", "malformed", "wrong_topic", "bad_batches", "attempts", "connections", "disconnections")
 
 
 def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
@@ -96,9 +82,9 @@ def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
         for metric, (field, about) in _GAUGES.items():
             known = [({"replica": n}, float(feed[field])) for n, feed in feeds.items() if feed[field] is not None]
             text.family(metric, "gauge", about, known)
-        counts = [({"replica": n, "type": f}, feed[f]) for n, feed in feeds.items() for f in (*_COUNTS, *_TROUBLE)]
-        text.family("feed_total", "counter", "What happened to the batches of event feeds.", counts)
-        blocks = [({"replica": n, "type": f}, feed["events"].get(f, 0)) for n, feed in feeds.items() for f in _BLOCKS]
+        counts = [({"replica": n, "type": f}, feed[f]) for n, feed in feeds.items() for f in FEED_COUNTS]
+        text.family("feed_total", "counter", "What happened to the batches and connections of event feeds.", counts)
+        blocks = [({"replica": n, "type": f}, feed["events"].get(f, 0)) for n, feed in feeds.items() for f in BLOCKS]
         about = "What events did to the index, in blocks; orphaned = they wait for a parent that is not known."
         text.family("feed_blocks_total", "counter", about, blocks)
     polls = {name: values["poll"] for name, values in replicas.items() if "poll" in values}
