@@ -17,6 +17,8 @@ DRAIN = 1_000
 """Messages read from one socket before the others have their turn."""
 ATTEMPT_S = 10.0
 """An attempt to connect that nobody answered for so long is given up: the host is unknown, or silent."""
+KEEPALIVE_S, KEEPALIVE_TRIES = 10, 3
+"""A connection that was idle for so many seconds is tried so often, as many seconds apart, before it has ended."""
 _MONITOR, _NUMBERS = "inproc://prefixroute-monitor-{}", count()
 _MAX_DOUBLINGS = 32
 
@@ -103,6 +105,9 @@ class Subscription:
         # connects without back-off where it hangs up. So it is told to leave that.
         self.socket.reconnect_ivl = -1
         self.socket.ipv6, self.socket.linger, self.monitor.linger = True, 0, 0
+        # A subscriber sends nothing, so that without this a host that has vanished is never noticed.
+        self.socket.tcp_keepalive, self.socket.tcp_keepalive_cnt = 1, KEEPALIVE_TRIES
+        self.socket.tcp_keepalive_idle = self.socket.tcp_keepalive_intvl = KEEPALIVE_S
         self.socket.subscribe(topic)
         place = _MONITOR.format(next(_NUMBERS))
         self.socket.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
