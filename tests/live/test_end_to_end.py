@@ -115,7 +115,7 @@ def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeE
     ratios = [one.recompute_ratio for one in expected]
     # A draw like the others leaves their range by less than the range itself, but for one in a thousand.
     spread = max(ratios) - min(ratios)
-    assert spread < 0.08
+    assert spread < 0.1
     assert min(ratios) - spread <= (measured.figures[0].recompute_ratio or 0.0) <= max(ratios) + spread
     if policy == "session":  # sessions are placed by the replicas' names, which the simulation has too
         assert {one.skew for one in expected} == {measured.figures[0].skew}
