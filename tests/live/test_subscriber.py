@@ -445,11 +445,12 @@ def test_many_replicas_come_and_go(held: Held) -> None:
 
 
 def test_an_address_that_cannot_be_used_is_reported_and_disturbs_nobody(engine: Engine, held: Held) -> None:
-    feeds = {"x": KvFeed("tcp://not an address"), "a": engine.feed}
+    wrong = "tcp://not an address"
+    feeds = {"x": KvFeed(wrong), "y": KvFeed(engine.publisher.endpoint, load=wrong), "a": engine.feed}
     with Subscriber(held, feeds, options=QUICK) as subscriber:
         engine.publish(3)
         until(lambda: held.held["a"] == engine.published)
-        assert "not an address" in subscriber.stats()["x"]["note"]
+        assert all("not an address" in subscriber.stats()[name]["note"] for name in "xy")
 
 
 def test_load_reports_reach_the_router(held: Held) -> None:
