@@ -1856,6 +1856,7 @@ class Ledger:
         session: str | None,
         now: float,
         load: int | Sequence[float],
+        kv_at: int | None = None,
         scale: float = 1.0,
         /,
     ) -> tuple[Any, Sight]:
@@ -1870,6 +1871,7 @@ class Ledger:
             session: the request's session.
             now: seconds.
             load: which of `LOADS` is balanced, by its place; or the loads.
+            kv_at: slot of the replica that computes the prompt, where it is decided who decodes.
             scale: of the hits, from the router's tokens to the engine's.
 
         Returns:

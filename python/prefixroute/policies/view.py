@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from prefixroute.draws import draw
@@ -33,10 +32,6 @@ class SignalSource(Protocol):
 
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
-
-    @property
-    def kv_at(self) -> int | None:
-        """Slot of the replica that computes the prompt, in a decision on who decodes."""
 
     def active_tokens(self) -> list[int]:
         """Return the tokens in the blocks of each replica's requests in flight."""
@@ -112,7 +107,7 @@ class View(NamedTuple):
     shared: Annotated[float | None, Signal()] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
     the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
-    kv_at: Annotated[int | None, Signal(attrgetter("kv_at"))] = None
+    kv_at: Annotated[int | None, Signal()] = None
     """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 
     def draw(self, k: int) -> float:

@@ -13,7 +13,7 @@ from prefixroute.errors import ConfigError, PeerError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.peers.transport import Transport
 from prefixroute.peers.transports import RingPeers
-from prefixroute.router.fleet_calls import FleetCalls
+from prefixroute.router.engine_calls import EngineCalls
 from prefixroute.router.link import PeerLink
 from prefixroute.router.options import RequestOptions, asked, check_key
 from prefixroute.router.pairs import PairTicket
@@ -37,7 +37,7 @@ D = TypeVar("D", Decision, PairDecision)
 _LOG = logging.getLogger("prefixroute")
 
 
-class Router(FleetCalls, RequestCalls, StatusCalls):
+class Router(EngineCalls, RequestCalls, StatusCalls):
     """Picks the replica for each request, and keeps the load, the belief and the bindings that picking well needs.
 
     :meth:`choose` decides and changes nothing; :meth:`commit` books a decision; :meth:`route` does both at once.
@@ -89,11 +89,7 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         if record is not None and not callable(record) and not hasattr(record, "write"):
             raise ConfigError(f"record must be a function or a text file, got {shown(record)}")
         check_float("volatile_sample", volatile_sample, 0, 1)
-        transport = RingPeers(peers) if isinstance(peers, str) else peers
-        if transport is not None and not isinstance(transport, Transport):
-            raise ConfigError(
-                f"peers must be a name, or a Transport with open, publish, status and close, got {shown(peers)}"
-            )
+        transport = _transport(peers)
         if isinstance(transport, RingPeers) and index is None and options.get("hash_key") is None:
             options["hash_key"] = transport.shared_key()
         try:
@@ -378,3 +374,11 @@ class Router(FleetCalls, RequestCalls, StatusCalls):
         """Show the policy and the fleet's size."""
         in_flight = len(self._state.ledger)
         return f"<Router policy={self._state.config.policy_name} replicas={len(self)} in_flight={in_flight}>"
+
+
+def _transport(peers: str | Transport | None) -> Transport | None:
+    """Return what carries the commit feed; a name is that of the processes of this host."""
+    transport = RingPeers(peers) if isinstance(peers, str) else peers
+    if transport is None or isinstance(transport, Transport):
+        return transport
+    raise ConfigError(f"peers must be a name, or a Transport with open, publish, status and close, got {shown(peers)}")

@@ -63,13 +63,11 @@ class Source(NamedTuple):
         state: the router's.
         prompt_blocks: the prompt, hashed.
         now: time of the decision, in seconds.
-        kv_at: slot of the replica that computes the prompt, where the answer is decided on.
     """
 
     state: RouterState
     prompt_blocks: Blocks
     now: float
-    kv_at: int | None
 
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
@@ -147,7 +145,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
     if load is None or not fleet.even:
         load = state.fleet.scaled(balanced(state, now, pool), now, pool)
     blocks, sight = state.ledger.look(
-        rule.lens, state.belief, prompts.prepare(prompt), namespace, state.width, session, now, load, scale
+        rule.lens, state.belief, prompts.prepare(prompt), namespace, state.width, session, now, load, kv_at, scale
     )
     tokens = blocks.token_count
     if scale != 1.0:
@@ -157,7 +155,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         sight = sight.bound_to(bound)
     decision.signals = NOT_GATHERED
     if rule.readers:
-        decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now, kv_at)))
+        decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now)))
     decision.rule, decision.fleet, decision.blocks, decision.sight = rule, fleet, blocks, sight
     decision.slots, decision.prompt_tokens = slots, tokens
     decision.decision_id = state.decision_id if number is None else number

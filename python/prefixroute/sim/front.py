@@ -83,12 +83,10 @@ class Front:
         later: Callable[..., None],
     ) -> None:
         """Build the routers and connect what they observe."""
-        observation = scenario.observation
-        count, shares = scenario.routers, scenario.peer_delay_s is not None
+        observation, count = scenario.observation, scenario.routers
+        shares, asks = scenario.peer_delay_s is not None, isinstance(observation, Perfect)
         self._split, self._events = scenario.split, isinstance(observation, Events)
-        self._perfect: list[PerfectBelief] = []
-        if isinstance(observation, Perfect):
-            self._perfect = [PerfectBelief(block_size, truth) for _ in range(count)]
+        self._perfect = [PerfectBelief(block_size, truth) for _ in range(count if asks else 0)]
         self.routers = [
             Router(
                 {name: self._replica(name) for name in truth},

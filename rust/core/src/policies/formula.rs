@@ -162,12 +162,8 @@ pub enum Formula {
     Holding(f64),
     /// Hits, and the longest one where that is longer by more than this factor.
     Fetched(f64),
-    /// Seconds to compute what is left of the prompt behind so many cached tokens.
-    Prefill(Arc<dyn Price>, Arc<Formula>),
-    /// Seconds of a decode step once the prompt has joined so many requests with so many tokens.
-    Decode(Arc<dyn Price>, Arc<(Formula, Formula)>),
-    /// Seconds to move what is not held of the prompt from the replica that computes it.
-    Transfer(Arc<Link>),
+    /// Seconds that something takes at each candidate.
+    Priced(Arc<Priced>),
     /// Tokens of the answer: what the request allows, at most this.
     Answer(f64),
 }
@@ -215,27 +211,48 @@ impl Formula {
                 let best = f64::from(case.best_hit());
                 hits(case, |hit| if best > threshold * hit { best } else { hit })
             }
-            Self::Prefill(price, cached) => {
-                let prompt = case.prompt_tokens;
-                priced(of(cached)?, |cached| price.prefill_seconds(prompt - cached, cached))?
-            }
-            Self::Decode(price, beside) => {
-                let (mut requests, contexts) = (of(&beside.0)?, beside.1.column(case)?);
-                price.join(case.prompt_tokens, &mut requests, &contexts)?;
-                requests
-            }
-            Self::Transfer(link) => {
-                let mut seconds = hits(case, |hit| link.seconds(case.prompt_tokens - hit));
-                if let Some(at) = case.seen.kv_at()?.and_then(|slot| case.position(slot)) {
-                    seconds[at] = 0.0;
-                }
-                seconds
-            }
             Self::Answer(limit) => {
                 let tokens = case.seen.max_tokens()?.map_or(*limit, |most| most.min(*limit));
                 return Ok(constant(case, tokens));
             }
+            Self::Priced(priced) => priced.column(case)?,
         }))
+    }
+}
+
+/// Something that takes time at a replica.
+#[derive(Clone, Debug)]
+pub enum Priced {
+    /// To compute what is left of the prompt behind so many cached tokens.
+    Prefill(Arc<dyn Price>, Formula),
+    /// A decode step once the prompt has joined so many requests with so many tokens.
+    Decode(Arc<dyn Price>, Formula, Formula),
+    /// To move what is not held of the prompt from the replica that computes it; nothing there.
+    Transfer(Link),
+}
+
+impl Priced {
+    /// Seconds at each candidate.
+    fn column(&self, case: &Case<'_>) -> Result<Vec<f64>, Failure> {
+        let of = |formula: &Formula| formula.column(case).map(Cow::into_owned);
+        let prompt = case.prompt_tokens;
+        match self {
+            Self::Prefill(price, cached) => {
+                priced(of(cached)?, |cached| price.prefill_seconds(prompt - cached, cached))
+            }
+            Self::Decode(price, requests, contexts) => {
+                let mut seconds = of(requests)?;
+                price.join(prompt, &mut seconds, &contexts.column(case)?)?;
+                Ok(seconds)
+            }
+            Self::Transfer(link) => {
+                let mut seconds = priced(hits(case, |hit| hit), |hit| Ok(link.seconds(prompt - hit)))?;
+                if let Some(at) = case.seen.kv_at()?.and_then(|slot| case.position(slot)) {
+                    seconds[at] = 0.0;
+                }
+                Ok(seconds)
+            }
+        }
     }
 }
 

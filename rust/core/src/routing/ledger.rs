@@ -3,155 +3,20 @@
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
+use super::attempt::{Attempt, Booking, Effect, Finished, Limits, Part, Process, State};
 use super::book::{Book, Windows};
 use super::counters::{Counters, Outcome};
-use super::heads::{Head, Heads};
+use super::heads::Heads;
 use super::sessions::{Move, Name, Sessions};
-use super::trust::{Trust, Verdict};
-use crate::ids::BlockHash;
+use super::trust::Trust;
 use crate::peers::Load;
 use crate::recency::RecencyMap;
 
+mod hedges;
+mod pairs;
+
 /// Keyed requests that can be explained after they have ended.
 const REMEMBERED: usize = 256;
-
-/// One engine process: a slot, and the number of the process in it, which is never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Where it is.
-    pub slot: usize,
-    /// Its number; -1 = none.
-    pub generation: i64,
-}
-
-/// What is known of a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    /// The replica's name; `None` = the slot is free.
-    pub name: Option<Box<str>>,
-    /// Of the process in it; -1 = none.
-    pub generation: i64,
-    /// Whether it takes nothing new and its sessions move.
-    pub draining: bool,
-}
-
-/// What of its request an attempt is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// All of it.
-    Whole,
-    /// The prompt. The attempt of this number has the answer, and stands for the request.
-    Prompt { answer: u64 },
-    /// The answer. The attempt of this number computes the prompt, or did, in a process that held so many tokens of it.
-    Answer { prompt: u64, computed_by: Process, hit: i64 },
-}
-
-/// One attempt of a request, in flight.
-#[derive(Clone, Debug)]
-pub struct Attempt<T> {
-    /// What the caller keeps of it.
-    pub item: T,
-    /// Where it was booked.
-    pub process: Process,
-    /// Leading prompt tokens that the replica was believed to hold.
-    pub hit: i64,
-    /// Tokens of the prompt.
-    pub context: i64,
-    /// The host's name for it.
-    pub key: Option<Name>,
-    /// Its session.
-    pub session: Option<Name>,
-    /// It goes elsewhere while its session stays bound.
-    pub detour: bool,
-    /// Whether earlier attempts of its request were made.
-    pub again: bool,
-    pub(super) begun: f64,
-    pub(super) progress: f64,
-    /// What the replica had to compute when it was booked, this attempt included, in tokens.
-    pub(super) ahead: i64,
-    pub(super) started: bool,
-    pub(super) part: Part,
-    /// The attempts of a hedged request; `None` = it is alone.
-    pub(super) group: Option<u64>,
-}
-
-impl<T> Attempt<T> {
-    /// An attempt that begins now.
-    pub fn new(item: T, process: Process, hit: i64, context: i64, now: f64) -> Self {
-        let (begun, progress) = (now, now);
-        let (key, session, group) = (None, None, None);
-        let (detour, again, started, ahead, part) = (false, false, false, 0, Part::Whole);
-        Self { item, process, hit, context, key, session, detour, again, begun, progress, ahead, started, part, group }
-    }
-
-    /// Uncached tokens that it waits for, and context tokens that it decodes behind, as on the load book.
-    fn load(&self) -> (i64, i64) {
-        let decodes = match self.part {
-            Part::Whole => self.started,
-            Part::Prompt { .. } => false,
-            Part::Answer { .. } => true,
-        };
-        if decodes { (0, self.context) } else { (self.context - self.hit, 0) }
-    }
-}
-
-/// What a booking says of a decision, beside the attempt.
-#[derive(Clone, Copy, Debug)]
-pub struct Booking<'a> {
-    /// Number of the decision.
-    pub decision_id: i64,
-    /// The policy's word for why.
-    pub reason: &'a str,
-    /// The most that any candidate held of the prompt.
-    pub best_hit: i64,
-    /// Hit tokens by medium, fastest first.
-    pub media: [i64; 3],
-    /// Where the prompt leaves what is known, with the head that ends there.
-    pub branch: Option<(BlockHash, Head)>,
-    /// Whether the session is new.
-    pub first: bool,
-    /// Prefill seconds that the replica is given.
-    pub spent_s: Option<f64>,
-    /// It is about the decode half of a pair.
-    pub decodes: bool,
-}
-
-/// The halves of a pair: the one that computes the prompt, and the one that decodes and stands for the request. `None`: the
-/// half of an earlier pair goes on.
-#[derive(Clone, Copy, Debug)]
-pub struct Halves<H> {
-    /// Computes the prompt.
-    pub prompt: H,
-    /// Decodes the answer.
-    pub answer: H,
-}
-
-/// A half that is to be booked: its number, itself, and what the booking says.
-pub type Half<'a, T> = (u64, Attempt<T>, Booking<'a>);
-
-/// What the end of an attempt asks of the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Effect<T> {
-    /// What the caller keeps of the attempt.
-    pub item: T,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Its predicted blocks have to be taken back.
-    pub retract: bool,
-    /// Its request is over: what follows it ends without an answer.
-    pub abandon: bool,
-}
-
-/// Spans and bounds of a ledger.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Seconds without progress after which an attempt is given up.
-    pub ticket_s: f64,
-    /// Seconds after which an unused session is forgotten.
-    pub session_idle_s: f64,
-    /// Sessions remembered at most.
-    pub sessions: usize,
-}
 
 /// Open attempts by number, oldest progress first, with the load, the sessions and the counters that follow from them.
 #[derive(Debug)]
@@ -320,99 +185,6 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
-    /// Book both halves of a request: the loads of each, the key to the half that decodes, the session to the other one.
-    pub fn book_pair(&mut self, halves: Halves<Half<'_, T>>) -> Vec<Effect<T>> {
-        let (process, context) = (halves.prompt.1.process, halves.prompt.1.context);
-        self.tally(process, context, halves.prompt.2);
-        self.enter_pair(halves, false)
-    }
-
-    fn enter_pair(&mut self, halves: Halves<Half<'_, T>>, again: bool) -> Vec<Effect<T>> {
-        let (prompt, mut first, about_first) = halves.prompt;
-        let (answer, mut second, about_second) = halves.answer;
-        let (by, from, now) = (first.process, second.process, first.begun);
-        (first.part, first.again) = (Part::Prompt { answer }, again);
-        second.part = Part::Answer { prompt, computed_by: by, hit: first.hit };
-        self.enter(prompt, first, about_first.decision_id);
-        self.enter(answer, second, about_second.decision_id);
-        let effects = self.claim(answer);
-        self.bind(prompt, now);
-        self.note(by, about_first, now);
-        self.note(from, about_second, now);
-        effects
-    }
-
-    /// Book what takes the place of an earlier pair, whose decode half has the number `earlier`, and give back what of that
-    /// does not go on. `None` if what was to go on has ended: then nothing is booked.
-    pub fn book_pair_again(&mut self, earlier: u64, halves: Halves<Option<Half<'_, T>>>) -> Option<Vec<Effect<T>>> {
-        match (halves.prompt, halves.answer) {
-            (Some(prompt), Some(answer)) => {
-                let mut effects =
-                    if self.is_open(earlier) { self.abort(earlier, Outcome::Retried) } else { Vec::new() };
-                effects.extend(self.enter_pair(Halves { prompt, answer }, true));
-                Some(effects)
-            }
-            (Some(prompt), None) => self.book_prompt_again(earlier, prompt),
-            (None, Some(answer)) => self.book_answer_again(earlier, answer),
-            (None, None) => None,
-        }
-    }
-
-    fn book_prompt_again(&mut self, answer: u64, prompt: Half<'_, T>) -> Option<Vec<Effect<T>>> {
-        let (number, mut first, booking) = prompt;
-        let half = self.attempts.get_mut(&answer)?;
-        let Part::Answer { prompt: before, .. } = half.part else { return None };
-        half.part = Part::Answer { prompt: number, computed_by: first.process, hit: first.hit };
-        let (process, now) = (first.process, first.begun);
-        (first.part, first.again) = (Part::Prompt { answer }, true);
-        let effects = self.withdraw(before, Outcome::Retried);
-        self.counters.count(Outcome::Retried);
-        self.enter(number, first, booking.decision_id);
-        self.bind(number, now);
-        self.note(process, booking, now);
-        Some(effects.into_iter().collect())
-    }
-
-    fn book_answer_again(&mut self, earlier: u64, answer: Half<'_, T>) -> Option<Vec<Effect<T>>> {
-        let (number, mut second, booking) = answer;
-        let part = self.attempts.get(&earlier)?.part;
-        let Part::Answer { prompt, .. } = part else { return None };
-        self.attempts.get_mut(&prompt)?.part = Part::Prompt { answer: number };
-        second.part = part;
-        let (process, now) = (second.process, second.begun);
-        let mut effects: Vec<_> = self.withdraw(earlier, Outcome::Retried).into_iter().collect();
-        self.counters.count(Outcome::Retried);
-        self.counters.count(Outcome::Committed);
-        self.enter(number, second, booking.decision_id);
-        effects.extend(self.claim(number));
-        self.note(process, booking, now);
-        Some(effects)
-    }
-
-    /// Book a further attempt of a request. `hedge`: the earlier one goes on, and the first to answer wins.
-    pub fn book_again(
-        &mut self,
-        number: u64,
-        mut attempt: Attempt<T>,
-        earlier: u64,
-        hedge: bool,
-        booking: Booking<'_>,
-    ) -> Vec<Effect<T>> {
-        let (process, now) = (attempt.process, attempt.begun);
-        attempt.again = true;
-        self.enter(number, attempt, booking.decision_id);
-        let group = self.group_of(earlier);
-        if hedge || group.is_some() {
-            self.pair(group.unwrap_or(earlier), earlier, number);
-        }
-        let effects = self.claim(number);
-        if !hedge {
-            self.bind(number, now);
-        }
-        self.note(process, booking, now);
-        effects
-    }
-
     fn enter(&mut self, number: u64, mut attempt: Attempt<T>, decision_id: i64) {
         if self.alive(attempt.process) {
             let (queued, decoding) = attempt.load();
@@ -430,22 +202,6 @@ impl<T: Clone> Ledger<T> {
             self.counters.decide(process.slot, booking.decodes, booking.reason);
             if let Some(seconds) = booking.spent_s {
                 self.book.spend(process.slot, seconds, now);
-            }
-        }
-    }
-
-    /// The group that an attempt is in, or was in when its last attempt but it was retried.
-    fn group_of(&self, number: u64) -> Option<u64> {
-        self.groups.iter().find(|(_, numbers)| numbers.contains(&number)).map(|(group, _)| *group)
-    }
-
-    /// Make attempts a hedge: the first to answer wins.
-    fn pair(&mut self, group: u64, earlier: u64, number: u64) {
-        let numbers = self.groups.entry(group).or_insert_with(|| vec![earlier]);
-        numbers.push(number);
-        for number in numbers.clone() {
-            if let Some(attempt) = self.attempts.get_mut(&number) {
-                attempt.group = Some(group);
             }
         }
     }
@@ -523,16 +279,6 @@ impl<T: Clone> Ledger<T> {
         Some(group.map_or_else(Vec::new, |group| self.win(number, group, now)))
     }
 
-    /// Note that the half that computes the prompt is done; nothing if it was before.
-    fn hand_over(&mut self, prompt: u64, now: f64) -> Option<Effect<T>> {
-        let half = self.close(prompt)?;
-        if self.alive(half.process) {
-            self.book.learn(half.process.slot, half.ahead, now - half.begun);
-            self.book.serve(half.process.slot);
-        }
-        Some(Effect { item: half.item, outcome: Outcome::HandedOver, retract: false, abandon: false })
-    }
-
     /// Note that an attempt is complete. `reported`: cached tokens as the engine reports them. `None` if it had ended.
     pub fn finish(&mut self, number: u64, reported: Option<i64>, now: f64) -> Option<Finished<T>> {
         let Some(attempt) = self.attempts.get(&number) else {
@@ -592,33 +338,6 @@ impl<T: Clone> Ledger<T> {
         Some(Effect { item: attempt.item, outcome, retract, abandon: false })
     }
 
-    /// Whether another attempt of the request of an attempt that has ended is open.
-    pub fn goes_on(&self, number: u64) -> bool {
-        self.other_open(self.group_of(number), number).is_some()
-    }
-
-    fn other_open(&self, group: Option<u64>, number: u64) -> Option<u64> {
-        let numbers = self.groups.get(&group?)?;
-        numbers.iter().copied().find(|&other| other != number && self.is_open(other))
-    }
-
-    /// Decide a hedge: the others are refunded, the winner takes the key and the session.
-    fn win(&mut self, number: u64, group: u64, now: f64) -> Vec<Effect<T>> {
-        let numbers = self.groups.remove(&group).unwrap_or_default();
-        let mut effects = Vec::new();
-        for other in numbers {
-            if let Some(attempt) = self.attempts.get_mut(&other) {
-                attempt.group = None;
-                if other != number {
-                    effects.extend(self.abort(other, Outcome::HedgeLost));
-                }
-            }
-        }
-        effects.extend(self.claim(number));
-        self.bind(number, now);
-        effects
-    }
-
     /// Take an attempt off the table, the book and its key.
     fn close(&mut self, number: u64) -> Option<Attempt<T>> {
         let attempt = self.attempts.remove(&number)?;
@@ -671,15 +390,4 @@ impl<T: Clone> Load for Ledger<T> {
             self.book.adjust(process.slot, requests, queued, decoding);
         }
     }
-}
-
-/// What the end of an attempt gives.
-#[derive(Debug)]
-pub struct Finished<T> {
-    /// What the caller kept of it.
-    pub item: T,
-    /// Of the other attempts of its request.
-    pub effects: Vec<Effect<T>>,
-    /// Whether the replica's belief is believed from now on.
-    pub verdict: Option<Verdict>,
 }

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::ledger::Process;
+use super::attempt::Process;
 use crate::recency::RecencyMap;
 
 /// What a name given by a host is kept as: 128 bits, however long it is. Equal under one key in every process.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::clock::NotInOrder;
 use super::gaps::Gaps;
 use super::growth::Growth;
-use super::request::{Job, Kept, Request, Served, Stage};
+use super::request::{Job, Kept, Request, Served};
 use super::store::Store;
 use crate::replica_cache::{Refused, Sequence};
 
@@ -291,207 +291,6 @@ impl Engine {
         taken
     }
 
-    /// End a run of decode steps at the next step boundary, because a request waits or leaves.
-    pub(super) fn cut_run(&mut self, now: f64) -> Option<Wake> {
-        if self.steps <= 1 || self.step_s <= 0.0 {
-            return None;
-        }
-        #[expect(clippy::cast_sign_loss, reason = "a run does not begin after now; beyond the range it cuts nothing")]
-        let done = (((now - self.began) / self.step_s) as u64).saturating_add(1);
-        (done < self.steps).then(|| self.wake(done, self.step_s, now))
-    }
-
-    fn wake(&mut self, steps: u64, seconds: f64, now: f64) -> Wake {
-        self.version += 1;
-        (self.steps, self.step_s) = (steps, seconds);
-        let at = self.began + steps as f64 * seconds;
-        Wake { at: if at < now { now } else { at }, version: self.version }
-    }
-
-    /// Choose the next step, or fall idle.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Price`] where the step has no price, and [`Failure::Cache`] where a request is not what its cache was told before.
-    pub fn begin<P: Prices>(&mut self, now: f64, prices: &P) -> Result<Option<Wake>, Failure<P::Error>> {
-        self.began = now;
-        let mut chunks = Vec::new();
-        let preempts = self.make_room()?;
-        let extra_s = self.fill(&mut chunks, now, preempts);
-        let decodes = self.decoding.len();
-        let context = self.context + decodes as i128 * i128::from(self.token);
-        if !chunks.is_empty() {
-            let seconds = prices.step_seconds(&chunks, decodes, context).map_err(Failure::Price)?;
-            return Ok(Some(self.wake(1, seconds + extra_s, now)));
-        }
-        let Some(next) = self.decoding.peek() else {
-            self.steps = 0;
-            return Ok(None);
-        };
-        let most = if preempts { 1 } else { next.last() - self.token };
-        let steps = self.steps_with_room(most);
-        // The context grows by a token a step for each request: that of the middle step stands for all.
-        let middle = context + decodes as i128 * (i128::from(steps) - 1) / 2;
-        let seconds = prices.step_seconds(&chunks, decodes, middle).map_err(Failure::Price)?;
-        Ok(Some(self.wake(steps, seconds, now)))
-    }
-
-    /// Fill a step with prompt tokens, admitting while there is room; return the seconds that starting requests adds.
-    fn fill(&mut self, chunks: &mut Vec<Chunk>, now: f64, preempts: bool) -> f64 {
-        let mut budget = self.limits.chunk_tokens.saturating_sub(self.decoding.len() as u64).max(1);
-        for job in &mut self.prefilling {
-            let chunk = job.take(budget);
-            budget -= chunk.map_or(0, |(tokens, _)| tokens);
-            chunks.extend(chunk);
-        }
-        let mut extra_s = 0.0;
-        while !preempts && budget > 0 && self.running() < self.limits.max_running {
-            let Some(mut job) = self.queue.pop_front() else { break };
-            let Some(load_s) = self.admit(&mut job, now) else {
-                self.queue.push_front(job);
-                break;
-            };
-            if let Stage::Decode { from, .. } = job.stage {
-                self.ask(job, from, load_s);
-                continue;
-            }
-            let chunk = job.take(budget);
-            budget -= chunk.map_or(0, |(tokens, _)| tokens);
-            chunks.extend(chunk);
-            extra_s += load_s + self.limits.overhead_s;
-            self.prefilling.push(job);
-        }
-        extra_s
-    }
-
-    /// Let a request in if there is room for all of its prompt; the seconds to load what a tier has of it.
-    fn admit(&mut self, job: &mut Job, now: f64) -> Option<f64> {
-        let alone = self.running() == 0 && self.handed == 0;
-        let mut store = locked(&self.store);
-        let answered = job.answered_before();
-        let admitted = if answered == 0 {
-            store.admit(job.prompt(), alone)
-        } else {
-            let blocks = job.chain(answered, self.block_size, false);
-            let tokens = job.prompt().tokens + answered as usize;
-            store.admit(Sequence { blocks: &blocks, tokens }, alone)
-        }?;
-        drop(store);
-        self.admitted += 1;
-        job.order = self.admitted;
-        job.running = admitted.running;
-        // The last token is always computed: it gives the next one.
-        job.computed = (admitted.hit_tokens as u64).min(job.prompt_tokens - 1).min(job.most_cached);
-        if job.served.started.is_nan() {
-            (job.served.started, job.served.hit_tokens) = (now, admitted.hit_tokens as u64);
-        }
-        Some(admitted.load_s)
-    }
-
-    /// Reserve the blocks that answers take at a decode step; false if there are too few.
-    fn reserve_until(&mut self, step: u64) -> bool {
-        let blocks = self.growth.blocks_at(step);
-        let fits = blocks == self.reserved || self.store().reserve(blocks);
-        if fits {
-            self.reserved = blocks;
-        }
-        fits
-    }
-
-    /// Take the blocks that the next decode step needs, preempting the requests that were admitted last while there are
-    /// too few; return whether any was.
-    fn make_room<E>(&mut self) -> Result<bool, Failure<E>> {
-        let mut preempts = false;
-        while !self.decoding.is_empty() {
-            if self.reserve_until(self.token + 1) {
-                break;
-            }
-            if self.running() == 1 {
-                self.outgrow();
-            } else {
-                self.preempt_last()?;
-                preempts = true;
-            }
-        }
-        Ok(preempts)
-    }
-
-    /// Let the one request that is left go on without more memory than there is.
-    fn outgrow(&mut self) {
-        let Some(mut job) = self.decoding.pop() else { return };
-        job.outgrown = Some(self.growth.fix(job.prompt_tokens, job.joined, self.token));
-        self.decoding.push(job);
-        self.store().outgrown();
-    }
-
-    /// Decode steps up to `most` for which there is memory, at least one.
-    fn steps_with_room(&self, most: u64) -> u64 {
-        let room = self.reserved + self.store().room();
-        if self.growth.blocks_at(self.token + most) <= room {
-            return most;
-        }
-        let (mut fits, mut beyond) = (1, most);
-        while beyond - fits > 1 {
-            let steps = u64::midpoint(fits, beyond);
-            if self.growth.blocks_at(self.token + steps) <= room {
-                fits = steps;
-            } else {
-                beyond = steps;
-            }
-        }
-        fits
-    }
-
-    /// Send the request that was admitted last back to the front of the queue.
-    fn preempt_last<E>(&mut self) -> Result<(), Failure<E>> {
-        let prefilling = self.prefilling.last().map_or(0, |job| job.order);
-        let last = self.decoding.iter().map(|job| job.order).max().unwrap_or(0);
-        let job = if prefilling > last {
-            self.prefilling.pop().map(|job| self.stop_prefill(job))
-        } else {
-            self.take_decoding(|job| job.order == last).map(|job| self.stop_decode(job))
-        };
-        if let Some(job) = job {
-            self.preempted += 1;
-            self.queue.push_front(job?);
-        }
-        Ok(())
-    }
-
-    fn stop_prefill<E>(&mut self, mut job: Job) -> Result<Job, Failure<E>> {
-        if let Some(running) = job.running {
-            self.store().preempt(running, Sequence { blocks: &[], tokens: 0 })?;
-        }
-        job.restart(None);
-        Ok(job)
-    }
-
-    fn stop_decode<E>(&mut self, mut job: Job) -> Result<Job, Failure<E>> {
-        self.leave(&mut job);
-        if let Some(running) = job.running {
-            let sampled = job.answered_before() + self.token - job.joined;
-            let blocks = job.chain(sampled, self.block_size, false);
-            let tokens = job.prompt().tokens + sampled as usize;
-            self.store().preempt(running, Sequence { blocks: &blocks, tokens })?;
-        }
-        job.restart(Some(self.token));
-        job.stopped = self.began;
-        Ok(job)
-    }
-
-    /// Take a decoding request out of the sums, and give back what its answer had reserved.
-    fn leave(&mut self, job: &mut Job) {
-        job.served.late_gaps += self.late - job.late_before;
-        self.counted -= u64::from(self.counts(job));
-        self.context -= i128::from(job.prompt_tokens) - i128::from(job.joined);
-        match job.outgrown {
-            Some(blocks) => self.growth.unfix(blocks),
-            None if job.running.is_some() => self.growth.remove(job.prompt_tokens, job.joined),
-            None => {}
-        }
-        self.reserve_until(self.token);
-    }
-
     /// Close the step or run under way: tokens out, requests on, and the gaps between tokens counted. `None` if `version`
     /// is stale: the run was cut short, or the replica died. Else [`Self::begin`] has to follow.
     ///
@@ -519,83 +318,6 @@ impl Engine {
         }
         Ok(Some(ended))
     }
-
-    /// Whether the gaps of a request are counted.
-    fn counts(&self, job: &Job) -> bool {
-        job.request.number >= self.limits.warmup
-    }
-
-    /// Whether a gap of so many seconds is late.
-    fn is_late(&self, seconds: f64) -> bool {
-        seconds > self.limits.late_s
-    }
-
-    /// Take out the requests whose last token is out.
-    fn pop_finished<E>(&mut self, ended: &mut Ended) -> Result<(), Failure<E>> {
-        while self.decoding.peek().is_some_and(|job| job.last() <= self.token) {
-            let Some(mut job) = self.decoding.pop() else { break };
-            self.leave(&mut job);
-            self.release(job, ended)?;
-        }
-        Ok(())
-    }
-
-    /// Let complete prefills decode, or be done if their next token is their last.
-    fn pass_to_decode<E>(&mut self, ended: &mut Ended, now: f64, gaps: &mut Gaps) -> Result<(), Failure<E>> {
-        let done = self.prefilling.iter().take_while(|job| job.computed == job.prompt_tokens).count();
-        if done == 0 {
-            return Ok(());
-        }
-        let rest = self.prefilling.split_off(done);
-        for mut job in std::mem::replace(&mut self.prefilling, rest) {
-            if job.has_answered() {
-                gaps.add(now - job.stopped, u64::from(self.counts(&job)));
-                job.served.late_gaps += u64::from(self.is_late(now - job.stopped));
-            } else {
-                job.served.prefilled = now;
-            }
-            match job.stage {
-                Stage::Prefill { to } => self.hand_over(job, to, ended),
-                Stage::Whole | Stage::Decode { .. } => self.answer(job, ended, now)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Let a request decode whose next token is out, or be done if that is its last.
-    fn answer<E>(&mut self, mut job: Job, ended: &mut Ended, now: f64) -> Result<(), Failure<E>> {
-        if !job.has_answered() {
-            job.served.first_token = now;
-            ended.first_tokens.push(job.served);
-        }
-        if job.output_tokens <= 1 {
-            return self.release(job, ended);
-        }
-        self.context += i128::from(job.prompt_tokens) - i128::from(self.token);
-        self.joined += 1;
-        (job.joined, job.rank, job.late_before) = (self.token, self.joined, self.late);
-        self.counted += u64::from(self.counts(&job));
-        if job.running.is_some() {
-            self.growth.add(job.prompt_tokens, job.joined);
-        }
-        self.decoding.push(job);
-        Ok(())
-    }
-
-    /// Give the memory of a request back, whose last token is out.
-    fn release<E>(&mut self, job: Job, ended: &mut Ended) -> Result<(), Failure<E>> {
-        let cached = (job.answered_before() + job.output_tokens).saturating_sub(1);
-        let (prompt, known) = (job.prompt(), job.request.context.get());
-        let tokens = prompt.tokens + cached as usize;
-        if known.blocks.len() >= tokens / self.block_size {
-            self.store().release(job.running, prompt, Sequence { blocks: known.blocks, tokens })?;
-        } else {
-            let blocks = job.chain(cached, self.block_size, true);
-            self.store().release(job.running, prompt, Sequence { blocks: &blocks, tokens })?;
-        }
-        ended.finished.push((*job.request, job.served));
-        Ok(())
-    }
 }
 
 fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
@@ -603,7 +325,11 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+mod answers;
 mod handover;
+mod memory;
+mod step;
+
 pub(super) use handover::Transfer;
 
 #[cfg(test)]

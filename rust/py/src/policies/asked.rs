@@ -164,6 +164,9 @@ impl Seen for Asked<'_, '_> {
     }
 
     fn kv_at(&self) -> Result<Option<usize>, Failure> {
+        if self.sight.kv_at.is_some() {
+            return Ok(self.sight.kv_at);
+        }
         let slot = || self.signal(Signal::KvAt)?.map(|slot| slot.extract()).transpose();
         slot().map_err(foreign)
     }

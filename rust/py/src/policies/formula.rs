@@ -31,6 +31,10 @@ impl Formula {
         formula.get().0.clone()
     }
 
+    fn priced(priced: core::Priced) -> Self {
+        Self(core::Formula::Priced(Arc::new(priced)))
+    }
+
     fn shared(formula: &Bound<'_, Self>) -> Arc<core::Formula> {
         Arc::new(Self::of(formula))
     }
@@ -126,7 +130,7 @@ impl Formula {
     ///     cached: the tokens.
     #[staticmethod]
     fn prefill(price: &Bound<'_, PyAny>, overhead_s: f64, cached: &Bound<'_, Self>) -> Self {
-        Self(core::Formula::Prefill(priced(price, overhead_s), Self::shared(cached)))
+        Self::priced(core::Priced::Prefill(priced(price, overhead_s), Self::of(cached)))
     }
 
     /// Seconds of a decode step once the prompt has joined what is decoded.
@@ -137,14 +141,13 @@ impl Formula {
     ///     contexts: tokens that these hold.
     #[staticmethod]
     fn decode(price: &Bound<'_, PyAny>, requests: &Bound<'_, Self>, contexts: &Bound<'_, Self>) -> Self {
-        let beside = Arc::new((Self::of(requests), Self::of(contexts)));
-        Self(core::Formula::Decode(priced(price, 0.0), beside))
+        Self::priced(core::Priced::Decode(priced(price, 0.0), Self::of(requests), Self::of(contexts)))
     }
 
     /// Seconds to move what is not held of the prompt from the replica that computes it; 0 for that itself.
     #[staticmethod]
     fn transfer(prices: &Bound<'_, TransferPrices>) -> Self {
-        Self(core::Formula::Transfer(Arc::new(prices.get().link.clone())))
+        Self::priced(core::Priced::Transfer(prices.get().link.clone()))
     }
 
     /// Tokens of the answer: what the request allows, at most `limit`.

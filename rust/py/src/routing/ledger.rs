@@ -9,12 +9,11 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::attempt::{Attempt, Dropped, Parts};
-use super::sight::Sight;
 use crate::errors;
 use crate::index::PrefixIndex;
 
 /// An attempt in the core's tables.
-pub(crate) struct Item(Py<Attempt>);
+pub(crate) struct Item(pub(super) Py<Attempt>);
 
 impl Clone for Item {
     fn clone(&self) -> Self {
@@ -93,7 +92,7 @@ impl Ledger {
 }
 
 /// Marks attempts as ended; what the router has to do about it, nothing most of the time.
-fn carry_out(py: Python<'_>, effects: Vec<core::Effect<Item>>) -> PyResult<Effects<'_>> {
+pub(super) fn carry_out(py: Python<'_>, effects: Vec<core::Effect<Item>>) -> PyResult<Effects<'_>> {
     if effects.is_empty() {
         return Ok(None);
     }
@@ -170,117 +169,6 @@ impl Ledger {
         let (key, dropped) = (self.optional_name(key)?, Arc::clone(&self.dropped));
         let parts = Parts { decision, member, name, tried, epoch };
         Ok(Attempt::new(number, process, hit, prompt_tokens, now, key, parts, dropped, earlier.map(Bound::get)))
-    }
-
-    /// Book an attempt: load up, key and session to it, everything counted. `earlier`: an attempt of the same request.
-    #[pyo3(signature = (attempt, insertion, decision_id, reason, sight, slots, session, media, spent_s, earlier=None,
-        hedge=false, /))]
-    #[expect(clippy::too_many_arguments, reason = "a decision, without its object")]
-    fn book<'py>(
-        &self,
-        attempt: &Bound<'py, Attempt>,
-        insertion: Py<PyAny>,
-        decision_id: i64,
-        reason: &Bound<'py, PyString>,
-        sight: &Bound<'py, Sight>,
-        slots: &Bound<'py, PyTuple>,
-        session: Option<&Bound<'py, PyString>>,
-        media: Option<[i64; 3]>,
-        spent_s: Option<f64>,
-        earlier: Option<&Bound<'py, Attempt>>,
-        hedge: bool,
-    ) -> PyResult<Effects<'py>> {
-        let one = attempt.get();
-        let sight = sight.get();
-        let (best_hit, branch) = sight.branched(slots)?;
-        let first = session.is_some() && sight.binding.is_none();
-        let reason = reason.to_string_lossy();
-        let media = media.unwrap_or([one.hit, 0, 0]);
-        let booking =
-            core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s, decodes: false };
-        let session = self.optional_name(session)?;
-        one.set_insertion(insertion);
-        if let Some(earlier) = earlier {
-            one.follow_on(attempt.py(), earlier.get(), !hedge);
-        }
-        let item = Item(attempt.clone().unbind());
-        let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
-        (entry.key, entry.session, entry.detour) = (one.key, session, sight.is_detour(slots));
-        let effects = self.with(|ledger| match earlier {
-            None => ledger.book(one.number, entry, booking),
-            Some(earlier) => ledger.book_again(one.number, entry, earlier.get().number, hedge, booking),
-        });
-        carry_out(attempt.py(), effects)
-    }
-
-    /// Book both halves of a request, or what takes the place of an earlier pair. A half without an insertion is that of the
-    /// earlier pair, and goes on. Whether it was booked, which it was not if a half that was to go on has ended; and effects.
-    #[pyo3(signature = (prompt, insertion, decision_id, reason, sight, slots, session, media, spent_s, answer, answer_insertion, answer_decision_id, answer_reason, earlier=None, /))]
-    #[expect(clippy::too_many_arguments, reason = "two decisions, without their objects")]
-    fn book_pair<'py>(
-        &self,
-        prompt: &Bound<'py, Attempt>,
-        insertion: Option<Py<PyAny>>,
-        decision_id: i64,
-        reason: &Bound<'py, PyString>,
-        sight: &Bound<'py, Sight>,
-        slots: &Bound<'py, PyTuple>,
-        session: Option<&Bound<'py, PyString>>,
-        media: Option<[i64; 3]>,
-        spent_s: Option<f64>,
-        answer: &Bound<'py, Attempt>,
-        answer_insertion: Option<Py<PyAny>>,
-        answer_decision_id: i64,
-        answer_reason: &Bound<'py, PyString>,
-        earlier: Option<&Bound<'py, Attempt>>,
-    ) -> PyResult<(bool, Effects<'py>)> {
-        let py = prompt.py();
-        let sight = sight.get();
-        let (best_hit, branch) = sight.branched(slots)?;
-        let first = session.is_some() && sight.binding.is_none();
-        let (reason, answer_reason) = (reason.to_string_lossy(), answer_reason.to_string_lossy());
-        let media = media.unwrap_or([prompt.get().hit, 0, 0]);
-        let session = self.optional_name(session)?;
-        let about =
-            core::Booking { decision_id, reason: &reason, best_hit, media, branch, first, spent_s, decodes: false };
-        let (decision_id, reason, spent_s) = (answer_decision_id, &*answer_reason, None);
-        let about_answer = core::Booking { decision_id, reason, branch: None, spent_s, decodes: true, ..about };
-        let half = |attempt: &Bound<'py, Attempt>, insertion: Option<Py<PyAny>>, booking| {
-            let one = attempt.get();
-            one.set_insertion(insertion?);
-            let item = Item(attempt.clone().unbind());
-            let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
-            entry.key = one.key;
-            Some((one.number, entry, booking))
-        };
-        let (is_new, answers_anew) = (insertion.is_some(), answer_insertion.is_some());
-        let mut halves = core::Halves {
-            prompt: half(prompt, insertion, about),
-            answer: half(answer, answer_insertion, about_answer),
-        };
-        if let Some((_, entry, _)) = &mut halves.prompt {
-            (entry.session, entry.detour) = (session, sight.is_detour(slots));
-        }
-        if let Some(earlier) = earlier.filter(|_| answers_anew) {
-            answer.get().follow_on(py, earlier.get(), true);
-        }
-        let effects = self.with(|ledger| match (earlier, halves) {
-            (None, core::Halves { prompt: Some(prompt), answer: Some(answer) }) => {
-                Some(ledger.book_pair(core::Halves { prompt, answer }))
-            }
-            (Some(earlier), halves) => ledger.book_pair_again(earlier.get().number, halves),
-            (None, _) => None,
-        });
-        if let Some(effects) = effects {
-            answer.get().decode_behind(prompt.clone().unbind());
-            return Ok((true, carry_out(py, effects)?));
-        }
-        for (attempt, anew) in [(prompt, is_new), (answer, answers_anew)] {
-            if anew {
-                drop(attempt.get().end(core::Outcome::Aborted));
-            }
-        }
-        Ok((false, None))
     }
 
     /// Note that an engine answers, or goes on answering.

@@ -32,6 +32,14 @@ pub struct Lens {
     credits: Option<Py<PyAny>>,
 }
 
+/// What replicas hold of a prompt.
+struct Hits {
+    tokens: Vec<u32>,
+    /// Hash of the block at whose end the prompt leaves what is known.
+    branch: Option<u64>,
+    head: Option<u64>,
+}
+
 /// How long the head is that stands for a prompt.
 enum Head {
     Tokens(usize),
@@ -81,6 +89,24 @@ impl Lens {
         count.checked_sub(1).map(|last| hash_at(blocks, last)).transpose()
     }
 
+    /// What counts of the tokens that each slot holds, where the prompt leaves them, and its head.
+    fn hits(&self, belief: &Bound<'_, PyAny>, blocks: &Bound<'_, PyAny>, mut tokens: Vec<u32>) -> PyResult<Hits> {
+        let prompt_tokens = token_count(blocks)?;
+        let limit = prompt_tokens.saturating_sub(1) / self.block_size * self.block_size;
+        let most_told = u32::try_from(limit).unwrap_or(u32::MAX);
+        for hit in &mut tokens {
+            *hit = (*hit).min(most_told);
+        }
+        let branch = match tokens.iter().copied().max().unwrap_or(0) as usize {
+            most if 0 < most && most < limit => Some(hash_at(blocks, most / self.block_size - 1)?),
+            _ => None,
+        };
+        if let Some(worth) = self.worth(belief, blocks)? {
+            tokens = worth.into_iter().map(|tokens| whole(tokens.min(f64::from(most_told)))).collect();
+        }
+        Ok(Hits { tokens, branch, head: self.head_of(blocks, prompt_tokens)? })
+    }
+
     /// What of the held tokens counts, where that is not all of them.
     fn worth(&self, belief: &Bound<'_, PyAny>, blocks: &Bound<'_, PyAny>) -> PyResult<Option<Vec<f64>>> {
         let Some(credits) = &self.credits else { return Ok(None) };
@@ -102,6 +128,7 @@ impl Ledger {
     ///     session: the request's session.
     ///     now: seconds.
     ///     load: which of `LOADS` is balanced, by its place; or the loads.
+    ///     kv_at: slot of the replica that computes the prompt, where it is decided who decodes.
     ///     scale: of the hits, from the router's tokens to the engine's.
     ///
     /// Returns:
@@ -110,7 +137,8 @@ impl Ledger {
     /// Raises:
     ///     TokensError: the prompt holds something that is no token id.
     ///     ConfigError: the hashes are of other blocks or another key, or a load is no number.
-    #[pyo3(signature = (lens, belief, prompt, namespace, width, session, now, load, scale=1.0, /))]
+    #[pyo3(signature = (lens, belief, prompt, namespace, width, session, now, load, kv_at=None,
+        scale=1.0, /))]
     #[expect(clippy::too_many_arguments, reason = "a decision, without an object in between")]
     fn look<'py>(
         &self,
@@ -122,29 +150,17 @@ impl Ledger {
         session: Option<&Bound<'py, PyString>>,
         now: f64,
         load: &Bound<'py, PyAny>,
+        kv_at: Option<usize>,
         scale: f64,
     ) -> PyResult<(Bound<'py, PyAny>, Sight)> {
         let lens = lens.get();
-        let (blocks, mut hits) = matched(belief, prompt, namespace, width)?;
-        let prompt_tokens = token_count(&blocks)?;
-        let limit = prompt_tokens.saturating_sub(1) / lens.block_size * lens.block_size;
-        let most_told = u32::try_from(limit).unwrap_or(u32::MAX);
-        for hit in &mut hits {
-            *hit = (*hit).min(most_told);
-        }
-        let branch = match hits.iter().copied().max().unwrap_or(0) as usize {
-            most if 0 < most && most < limit => Some(hash_at(&blocks, most / lens.block_size - 1)?),
-            _ => None,
-        };
-        if let Some(worth) = lens.worth(belief, &blocks)? {
-            hits = worth.into_iter().map(|tokens| whole(tokens.min(f64::from(most_told)))).collect();
-        }
-        let head = lens.head_of(&blocks, prompt_tokens)?;
+        let (blocks, hits) = matched(belief, prompt, namespace, width)?;
+        let of = lens.hits(belief, &blocks, hits)?;
         let (booked, given) = match hash_of(load) {
             Some(place) => (core::Balanced::ALL.get(place as usize), Vec::new()),
             None => (None, columns::read(load)?),
         };
-        let session = self.optional_name(session)?;
+        let (session, mut hits) = (self.optional_name(session)?, of.tokens);
         let ledger = self.lock();
         for slot in ledger.trust.distrusted_slots() {
             hits.get_mut(slot).into_iter().for_each(|hit| *hit = 0);
@@ -157,9 +173,10 @@ impl Ledger {
             hits,
             loads: booked.map_or(given, |(_, load)| ledger.book.balanced(*load)),
             binding: session.and_then(|session| ledger.bound(session, now)),
-            branch,
-            shared: branch.map(|branch| ledger.heads.share(BlockHash(branch))),
-            head,
+            branch: of.branch,
+            shared: of.branch.map(|branch| ledger.heads.share(BlockHash(branch))),
+            head: of.head,
+            kv_at,
             signals: lens.signals.iter().filter_map(signal).collect(),
         };
         Ok((blocks, sight))

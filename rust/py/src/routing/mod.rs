@@ -1,6 +1,7 @@
 //! The router's ledger: the core's, with Python objects around it.
 
 mod attempt;
+mod booking;
 mod counters;
 mod ledger;
 mod look;

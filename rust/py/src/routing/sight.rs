@@ -34,6 +34,8 @@ pub struct Sight {
     pub(crate) shared: Option<f64>,
     /// Hash of the prompt's head, if it was asked for.
     pub(crate) head: Option<u64>,
+    /// Slot of the replica that computes the prompt, in a decision on who decodes.
+    pub(crate) kv_at: Option<usize>,
     pub(super) signals: Vec<(Signal, Vec<f64>)>,
 }
 
@@ -101,7 +103,16 @@ impl Sight {
         shared: Option<f64>,
     ) -> PyResult<Self> {
         let hits = columns::read(hits)?.into_iter().map(tokens).collect::<PyResult<_>>()?;
-        Ok(Self { hits, loads: columns::read(loads)?, binding, branch: None, shared, head: None, signals: Vec::new() })
+        Ok(Self {
+            hits,
+            loads: columns::read(loads)?,
+            binding,
+            branch: None,
+            shared,
+            head: None,
+            kv_at: None,
+            signals: Vec::new(),
+        })
     }
 
     /// A signal that was asked for, by its place in `Kernel.SIGNALS`.
@@ -114,6 +125,7 @@ impl Sight {
         match signal {
             Some(Signal::Shared) => return Ok(self.shared.into_pyobject(py)?.into_any()),
             Some(Signal::Head) => return Ok(self.head.into_pyobject(py)?.into_any()),
+            Some(Signal::KvAt) => return Ok(self.kv_at.into_pyobject(py)?.into_any()),
             _ => {}
         }
         let found = signal.and_then(|signal| Some((signal, self.signal_of(signal)?)));
