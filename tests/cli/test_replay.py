@@ -44,7 +44,6 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
     assert re.fullmatch(
         r"chat measured on 2 endpoints: (session answers [\d.]+ ms|none answers) sooner than round-robin.*", title
     )
-    assert title in said.out
     assert "session answers" in drawn
     assert re.search(r"Of all predictions the .* is furthest off: [\d.]+ times too (high|low)\.", drawn)
     assert "is furthest off" in said.out

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prefixroute.plan import Calls, plan_burst
 from prefixroute.providers import find_provider
 from prefixroute.report.figures import dollars, money_of, usd
-from prefixroute.report.plans import burst_section
+from prefixroute.report.plans import burst_table
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_largest_amount_of_a_table_has_three_digits_at_least(amounts: list[f
 
 def test_every_cost_of_a_plan_has_the_same_digits() -> None:
     burst = plan_burst(find_provider("anthropic").model(), Calls(10, 20_000))
-    table = burst_section(burst).table
+    table = burst_table(burst)
     costs = [cell for row in table.rows for cell in row if cell.startswith("$")]
     assert len(costs) == 3 * len(burst.orders)
     assert len({len(cost.partition(".")[2]) for cost in costs}) == 1

@@ -4,13 +4,14 @@ import pytest
 
 from prefixroute.costmodel import CostModel
 from prefixroute.report.figures import usd
-from prefixroute.report.workloads import facts, lost
+from prefixroute.report.workloads import facts, lost, trace_sheet, trace_verdict
 from prefixroute.workload import TraceStatistics, chat, measure
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
 from prefixroute.report.drawing import Picture, vega
-from prefixroute.report.traces import trace_charts, trace_page, trace_verdict
+from prefixroute.report.page import page
+from prefixroute.report.traces import trace_charts
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,9 @@ def test_facts_are_those_of_the_statistics(trace: TraceStatistics) -> None:
 
 
 def test_the_page_draws_size_time_and_load(trace: TraceStatistics) -> None:
-    text = trace_page(trace, ("a <note>",))
-    assert list(trace_charts(trace)) == [
+    sheet = trace_sheet(trace, 1e-8, (), ("a <note>",))
+    text = page(sheet)
+    assert list(trace_charts(trace, trace.floor)) == [
         "One cache of a given size",
         "Blocks kept for a given time",
         "Arrivals over time",
@@ -36,7 +38,7 @@ def test_the_page_draws_size_time_and_load(trace: TraceStatistics) -> None:
     assert text.count("<svg") == 3
     assert "a &lt;note&gt;" in text
     assert f"{100 * trace.floor:.1f} %" in text
-    assert text == trace_page(trace, ("a <note>",))
+    assert text == page(sheet)
 
 
 def test_the_page_lists_what_its_dollars_rest_on(trace: TraceStatistics) -> None:
@@ -48,14 +50,16 @@ def test_the_page_lists_what_its_dollars_rest_on(trace: TraceStatistics) -> None
         f"{trace.losses.first_sight:,}",
         usd(trace.losses.first_sight * price / trace.requests * 1e6),
     )
-    text = trace_page(trace, (), where, cost.assumptions)
+    text = page(trace_sheet(trace, price, cost.assumptions))
     assert "listed below" in text
     assert "usd_per_gpu_hour" in text[text.index("What this rests on") :]
     assert trace_verdict(trace) in text
 
 
 def test_a_picture_has_no_marks_of_code(trace: TraceStatistics) -> None:
-    drawn = vega(Picture("title", trace_charts(trace), ["With `--timed`, and in `advise`, another may lead."]))
+    drawn = vega(
+        Picture("title", trace_charts(trace, trace.floor), ["With `--timed`, and in `advise`, another may lead."])
+    )
     assert "With --timed, and in advise, another may lead." in drawn
 
 
@@ -66,4 +70,4 @@ def test_load_over_time_adds_up_to_all_tokens(trace: TraceStatistics) -> None:
 
 
 def test_without_a_span_there_is_no_load_over_time() -> None:
-    assert "Arrivals over time" not in trace_charts(measure(chat(seed=1, requests=1)))
+    assert "Arrivals over time" not in trace_charts(measure(chat(seed=1, requests=1)), 1.0)

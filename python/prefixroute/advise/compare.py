@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -213,7 +213,7 @@ class Comparison(Document):
             "notes": list(self.notes),
             "rows": [self._row_dict(row) for row in self.rows],
             "differences": [one.to_dict() for one in self.differences],
-            "idle": [one.to_dict() for one in self.idle],
+            "idle": [asdict(one) for one in self.idle],
             "behind": dict(self.behind),
         }
 

@@ -218,14 +218,7 @@ def noise(comparison: Comparison) -> Iterator[Finding]:
 def idle(comparison: Comparison, chosen: str) -> Iterator[Finding]:
     """Yield the policies that leave replicas nearly idle; urgent where it is the one advised."""
     for one in comparison.idle:
-        evidence: dict[str, float | int | str | bool | None] = {
-            "policy": one.policy,
-            "idle": one.idle,
-            "replicas": one.replicas,
-        }
-        if one.why is not None:
-            evidence |= {"why": one.why.kind, "tokens": one.why.tokens, "head_tokens": one.why.head_tokens}
-        yield Finding("idle-replicas", "warning" if one.policy == chosen else "note", evidence)
+        yield Finding("idle-replicas", "warning" if one.policy == chosen else "note", one.evidence)
 
 
 def behind(comparison: Comparison, chosen: str) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from prefixroute.policies import CacheAware, PrefixHash, as_policy
@@ -36,9 +36,12 @@ class Idle:
     replicas: int
     why: Reason | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return asdict(self)
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The figures of a finding; of the reason only where it is known."""
+        why = self.why
+        known = {} if why is None else {"why": why.kind, "tokens": why.tokens, "head_tokens": why.head_tokens}
+        return {"policy": self.policy, "idle": self.idle, "replicas": self.replicas, **known}
 
 
 def count_idle(outcomes: Sequence[Outcome]) -> int:

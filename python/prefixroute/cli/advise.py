@@ -7,20 +7,19 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from prefixroute.advise import IN_USE, Question, Sizing, Slo, advise, backtest, size
+from prefixroute.advise import IN_USE, Question, Slo, advise, backtest, size
 from prefixroute.advise.size import MOST_REPLICAS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario_of
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import Hardware, PricedHardware
 from prefixroute.cli.output import Outputs, print_json
-from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.cli.table import show, show_assumed, show_end, show_notes
+from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.table import show_sheet
 from prefixroute.report import advice_dict, advice_text
-from prefixroute.report.backtests import backtest_lines, bands
-from prefixroute.report.sizing import sized_tables
+from prefixroute.report.backtests import backtest_sheet
+from prefixroute.report.sizing import sizing_sheet
 from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
@@ -157,18 +156,8 @@ def backtest_command(
         )
     if as_json:
         print_json(found.to_dict())
-        return
-    out = console.stdout()
-    for line in backtest_lines(found):
-        console.say(line, out)
-    show_assumed(found.assumptions, out)
-    show(bands(found.bands), out)
-    notes = list(found.notes)
-    if found.verdict == "disagrees" and policies is None:
-        notes.append(
-            "--current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others."
-        )
-    show_notes(notes, out)
+    else:
+        show_sheet(backtest_sheet(found, searched=policies is not None), console.stdout())
 
 
 @grouped
@@ -213,25 +202,4 @@ def size_command(
             progress=run,
             time_is_up=time_is_up,
         )
-    outputs.answer(found.to_dict, partial(_show, found, most))
-    if outputs.draws:
-        from prefixroute.report.comparison import sizing_page, sizing_picture
-
-        outputs.draw(lambda: sizing_page(found, most), lambda: sizing_picture(found))
-
-
-def _show(found: Sizing, most: int, out: Console) -> None:
-    from prefixroute.report.sizing import sized
-
-    show_assumed(found.assumptions, out)
-    for table in sized_tables(found, most):
-        show(table, out)
-    if any(fleet.replicas is None for fleet in found.fleets):
-        console.say(
-            f"  Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes that long, "
-            "or the policy uses few of them.",
-            out,
-        )
-    show_notes(found.notes, out)
-    following = f"prefixroute advise {found.workload}   (which policy, and what it saves)"
-    show_end([f"{sized(found)}."], following, out)
+    outputs.give(sizing_sheet(found, most), found.to_dict)

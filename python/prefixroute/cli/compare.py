@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from prefixroute.advise import Comparison, compare
+from prefixroute.advise import compare
 from prefixroute.advise.question import OTHERS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
-from prefixroute.report.behind import floor_line
-from prefixroute.report.compared import compared, details
-from prefixroute.report.figures import replicas as fleet
-from prefixroute.report.fleets import arrangement
-from prefixroute.report.sentences import idle
-from prefixroute.report.verdicts import verdict
+from prefixroute.cli.reading import Reading, parts
+from prefixroute.report.comparison import comparison_sheet
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"
 
@@ -70,29 +62,4 @@ def command(
             time_is_up=time_is_up,
             load_parts=options.LOAD_PARTS if outputs.draws else 0,
         )
-    outputs.answer(found.to_dict, partial(show_comparison, found))
-    if outputs.draws:
-        from prefixroute.report.comparison import comparison_page, comparison_picture
-
-        outputs.draw(lambda: comparison_page(found), lambda: comparison_picture(found))
-
-
-def show_comparison(found: Comparison, out: Console) -> None:
-    """Print the tables of a comparison with its floor, notes and verdict."""
-    count = found.rows[0].replicas
-    title = f"{found.workload} on {fleet(count)}: differences from {found.reference}, intervals over {found.clusters:,} sessions"
-    title += arrangement(found.assumptions)
-    show_assumed(found.assumptions, out)
-    show(compared(found, title), out)
-    for table in details(found):
-        show(table, out)
-    floor = found.rows[0].floor
-    if floor is not None:
-        console.say(f"  {floor_line(floor, found.assumptions)}", out)
-    for one in found.idle:
-        why = None if one.why is None else one.why.kind
-        figures = {} if one.why is None else {"tokens": one.why.tokens, "head_tokens": one.why.head_tokens}
-        show_notes([idle(one.policy, one.idle, one.replicas, why, figures)], out)
-    show_notes((*found.notes, *(() if found.timed else (UNTIMED_NOTE,))), out)
-    following = f"prefixroute advise {found.workload} --replicas {count}   (what to do about it, and what it saves)"
-    show_end([verdict(found)], following, out)
+    outputs.give(comparison_sheet(found), found.to_dict)

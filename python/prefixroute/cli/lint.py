@@ -12,12 +12,11 @@ from prefixroute.cli import console
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import TraceOptions
-from prefixroute.cli.sheet import give_sheet
+from prefixroute.cli.reading import Reading
 from prefixroute.document import SCHEMA, json_text
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider
-from prefixroute.report.plans import lint_section
+from prefixroute.report.plans import lint_table
 from prefixroute.report.sarif import sarif
 from prefixroute.report.sheet import Sheet
 from prefixroute.sim.grid import open_source
@@ -80,10 +79,9 @@ def command(
         text = json_text(sarif(found, spec.name, __version__))
         sarif_file.write_text(text, encoding="utf-8")
         console.note(f"SARIF: {sarif_file}")
-    sheet = Sheet(
-        f"{found.log}: what stands in the way of its caches", (lint_section(found),), found.assumptions, found.notes
-    )
-    give_sheet(sheet, {"schema": SCHEMA, **found.to_dict()}, outputs)
+    title = f"{found.log}: what stands in the way of its caches"
+    sheet = Sheet(title, (lint_table(found),), found.assumptions, found.notes)
+    outputs.give(sheet, lambda: {"schema": SCHEMA, **found.to_dict()})
     worst = found.worst()
     if fail_on is not FailOn.NEVER and worst is not None and LEVELS.index(worst) >= LEVELS.index(fail_on.value):
         raise typer.Exit(FOUND)

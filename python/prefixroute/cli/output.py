@@ -16,8 +16,10 @@ from rich.console import Console
 from prefixroute.cli import console
 from prefixroute.cli.groups import OUTPUT, option
 from prefixroute.cli.options import AsJson, Quiet
+from prefixroute.cli.table import show_sheet
 from prefixroute.document import json_text
 from prefixroute.errors import ConfigError
+from prefixroute.report.sheet import Sheet
 
 if TYPE_CHECKING:
     from prefixroute.report.drawing import Picture
@@ -55,6 +57,14 @@ class Outputs:
     def draws(self) -> bool:
         """Whether a page or a picture was asked for."""
         return self.report is not None or self.png is not None
+
+    def give(self, sheet: Sheet, document: Callable[[], Mapping[str, Any]]) -> None:
+        """Print a result, or the JSON object that ``document`` makes of it, and draw what was asked for."""
+        self.answer(document, partial(show_sheet, sheet))
+        if self.draws:
+            from prefixroute.report.page import page, picture
+
+            self.draw(partial(page, sheet), partial(picture, sheet))
 
     def answer(self, document: Callable[[], Mapping[str, Any]], show: Callable[[Console], None]) -> None:
         """Print the answer: ``document`` makes the JSON object, ``show`` prints tables and sentences."""

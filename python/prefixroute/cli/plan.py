@@ -54,14 +54,14 @@ from prefixroute.plan.traffic import plan_trace
 from prefixroute.providers.catalog import BATCH, Model
 from prefixroute.providers.tables import find_model, providers, read_provider
 from prefixroute.report.plans import (
-    batch_section,
-    burst_section,
-    lifetime_section,
-    offer_section,
-    placement_sections,
-    shard_section,
-    storage_section,
-    trace_sections,
+    batch_table,
+    burst_table,
+    lifetime_table,
+    offer_table,
+    placement_tables,
+    shard_table,
+    storage_table,
+    trace_tables,
 )
 from prefixroute.sim.grid import open_source
 from prefixroute.workload import Workload
@@ -118,13 +118,13 @@ def anthropic(
         _burst(answer, plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed))
         if any(price.tier == BATCH for price in found.prices):
             orders = plan_batch(found, calls)
-            answer.add("batch", [asdict(one) for one in orders], batch_section(orders))
+            answer.add("batch", [asdict(one) for one in orders], batch_table(orders))
     if per_hour is not None:
         answer.assumptions += defaults(("shared_tokens", shared, shared_tokens))
         _lifetimes(answer, lifetimes_by_rate(found, shared, per_hour, tier=figures.tier))
     if prompts is not None:
         placed = place_breakpoints(_prompts(prompts, reading), found)
-        answer.add("breakpoints", placed.to_dict(), *placement_sections(placed))
+        answer.add("breakpoints", placed.to_dict(), *placement_tables(placed))
     if traced.trace is not None:
         _trace(answer, traced, found, reading, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
@@ -178,7 +178,7 @@ def openai(
         )
     load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=own_tokens)
     plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
-    answer.add("keys", plan.to_dict(), shard_section(plan))
+    answer.add("keys", plan.to_dict(), shard_table(plan))
     # Unless said otherwise, the uses of one key's entry: its share of the requests.
     per_key = 60 * rate / plan.shards if per_hour is None else per_hour
     _lifetimes(answer, lifetimes_by_rate(found, shared, per_key, tier=figures.tier))
@@ -207,7 +207,7 @@ def gemini(
     rate = PER_HOUR if per_hour is None else per_hour
     answer.assumptions += defaults(("shared_tokens", shared, shared_tokens), ("uses_per_hour", rate, per_hour))
     plan = plan_storage(found, shared, rate, hours=hours, miss_probability=miss_probability, tier=figures.tier)
-    answer.add("storage", plan.to_dict(), storage_section(plan))
+    answer.add("storage", plan.to_dict(), storage_table(plan))
     answer.assumptions += plan.assumptions
     if traced.trace is not None:
         _trace(answer, traced, found, reading, tier=figures.tier)
@@ -263,7 +263,7 @@ def compare(
             requests_per_day=requests_per_day,
             progress=told,
         )
-    answer.add("comparison", found.to_dict(), offer_section(found))
+    answer.add("comparison", found.to_dict(), offer_table(found))
     answer.assumptions += found.assumptions
     answer.assumptions += defaults(("slo", str(PROMISE), slo))
     answer.notes += found.notes
@@ -286,12 +286,12 @@ def _count(text: str | None, default: int, what: str) -> int:
 
 
 def _burst(answer: Answer, burst: Burst) -> None:
-    answer.add("burst", burst.to_dict(), burst_section(burst))
+    answer.add("burst", burst.to_dict(), burst_table(burst))
     answer.assumptions += burst.assumptions
 
 
 def _lifetimes(answer: Answer, plan: LifetimePlan) -> None:
-    answer.add("lifetimes", plan.to_dict(), lifetime_section(plan))
+    answer.add("lifetimes", plan.to_dict(), lifetime_table(plan))
 
 
 def _trace(
@@ -307,7 +307,7 @@ def _trace(
     by = arguments.names(traced.by, what="--by")
     opened = _opened(traced.trace or "", reading, answer.outputs, stream=True) if workload is None else workload
     plan = plan_trace(opened, model, by=by, binding=traced.binding, begin_s=traced.begin_s, tier=tier)
-    answer.add("trace", plan.to_dict(), *trace_sections(plan))
+    answer.add("trace", plan.to_dict(), *trace_tables(plan))
     answer.assumptions += opened.assumptions
     answer.notes += plan.notes
 

@@ -12,7 +12,6 @@ import typer
 
 from prefixroute.cli.groups import option
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.sheet import give_sheet
 from prefixroute.costmodel import Assumption
 from prefixroute.document import SCHEMA
 from prefixroute.errors import ConfigError
@@ -20,7 +19,8 @@ from prefixroute.plan.burst import Speed
 from prefixroute.plan.traffic import CLASSES, DEFAULT_CLASSES, Binding
 from prefixroute.providers.catalog import MAX_AGE_DAYS, STANDARD, Model, Provider
 from prefixroute.providers.tables import find_model, find_provider, read_provider
-from prefixroute.report.sheet import Section, Sheet
+from prefixroute.report.sheet import Sheet
+from prefixroute.report.table import Table
 from prefixroute.sim.sweep import assumptions_dict
 
 CALLS, PRICES, TRAFFIC = "Calls", "Prices and rules", "Traffic"
@@ -125,27 +125,27 @@ class Traced:
 
 
 class Answer:
-    """Parts of an answer as they come: sections for people, fields for programs."""
+    """Parts of an answer as they come: tables for people, fields for programs."""
 
     def __init__(self, title: str, outputs: Outputs) -> None:
         self.title, self.outputs = title, outputs
-        self.sections: list[Section] = []
+        self.tables: list[Table] = []
         self.fields: dict[str, Any] = {}
         self.assumptions: list[Assumption] = []
         self.notes: list[str] = []
 
-    def add(self, name: str, found: Any, *sections: Section) -> None:
-        """Add a result under its name, and its sections."""
+    def add(self, name: str, found: Any, *tables: Table) -> None:
+        """Add a result under its name, and its tables."""
         self.fields[name] = found
-        self.sections += sections
+        self.tables += tables
 
     def give(self) -> None:
         """Print it, and write what was asked for."""
         figures = {item.name: item for item in self.assumptions}
-        sheet = Sheet(self.title, tuple(self.sections), tuple(figures.values()), tuple(dict.fromkeys(self.notes)))
+        sheet = Sheet(self.title, tuple(self.tables), tuple(figures.values()), tuple(dict.fromkeys(self.notes)))
         behind = assumptions_dict(sheet.assumptions)
         document = {"schema": SCHEMA, **self.fields, "assumptions": behind, "notes": list(sheet.notes)}
-        give_sheet(sheet, document, self.outputs)
+        self.outputs.give(sheet, lambda: document)
 
 
 def described(model: Model) -> dict[str, object]:

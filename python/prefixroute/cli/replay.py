@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.cli.table import show, show_assumed, show_end, show_notes
+from prefixroute.cli.reading import Reading, parts
 from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
-from prefixroute.report.replays import (
-    difference_table,
-    measured_table,
-    prediction_table,
-    prediction_verdict,
-    replay_notes,
-    replay_title,
-    replay_verdict,
-)
+from prefixroute.report.replays import replay_notes, replay_sheet
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
 
@@ -118,12 +107,8 @@ def command(
         console.note(f"rows: {rows}")
     scenario = scenario_of(hardware, Simulated(), timed=True)
     predictions = predict(source, settings, scenario, measured=replayed)
-    answered = source.name, replayed, predictions
-    outputs.answer(lambda: to_dict(replayed, predictions), lambda out: show_replay(*answered, out, rows))
-    if outputs.draws:
-        from prefixroute.report.replay_page import replay_page, replay_picture
-
-        outputs.draw(lambda: replay_page(*answered), lambda: replay_picture(*answered))
+    sheet = replay_sheet(source.name, replayed, predictions, rows)
+    outputs.give(sheet, lambda: to_dict(replayed, predictions))
 
 
 def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
@@ -141,19 +126,3 @@ def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
         "differences": [{**asdict(one), "within_noise": one.is_noise} for one in replayed.differences],
         "notes": replay_notes(replayed),
     }
-
-
-def show_replay(
-    name: str, replayed: Replayed, predictions: Predictions, out: Console, rows: Path | None = None
-) -> None:
-    """Print the tables of a replay. ``rows``: the file that its rows are in."""
-    show(measured_table(replayed, replay_title(name, replayed)), out)
-    if replayed.differences:
-        show(difference_table(replayed), out)
-    show(prediction_table(replayed, predictions), out)
-    show_assumed(predictions.assumptions, out)
-    show_notes(replay_notes(replayed), out)
-    file, hint = ("ROWS.csv", "; --rows ROWS.csv writes the file") if rows is None else (shlex.quote(str(rows)), "")
-    following = f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})"
-    said = [*replay_verdict(replayed), *prediction_verdict(replayed, predictions)]
-    show_end(said, following, out)

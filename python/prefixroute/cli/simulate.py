@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.cli.table import UNTIMED_NOTE, show, show_assumed, show_end, show_notes
+from prefixroute.cli.reading import Reading, parts
 from prefixroute.errors import ConfigError
-from prefixroute.report import Study
-from prefixroute.report.fleets import arrangement
+from prefixroute.report.comparison import UNTIMED_NOTE
+from prefixroute.report.study import sweep_sheet
 from prefixroute.sim import sweep
 from prefixroute.sim.grid import open_source
 from prefixroute.workload import measure
@@ -88,27 +85,6 @@ def command(
             time_is_up=time_is_up,
             load_parts=options.LOAD_PARTS if outputs.draws else 0,
         )
-    found = replace(found, notes=(*found.notes, *_notes(timed=simulated.timed, entries=cache is options.Cache.ENTRIES)))
-    study = Study.of(found)
-    outputs.answer(found.to_dict, partial(show_study, study))
-    if outputs.draws:
-        from prefixroute.report.page import page, study_picture
-
-        outputs.draw(lambda: page(study, measure(open_source(opened, seed))), lambda: study_picture(study))
-
-
-def show_study(study: Study, out: Console) -> None:
-    """Print the table of a study with its floor, notes and verdict."""
-    seeds = study.rows[0]["seeds"]
-    title = f"{study.workload}: {study.rows[0]['requests']:,} requests, {seeds} seed{'s' * (seeds > 1)}, cache {study.cache}"
-    title += arrangement(study.assumptions)
-    show_assumed(study.assumptions, out)
-    show(study.table(title), out)
-    show_notes(study.notes, out)
-    hint = "what to do; on a log of yours: its path"
-    following = f"prefixroute advise {study.workload} --replicas {max(study.replicas)}   ({hint})"
-    show_end(study.summary(), following, out)
-
-
-def _notes(*, timed: bool, entries: bool) -> tuple[str, ...]:
-    return (*(() if timed else (UNTIMED_NOTE,)), *((ENTRIES_NOTE,) if entries else ()))
+    notes = (UNTIMED_NOTE,) * (not simulated.timed) + (ENTRIES_NOTE,) * (cache is options.Cache.ENTRIES)
+    found = replace(found, notes=(*found.notes, *notes))
+    outputs.give(sweep_sheet(found, lambda: measure(open_source(opened, seed))), found.to_dict)

@@ -1,22 +1,18 @@
-"""Tables on a terminal, and what stands around them: what was assumed above, notes below, the verdict and the next command last."""
+"""A result on a terminal: what was assumed above, tables, notes, the verdict and the next command last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from prefixroute.cli.console import say
-from prefixroute.costmodel import Assumption
-from prefixroute.report.behind import assumed_line, speeds_line
+from prefixroute.cli.console import WIDE, say
+from prefixroute.report.behind import remarks
+from prefixroute.report.sheet import Sheet
 from prefixroute.report.table import Table
 
-UNTIMED_NOTE = (
-    "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
-)
 DISPENSABLE = (
     "volatile $", "unknown $", "first sight $", "elsewhere $", "evicted $",
     "p90 difference", "p50 difference", "mean difference", "p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms",
@@ -25,62 +21,62 @@ DISPENSABLE = (
 """Columns that a narrow terminal does without, the first first."""
 
 
+def show_sheet(sheet: Sheet, console: Console) -> None:
+    """Print a result."""
+    for line in remarks(sheet.assumptions):
+        say(f"  {line}", console)
+    for table in sheet.tables:
+        show(table, console)
+    for note in remarks((), sheet.notes):
+        say(f"  {note}", console)
+    following = [f"Next: {sheet.following}"] if sheet.following else []
+    ending = [*(sheet.verdict or [f"{sheet.title}."] * len(following)), *following]
+    for line in ("", *(f"  {line}" for line in ending)) if ending else ():
+        say(line, console)
+
+
 def show(table: Table, console: Console) -> None:
     """Print a table, without the columns for which the console is too narrow; a line says which."""
-    shown, left_out = _fitting(table, console)
+    left_out: list[str] = []
     if table.title:
         say(table.title, console, style="bold")
-    console.print(shown)
-    if table.footer:
-        say(f"  {table.footer}", console)
-    if left_out:
-        say(f"  The terminal is too narrow for {', '.join(left_out)}.", console)
-
-
-def show_assumed(assumptions: Sequence[Assumption], console: Console) -> None:
-    """Print how steps are priced if not by default, and in a line what nobody gave, if there is anything."""
-    for line in filter(None, (speeds_line(assumptions), assumed_line(assumptions))):
+    if table.wraps and table.rows:
+        console.print(_drawn(table), width=min(WIDE, console.width))
+    elif table.rows:
+        shown, left_out = _fitting(table, console)
+        console.print(shown)
+    told = [f"The terminal is too narrow for {', '.join(left_out)}."] if left_out else []
+    for line in (*table.lines, *told):
         say(f"  {line}", console)
-
-
-def show_notes(notes: Iterable[str], console: Console) -> None:
-    """Print notes, a line each."""
-    for note in notes:
-        say(f"  Note: {note}", console)
-
-
-def show_end(verdict: Iterable[str], following: str, console: Console) -> None:
-    """Print the verdict, and the command to type next."""
-    say("", console)
-    for line in verdict:
-        say(f"  {line}", console)
-    say(f"  Next: {following}", console)
+    if table.lines:
+        say("", console)
 
 
 def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
-    """Return the widest table that fits the console, and the titles of the columns left out for it."""
-    shown, left_out = drawn(table), list[str]()
+    """Return the widest table that fits the console, and the titles of the columns left out for it.
+
+    First go the dispensable ones, then the last figures; words take several lines where even that is not enough.
+    """
+    shown, left_out = _drawn(table), list[str]()
     unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's
-    for title in DISPENSABLE:
+    figures = [head.title for head in table.heads[2:] if not head.text and head.title not in DISPENSABLE]
+    for title in (*DISPENSABLE, *reversed(figures)):
         if console.measure(shown, options=unbound).maximum <= console.width:
             break
         if any(head.title == title for head in table.heads):
             left_out.append(title)
-            shown = drawn(table.without(left_out))
+            shown = _drawn(table.without(left_out))
     return shown, left_out
 
 
-def drawn(table: Table, *, wraps: bool = False) -> RichTable:
-    """Return a table as the terminal shows it. ``wraps``: cells of sentences, which may take several lines."""
+def _drawn(table: Table) -> RichTable:
+    """Return a table as the terminal shows it; words may take several lines, and figures of a table that wraps."""
     headed = any(head.title for head in table.heads)
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_header=headed)
     for head in table.heads:
-        title = (head.title if wraps else _stacked(head.title)) + "\nASSUMED" * head.assumed
+        title = (head.title if table.wraps else _stacked(head.title)) + "\nASSUMED" * head.assumed
         side: Literal["left", "right"] = "left" if head.text else "right"
-        if wraps:
-            shown.add_column(title, justify=side, overflow="fold")
-        else:
-            shown.add_column(title, justify=side, no_wrap=not head.title.startswith("verdict"))
+        shown.add_column(title, justify=side, overflow="fold", no_wrap=not (table.wraps or head.text))
     for at, row in enumerate(table.rows):
         if at in table.sections:
             shown.add_section()

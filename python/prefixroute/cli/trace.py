@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-
-from rich.console import Console
-
 from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import LogMachine
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import LogOptions
-from prefixroute.cli.table import show, show_assumed, show_notes
-from prefixroute.costmodel import Assumption
+from prefixroute.cli.reading import LogReading
 from prefixroute.document import SCHEMA
 from prefixroute.errors import TraceError
-from prefixroute.report.behind import remarks
-from prefixroute.report.table import Table, pairs
-from prefixroute.report.workloads import facts, lost, no_hits_notes
+from prefixroute.report.workloads import trace_sheet
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
-from prefixroute.workload import TraceStatistics, Workload, measure
+from prefixroute.workload import measure
 from prefixroute.workload.selection import LEFT_OUT
-from prefixroute.workload.statistics import KEPT_S
 
 EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
-
-CURVE_POINTS = 9
-"""Sizes of cache that the table shows; the JSON has all."""
 
 
 @grouped
@@ -62,48 +49,6 @@ def command(
         "assumptions": assumptions_dict(rests_on),
         "notes": list(opened.notes),
     }
-    where = lost(found, price, rests_on)
-    outputs.answer(lambda: document, partial(_show, found, opened, where, rests_on))
-    if outputs.draws:
-        from prefixroute.report.traces import trace_page, trace_picture
-
-        notes = (*no_hits_notes(found), *opened.notes)
-        outputs.draw(
-            lambda: trace_page(found, notes, where, rests_on),
-            lambda: trace_picture(found, remarks(rests_on, notes)),
-        )
-
-
-def _show(found: TraceStatistics, opened: Workload, where: Table, rests_on: Sequence[Assumption], out: Console) -> None:
-    show(pairs(("", ""), facts(found)), out)
-    show(where, out)
-    apart = _apart(found)
-    if apart:
-        console.say(f"  {apart}", out)
-    show(pairs(("blocks kept for", "hit ratio"), _kept(found)), out)
-    show(pairs(("one cache of", "recomputed"), _sizes(found)), out)
-    show_assumed(rests_on, out)
-    show_notes((*no_hits_notes(found), *opened.notes), out)
-    if opened.volatile is not None and opened.volatile.example:
+    outputs.give(trace_sheet(found, price, rests_on, opened.notes), lambda: document)
+    if opened.volatile is not None and opened.volatile.example and not outputs.as_json:
         console.note(f"it changes here: … {opened.volatile.example} …")
-
-
-def _apart(trace: TraceStatistics) -> str:
-    """Return why first sight is another figure than the floor, where the table shows two; empty where it shows one."""
-    first_sight, floor = (f"{100 * share:.2f} %" for share in (trace.losses.share("first_sight"), trace.floor))
-    if not trace.reported_requests or first_sight == floor:
-        return ""
-    return (
-        f"First sight, {first_sight}, is not the floor, {floor}. The floor counts full blocks in one cache that begins empty. "
-        f"First sight takes as seen what the log reports as cached, of {trace.reported_requests:,} requests."
-    )
-
-
-def _kept(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
-    for seconds in KEPT_S:
-        yield f"{seconds:,} s", f"{100 * trace.hit_ratio_if_kept(seconds):.2f} %"
-
-
-def _sizes(trace: TraceStatistics) -> Iterator[tuple[str, str]]:
-    for tokens, ratio in zip(*trace.miss_ratio_curve(CURVE_POINTS), strict=True):
-        yield f"{tokens:,} tokens", f"{100 * ratio:.2f} %"

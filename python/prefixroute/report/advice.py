@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prefixroute.advise import Advice, Comparison
+from prefixroute.advise import Advice
 from prefixroute.report import html
 from prefixroute.report.answer import Answer, advised, answer, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
 from prefixroute.report.compared import compared, details, equal_splits, today
 from prefixroute.report.drawing import Picture, svgs
-from prefixroute.report.study import Study
+from prefixroute.report.study import policies_of
 from prefixroute.report.text import basis
 
 
 def advice_page(advice: Advice) -> str:
     """Return the whole page. Equal advice gives equal bytes."""
     found, said = advice.comparison, answer(advice)
-    study = _study(found)
-    drawings = svgs(charts(study))
+    drawings = svgs(charts(found.rows))
     parts = [
         html.table(today(found, advice.in_use if advice.replicas > 1 else advice.row.policy, advice.row.policy)),
-        html.legend(study.policies),
+        html.legend(policies_of(found.rows)),
         html.deciding(drawings),
         html.heading("What to do"),
         *map(html.paragraph, said.opening),
@@ -35,13 +34,13 @@ def advice_page(advice: Advice) -> str:
         html.heading("Compared"),
         html.paragraph(f"Simulated {basis(found)}.", soft=True),
         html.table(compared(found, "", advised(advice))),
-        *([] if advice.apart is None else [html.table(equal_splits(advice.apart))]),
+        *([] if advice.apart is None else html.section(equal_splits(advice.apart))),
         *_sensitivity(said),
         html.details(
             "More: skew, time to first token, load, what this rests on",
             [
                 html.further(drawings),
-                *map(html.table, details(found)),
+                *(part for table in details(found) for part in html.section(table)),
                 html.paragraph(
                     f"In brackets the 95 % interval over {found.clusters:,} sessions. One that holds 0 may be noise; one that rests "
                     "on fewer than ten requests beyond the percentile is not known.",
@@ -57,18 +56,13 @@ def advice_page(advice: Advice) -> str:
 def advice_picture(advice: Advice) -> Picture:
     """Return the charts between the reasons and what they rest on."""
     found, said = advice.comparison, answer(advice)
-    study = _study(found)
     above = [*said.opening, *said.expectation[:1]]
-    return Picture(title_of(advice, said), charts(study), above, remarks(found.assumptions, found.notes))
+    return Picture(title_of(advice, said), charts(found.rows), above, remarks(found.assumptions, found.notes))
 
 
 def title_of(advice: Advice, said: Answer) -> str:
     """Return the headline, with what it is about."""
     return f"{advice.workload} on {fleet(advice)}: {said.headline}"
-
-
-def _study(found: Comparison) -> Study:
-    return Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
 
 
 def _findings(said: Answer) -> Iterator[str]:

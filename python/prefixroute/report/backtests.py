@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prefixroute.advise import Backtest, Nearest
-from prefixroute.advise.backtest import Band
-from prefixroute.report.figures import percent, replicas
+from prefixroute.report.figures import percent, replicas, tenths
+from prefixroute.report.sheet import Sheet
 from prefixroute.report.table import Column, Table
 
 AGREEMENT = {
@@ -20,6 +18,8 @@ ZEROS = (
     "some gateways write 0 where an engine says nothing."
 )
 """What it means that a log reports 0 cached tokens throughout."""
+SEARCH = "--current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others."
+"""How to look for what explains a log that the simulation does not."""
 
 
 def backtest_lines(tested: Backtest) -> tuple[str, ...]:
@@ -64,12 +64,20 @@ def _capacity(tokens: int | None) -> str:
     return "unlimited caches" if tokens is None else f"{tokens:,} tokens"
 
 
-def bands(found: Sequence[Band]) -> Table:
-    """Return the table of a backtest: hits reported and simulated, by prompt length."""
-    columns: list[Column[Band]] = [
+def backtest_sheet(tested: Backtest, *, searched: bool = True) -> Sheet:
+    """Return a backtest as people read it: hits reported and simulated, by prompt length, and what they say.
+
+    Args:
+        tested: the backtest.
+        searched: it looked for other explanations of the log; else a note says how to ask for that.
+    """
+    columns = (
         Column("prompt tokens", lambda band: f"{band.shortest:,} to {band.longest:,}"),
-        Column("requests", lambda band: f"{band.requests:,}"),
-        Column("reported hits %", lambda band: f"{100 * band.reported:.1f}"),
-        Column("simulated hits %", lambda band: f"{100 * band.simulated:.1f}"),
-    ]
-    return Table.of("", columns, found)
+        Column("requests", "requests", "{:,}".format),
+        Column("reported hits %", "reported", tenths),
+        Column("simulated hits %", "simulated", tenths),
+    )
+    said = backtest_lines(tested)
+    table = Table.of("", columns, tested.bands)
+    hints = (SEARCH,) if tested.verdict == "disagrees" and not searched else ()
+    return Sheet(f"{tested.workload}: {said[0]}", (table,), tested.assumptions, (*tested.notes, *hints), said)

@@ -34,7 +34,7 @@ def assumed_line(assumptions: Sequence[Assumption]) -> str:
     return f"ASSUMED {figures}" if figures else ""
 
 
-def remarks(assumptions: Sequence[Assumption], notes: Iterable[str]) -> list[str]:
+def remarks(assumptions: Sequence[Assumption], notes: Iterable[str] = ()) -> list[str]:
     """Return how steps are priced if not by default, the figures that nobody gave, in a line, and the notes, a line each."""
     lines = [speeds_line(assumptions), assumed_line(assumptions), *(f"Note: {note}" for note in notes)]
     return [line for line in lines if line]

@@ -1,4 +1,4 @@
-"""The charts of a study."""
+"""The charts of every result."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any, Final
 import altair as alt
 
 from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart
+from prefixroute.report.figures import replicas
 from prefixroute.report.palette import INK, colour, dash, shape
-from prefixroute.report.study import Study
+from prefixroute.report.study import floor_of, policies_of
+from prefixroute.report.table import Bars
+from prefixroute.sim import ResultRow
 from prefixroute.sim.metrics import CURVE
 
 STRIP, STRIPS = 64, 360
@@ -21,6 +24,8 @@ SOONEST_MS = 0.1
 """Where the logarithmic axis of times begins at the latest."""
 BAR = 42
 """Pixels from one bar to the next, with its name above it."""
+THIN = 26
+"""The same with its name beside it."""
 SKEW = "requests at the busiest replica / mean"
 SKEW_SHOWN = 1.25
 """The skew axis reaches at least here, so that a difference of a hundredth does not fill the chart."""
@@ -37,90 +42,105 @@ CHARTED: Final = {
 """Titles of the charts of what may decide a comparison."""
 
 
-def charts(study: Study) -> dict[str, Chart]:
-    """Return the charts by title, the one that decides first.
+def charts(rows: Sequence[ResultRow]) -> dict[str, Chart]:
+    """Return the charts of a sweep or a comparison by title.
 
-    Dollars are those of prefill bought for the busiest replica.
+    Dollars are those of prefill bought for the busiest replica. Times and load are those of the largest fleet.
     """
-    most = max(study.replicas)
+    most = max(row.replicas for row in rows)
+    largest, policies = [row for row in rows if row.replicas == most], policies_of(rows)
     drawn = {
         CHARTED["usd_per_million_requests_busiest"]: _measure(
-            study, "usd_per_million_requests_busiest", "$ per million requests", 1.0
+            rows, "usd_per_million_requests_busiest", "$ per million requests", 1.0
         ),
-        CHARTED["recompute_ratio"]: _measure(study, "recompute_ratio", "% of prompt tokens", 100.0),
-        "Skew": _measure(study, "skew", SKEW, 1.0),
+        CHARTED["recompute_ratio"]: _measure(rows, "recompute_ratio", "% of prompt tokens", 100.0),
+        "Skew": _measure(rows, "skew", SKEW, 1.0),
     }
-    if study.ttft_s:
-        drawn[f"Time to first token, {most} replica{'s' * (most > 1)}"] = answered_within(
-            study.policies, {policy: curve for (policy, count), curve in study.ttft_s.items() if count == most}
-        )
-    if any(replicas == most for _, replicas in study.load):
-        drawn[f"Load over time, {most} replica{'s' * (most > 1)}: band from least to most loaded, line = mean"] = _load(
-            study, most
-        )
+    if any(row.ttft_curve_s for row in rows):
+        curves = {row.policy: row.ttft_curve_s for row in largest if row.ttft_curve_s}
+        drawn[f"Time to first token, {replicas(most)}"] = answered_within(policies, curves)
+    loaded = [row for row in largest if row.load is not None]
+    if loaded:
+        title = f"Load over time, {replicas(most)}: band from least to most loaded, line = mean"
+        drawn[title] = _load(policies, loaded)
     return drawn
 
 
-def _measure(study: Study, field: str, title: str, factor: float) -> Chart:
+def bars_of(bars: Bars) -> Chart:
+    """Return the chart of a table: a bar for each label, in one colour."""
+    labels = [label for label, _ in bars.values]
+    values = alt.InlineData(values=[{"label": label, "value": value} for label, value in bars.values])
+    base = alt.Chart(values).encode(
+        x=alt.X("value:Q", title=bars.title, axis=alt.Axis(tickCount=6)),
+        y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(ticks=False)),
+    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("value:Q", format=".3~r"))
+    drawn: Chart = alt.layer(base.mark_bar(height=THIN - 10, color=colour(0)), text).properties(
+        width=WIDTH, height=alt.Step(THIN)
+    )
+    return drawn
+
+
+def _measure(rows: Sequence[ResultRow], field: str, title: str, factor: float) -> Chart:
     """Draw one field of the rows: lines over the numbers of replicas, or bars where there is one number only."""
-    rows = [{"policy": row["policy"], "replicas": row["replicas"], "value": factor * row[field]} for row in study.rows]
-    bound = {"recompute_ratio": study.floor, "skew": 1.0}.get(field)
+    values = [{"policy": row.policy, "replicas": row.replicas, "value": factor * getattr(row, field)} for row in rows]
+    bound = {"recompute_ratio": floor_of(rows), "skew": 1.0}.get(field)
     name = "even" if field == "skew" else f"floor {factor * (bound or 0.0):.3g} %"
     limits = [] if bound is None else [{"value": factor * bound, "name": name}]
-    data, bounds = alt.InlineData(values=rows), alt.InlineData(values=limits)
-    if len(study.replicas) > 1:
-        return _lines(study, data, bounds, title)
-    return bars(study.policies, data, bounds, title if bound is None else f"{title} (dashed: {name})")
+    if len({row.replicas for row in rows}) > 1:
+        return _lines(values, limits, title)
+    return bars(policies_of(rows), values, title if bound is None else f"{title} (dashed: {name})", limits)
 
 
-def _lines(study: Study, rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+def _lines(values: Sequence[Mapping[str, Any]], limits: Sequence[Mapping[str, Any]], title: str) -> Chart:
     # Skew below 1 does not exist, and a difference of a hundredth must not fill the chart.
     scale = (
-        alt.Scale(domainMin=1, domainMax=max(SKEW_SHOWN, *(row["skew"] for row in study.rows)))
+        alt.Scale(domainMin=1, domainMax=max(SKEW_SHOWN, *(row["value"] for row in values)))
         if title == SKEW
         else alt.Scale()
     )
     height = alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, domain=False, ticks=False))
-    counts = study.replicas
+    counts, policies = (list(dict.fromkeys(row[name] for row in values)) for name in ("replicas", "policy"))
     # Places instead of counts, each policy a little to the side of the others: lines that coincide are all seen.
-    middle = (len(study.policies) - 1) / 2
-    aside = {policy: APART * (at - middle) / max(1.0, middle) for at, policy in enumerate(study.policies)}
-    moved = [{**row, "place": counts.index(row["replicas"]) + aside[row["policy"]]} for row in rows.values]
+    middle = (len(policies) - 1) / 2
+    aside = {policy: APART * (at - middle) / max(1.0, middle) for at, policy in enumerate(policies)}
+    moved = [{**row, "place": counts.index(row["replicas"]) + aside[row["policy"]]} for row in values]
     ticks = alt.Axis(values=list(range(len(counts))), labelExpr=f"{counts}[datum.value]", grid=False)
     places = alt.Scale(domain=[-0.3, len(counts) - 0.7], nice=False)
     base = alt.Chart(alt.InlineData(values=moved)).encode(
         x=alt.X("place:Q", title="replicas", axis=ticks, scale=places),
         y=height,
-        color=_colour(study.policies),
+        color=_colour(policies),
     )
-    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(study.policies))
-    limit = alt.Chart(limits).encode(y=height)
+    marks = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shape(policies))
+    limit = alt.Chart(alt.InlineData(values=list(limits))).encode(y=height)
     name = limit.mark_text(align="left", baseline="bottom", dx=2, dy=-3, color=INK, fontSize=FONT_SIZE - 1).encode(
         text="name:N", x=alt.value(0)
     )
     rule = limit.mark_rule(color=INK, strokeDash=[5, 4])
-    return alt.layer(
-        rule, base.mark_line(strokeWidth=2).encode(strokeDash=_dash(study.policies)), marks, name
-    ).properties(width=WIDTH, height=HEIGHT)
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=_dash(policies))
+    return alt.layer(rule, lines, marks, name).properties(width=WIDTH, height=HEIGHT)
 
 
-def bars(policies: list[str], rows: alt.InlineData, limits: alt.InlineData, title: str) -> Chart:
+def bars(
+    policies: Sequence[str], values: Sequence[Mapping[str, Any]], title: str, limits: Sequence[Mapping[str, Any]] = ()
+) -> Chart:
     """Draw a bar for each policy, below its name and with its value, and the limits as dashed lines."""
     width = alt.X("value:Q", title=title, axis=alt.Axis(tickCount=5))
-    up = alt.Y("policy:N", title=None, sort=policies, axis=None)
-    base = alt.Chart(rows).encode(x=width, y=up)
+    up = alt.Y("policy:N", title=None, sort=list(policies), axis=None)
+    base = alt.Chart(alt.InlineData(values=list(values))).encode(x=width, y=up)
     value = base.mark_text(align="left", dx=4, dy=8, color=INK, fontSize=FONT_SIZE - 1).encode(
         text=alt.Text("value:Q", format=".3~r")
     )
     name = base.mark_text(align="left", dx=2, dy=-10, color=INK, fontSize=FONT_SIZE - 1).encode(
         x=alt.value(0), text="policy:N"
     )
-    limit = alt.Chart(limits).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=width)
+    limit = alt.Chart(alt.InlineData(values=list(limits))).mark_rule(color=INK, strokeDash=[5, 4]).encode(x=width)
     marks = base.mark_bar(height=BAR - 24, yOffset=8).encode(color=_colour(policies))
     return alt.layer(marks, limit, value, name).properties(width=WIDTH, height=alt.Step(BAR))
 
 
-def answered_within(policies: list[str], curves: Mapping[str, Sequence[float]]) -> Chart:
+def answered_within(policies: Sequence[str], curves: Mapping[str, Sequence[float]]) -> Chart:
     """Draw the share of requests answered within a time, per policy, with each one's mark at a height of its own.
 
     Args:
@@ -143,14 +163,9 @@ def answered_within(policies: list[str], curves: Mapping[str, Sequence[float]]) 
     return alt.layer(lines, marks.transform_filter("datum.marked")).properties(width=WIDTH, height=HEIGHT)
 
 
-def ratios(policies: list[str], values: Sequence[Mapping[str, Any]], title: str) -> Chart:
-    """Draw a mark for each policy and figure at a ratio, and a dashed line at 1.
-
-    Args:
-        policies: all of the study.
-        values: ``policy``, ``figure`` and ``ratio`` of each mark.
-        title: of the axis.
-    """
+def ratios(policies: Sequence[str], values: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw a mark at the ratio of each policy and figure, and a dashed line at 1."""
+    title = "predicted / measured (dashed: the same)"
     figures = list(dict.fromkeys(value["figure"] for value in values))
     across = alt.X(
         "ratio:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=16), axis=alt.Axis(tickCount=5)
@@ -163,12 +178,12 @@ def ratios(policies: list[str], values: Sequence[Mapping[str, Any]], title: str)
     return alt.layer(even, marks).properties(width=WIDTH, height=alt.Step(26))
 
 
-def _load(study: Study, replicas: int) -> Chart:
+def _load(policies: Sequence[str], rows: Sequence[ResultRow]) -> Chart:
     """Draw the load of the fleet over a run.
 
     A strip for each policy, on common scales, so that any fleet is legible.
     """
-    curves = {policy: curve for (policy, count), curve in study.load.items() if count == replicas}
+    curves = {row.policy: row.load for row in rows if row.load is not None}
     timed = any(curve.timed for curve in curves.values())
     values = [
         {"policy": policy, "x": middle, "least": least, "mean": mean, "most": most}
@@ -183,7 +198,7 @@ def _load(study: Study, replicas: int) -> Chart:
     )
     up = alt.Axis(domain=False, ticks=False, tickCount=3, labelExpr=LABEL)
     height = alt.Y("most:Q", title=None, axis=up)
-    colours = _colour(study.policies, legend=None)  # the other charts have one, and not of a pale band
+    colours = _colour(policies, legend=None)  # the other charts have one, and not of a pale band
     strip = max(LEAST_STRIP, min(STRIP, STRIPS // len(curves)))
     base = alt.Chart().encode(x=across, color=colours).properties(width=WIDTH, height=strip)
     band = base.mark_area(opacity=0.35).encode(y=height, y2="least:Q")
@@ -193,22 +208,22 @@ def _load(study: Study, replicas: int) -> Chart:
     title = "requests in flight" if timed else f"received, of {window:,.0f} requests"
     header = alt.Header(title=title, labelOrient="top", labelAnchor="start", labelPadding=2, titleOrient="left")
     drawn: alt.FacetChart = alt.layer(band, line, data=alt.InlineData(values=values)).facet(
-        row=alt.Row("policy:N", sort=study.policies, header=header), spacing=10
+        row=alt.Row("policy:N", sort=list(policies), header=header), spacing=10
     )
     return drawn
 
 
-def _colour(policies: list[str], legend: alt.Legend | None = LEGEND) -> alt.Color:
-    scale = alt.Scale(domain=policies, range=[colour(i) for i in range(len(policies))])
-    return alt.Color("policy:N", scale=scale, sort=policies, legend=legend)
+def _colour(policies: Sequence[str], legend: alt.Legend | None = LEGEND) -> alt.Color:
+    scale = alt.Scale(domain=list(policies), range=[colour(i) for i in range(len(policies))])
+    return alt.Color("policy:N", scale=scale, sort=list(policies), legend=legend)
 
 
-def _shape(policies: list[str]) -> alt.Shape:
-    scale = alt.Scale(domain=policies, range=[shape(i) for i in range(len(policies))])
-    return alt.Shape("policy:N", scale=scale, sort=policies, legend=LEGEND)
+def _shape(policies: Sequence[str]) -> alt.Shape:
+    scale = alt.Scale(domain=list(policies), range=[shape(i) for i in range(len(policies))])
+    return alt.Shape("policy:N", scale=scale, sort=list(policies), legend=LEGEND)
 
 
-def _dash(policies: list[str]) -> alt.StrokeDash:
+def _dash(policies: Sequence[str]) -> alt.StrokeDash:
     """Dash the lines that are drawn later, so that one below them shows through."""
-    scale = alt.Scale(domain=policies, range=[dash(i) for i in range(len(policies))])
-    return alt.StrokeDash("policy:N", scale=scale, sort=policies, legend=None)
+    scale = alt.Scale(domain=list(policies), range=[dash(i) for i in range(len(policies))])
+    return alt.StrokeDash("policy:N", scale=scale, sort=list(policies), legend=None)

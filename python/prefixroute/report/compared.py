@@ -3,127 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
 
-from prefixroute.advise import Comparison
+from prefixroute.advise import Comparison, ComparisonRow
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
-from prefixroute.report.figures import gap, hundredths, known, money_of, percent
+from prefixroute.report.figures import gap, hundredths, money_of, percent, tenths
 from prefixroute.report.table import Column, Table
 from prefixroute.report.times import Unit, duration, unit_of
 from prefixroute.report.verdicts import DECIDES, judgement
 from prefixroute.sim import ResultRow
 
+REACHED = "{:,.2f}".format
+"""How goodput reads."""
+points = partial(gap, factor=100)
+"""How a difference of shares reads."""
 
-def compared(found: Comparison, title: str, advised: Mapping[str, str] | None = None) -> Table:
+
+class Compared(NamedTuple):
+    """A line of a table: a policy's figures, and how far they are from the reference's."""
+
+    row: ResultRow
+    apart: ComparisonRow
+
+    @classmethod
+    def all_of(cls, found: Comparison) -> list[Compared]:
+        """Return the lines of a comparison."""
+        return [cls(row, apart) for row, apart in zip(found.rows, found.differences, strict=True)]
+
+
+def compared(found: Comparison, title: str, advised: Mapping[str, str] | None = None, *lines: str) -> Table:
     """Return the table of a comparison: shares, dollars and skew of each policy, and its verdict.
 
     Args:
         found: the comparison.
         title: a line above the table.
         advised: of each policy, whether an advice takes it, or why not; None = no advice.
+        lines: sentences below it.
     """
     usd = money_of(
         cost for row in found.rows for cost in (row.usd_per_million_requests, row.usd_per_million_requests_busiest)
     ).figure
-    columns: list[Column[str]] = [
-        Column("policy", str, text=True),
-        Column("recomputed %", lambda policy: hundredths(found.row(policy).recompute_ratio), SHARES),
-        Column("unlimited %", lambda policy: _unlimited(found, policy), RUN),
-        Column("difference, points", lambda policy: gap(found.difference(policy).recompute_ratio, 100), SHARES),
-        Column("$ / 1M requests", lambda policy: usd(found.row(policy).usd_per_million_requests), MONEY),
-        Column("$ busiest", lambda policy: usd(found.row(policy).usd_per_million_requests_busiest), MONEY),
-        Column("difference, $", lambda policy: gap(found.difference(policy).usd_per_million_requests_busiest), MONEY),
-        Column("skew", lambda policy: f"{found.row(policy).skew:.2f}", SHARES),
-        Column(
-            f"verdict by {DECIDES.get(found.metric, found.metric)}", lambda policy: judgement(found, policy), text=True
-        ),
+    decides = f"verdict by {DECIDES.get(found.metric, found.metric)}"
+    columns = [
+        Column("policy", "row.policy", text=True),
+        Column("recomputed %", "row.recompute_ratio", hundredths, SHARES),
+        Column("unlimited %", "row.recompute_ratio_infinite", hundredths, RUN),
+        Column("difference, points", "apart.recompute_ratio", points, SHARES),
+        Column("$ / 1M requests", "row.usd_per_million_requests", usd, MONEY),
+        Column("$ busiest", "row.usd_per_million_requests_busiest", usd, MONEY),
+        Column("difference, $", "apart.usd_per_million_requests_busiest", gap, MONEY),
+        Column("skew", "row.skew", "{:.2f}".format, SHARES),
+        Column(decides, lambda line: judgement(found, line.row.policy), text=True),
     ]
     if advised is not None:
-        columns.append(Column("advised, or why not", lambda policy: advised[policy], text=True))
-    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
-
-
-def _unlimited(found: Comparison, policy: str) -> str:
-    infinite = found.row(policy).recompute_ratio_infinite
-    return known(infinite, hundredths)
+        columns.append(Column("advised, or why not", lambda line: advised[line.row.policy], text=True))
+    return Table.of(title, columns, Compared.all_of(found), found.assumptions, lines=lines)
 
 
 TIMES = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
 """What is shown of the time to first token."""
+APART_TIMES = {"TTFT": "ttft_mean_s", "time between tokens": "itl_mean_s", "time to the last token": "e2e_mean_s"}
+"""What is shown of fleets that prefill and decode apart, in the mean."""
+
+
+def _time_and_gap(name: str, difference: str, field: str, unit: Unit) -> tuple[Column, Column]:
+    """Return the columns of a time in a unit, and of its difference from the reference."""
+    return (
+        Column(f"{name}, {unit.name}", f"row.{field}", unit.figure, SECONDS),
+        Column(difference, f"apart.{field}", partial(gap, factor=unit.per_second), SECONDS),
+    )
 
 
 def times(found: Comparison) -> Table:
     """Return the table of times to first token, each with its difference from the reference, in one unit."""
     unit = unit_of(getattr(row, field) for row in found.rows for field in TIMES.values())
-
-    def value(field: str, unit: Unit) -> Callable[[str], str]:
-        return lambda policy: unit.figure(getattr(found.row(policy), field))
-
-    def apart(field: str, unit: Unit) -> Callable[[str], str]:
-        return lambda policy: gap(getattr(found.difference(policy), field), unit.per_second)
-
-    columns: list[Column[str]] = [Column("policy", str, text=True)]
+    columns = [Column("policy", "row.policy", text=True)]
     for name, field in TIMES.items():
-        columns.append(Column(f"{name}, {unit.name}", value(field, unit), SECONDS))
-        columns.append(Column(f"{name} difference", apart(field, unit), SECONDS))
+        columns += _time_and_gap(name, f"{name} difference", field, unit)
     if any(row.preempted for row in found.rows):
-        columns.append(
-            Column("preempted %", lambda policy: f"{100 * (found.row(policy).preempted or 0.0):.1f}", SECONDS)
-        )
+        columns.append(Column("preempted %", "row.preempted", tenths, SECONDS, missing="0.0"))
     if all(row.goodput_per_s is not None for row in found.rows):
-        columns.append(Column("goodput / s", lambda policy: f"{found.row(policy).goodput_per_s or 0.0:,.2f}", SECONDS))
+        columns.append(Column("goodput / s", "row.goodput_per_s", REACHED, SECONDS))
     title = f"time to first token, and how much more than {found.reference}"
-    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
-
-
-APART_TIMES = {"TTFT": "ttft_mean_s", "time between tokens": "itl_mean_s", "time to the last token": "e2e_mean_s"}
-"""What is shown of fleets that prefill and decode apart, in the mean."""
+    return Table.of(title, columns, Compared.all_of(found), found.assumptions)
 
 
 def equal_splits(found: Comparison) -> Table:
     """Return the table of an advised policy on mixed replicas and on splits of as many, with differences from the mixed."""
-
-    def value(field: str, unit: Unit) -> Callable[[str], str]:
-        return lambda policy: unit.figure(getattr(found.row(policy), field))
-
-    def apart(field: str, unit: Unit) -> Callable[[str], str]:
-        return lambda policy: gap(getattr(found.difference(policy), field), unit.per_second)
-
-    columns: list[Column[str]] = [Column("fleet", str, text=True)]
+    columns = [Column("fleet", "row.policy", text=True)]
     for name, field in APART_TIMES.items():
-        unit = unit_of(getattr(row, field) for row in found.rows)
-        columns += [Column(f"{name}, {unit.name}", value(field, unit), SECONDS)]
-        columns += [Column("difference", apart(field, unit), SECONDS)]
+        columns += _time_and_gap(name, "difference", field, unit_of(getattr(row, field) for row in found.rows))
+    if all(row.goodput_per_s is not None for row in found.rows):
+        columns.append(Column("goodput / s", "row.goodput_per_s", REACHED, SECONDS))
     columns += [
-        *[Column("goodput / s", lambda policy: f"{found.row(policy).goodput_per_s or 0.0:,.2f}", SECONDS)]
-        * all(row.goodput_per_s is not None for row in found.rows),
-        Column("recomputed %", lambda policy: hundredths(found.row(policy).recompute_ratio), SHARES),
-        Column("keeps up", lambda policy: "no" if found.is_overloaded(policy) else "yes", text=True),
+        Column("recomputed %", "row.recompute_ratio", hundredths, SHARES),
+        Column("keeps up", lambda line: "no" if found.is_overloaded(line.row.policy) else "yes", text=True),
     ]
     title = "prefill and decode apart, at equal GPUs: means, and how much more than mixed replicas"
-    return Table.of(title, columns, [row.policy for row in found.rows], found.assumptions)
+    return Table.of(title, columns, Compared.all_of(found), found.assumptions)
 
 
 def today(found: Comparison, in_use: str, advised: str) -> Table:
     """Return the figures of the policy in use and of the advised one, side by side."""
-    policies = list(dict.fromkeys((in_use, advised)))
+    policies = dict.fromkeys((in_use, advised))
     money = money_of(found.row(policy).usd_per_million_requests_busiest for policy in policies)
-    rows: list[tuple[str, Callable[[ResultRow], str]]] = [
-        (
-            "prefill $ per million requests, bought for the busiest replica",
-            lambda row: money.figure(row.usd_per_million_requests_busiest),
+    rows: dict[str, tuple[str, Callable[[float], str]]] = {
+        "prefill $ per million requests, bought for the busiest replica": (
+            "usd_per_million_requests_busiest", money.figure,
         ),
-        ("skew: requests at the busiest replica / mean", lambda row: f"{row.skew:.2f}"),
-        ("prompt tokens computed", lambda row: percent(row.recompute_ratio)),
-        ("time to first token, mean", lambda row: duration(row.ttft_mean_s)),
-        ("time to first token, p99", lambda row: duration(row.ttft_p99_s)),
-    ]
+        "skew: requests at the busiest replica / mean": ("skew", "{:.2f}".format),
+        "prompt tokens computed": ("recompute_ratio", percent),
+        "time to first token, mean": ("ttft_mean_s", duration),
+        "time to first token, p99": ("ttft_p99_s", duration),
+    }  # fmt: skip
 
-    def cell(policy: str) -> Callable[[tuple[str, Callable[[ResultRow], str]]], str]:
-        return lambda line: line[1](found.row(policy))
+    def of(policy: str) -> Column:
+        def figure(name: str) -> str:
+            field, shown = rows[name]
+            return shown(getattr(found.row(policy), field))
 
-    columns: list[Column[tuple[str, Callable[[ResultRow], str]]]] = [Column("", lambda line: line[0], text=True)]
-    columns += [Column(f"{policy}{' (in use)' * (policy == in_use)}", cell(policy)) for policy in policies]
-    return Table.of("", columns, rows)
+        return Column(f"{policy}{' (in use)' * (policy == in_use)}", figure)
+
+    return Table.of("", [Column("", str, text=True), *map(of, policies)], list(rows))
 
 
 LOSSES = {
@@ -143,27 +145,21 @@ def losses(found: Comparison) -> Table | None:
     split = {row.policy: lost for row in found.rows if (lost := found.lost(row.policy))}
     if not split:
         return None
+    busiest = "usd_per_million_requests_busiest"
+    usd = money_of(lost[busiest] for each in split.values() for lost in each.values()).figure
 
-    money = money_of(lost["usd_per_million_requests_busiest"] for each in split.values() for lost in each.values())
-
-    def pair(name: str) -> tuple[Column[str], Column[str]]:
-        share: Column[str] = Column(
-            f"{LOSSES[name][0]} %",
-            lambda policy: hundredths(split[policy][name]["share"]),
-            SHARES if name == "evicted" else RUN,
+    def pair(name: str) -> tuple[Column, Column]:
+        rests_on = SHARES if name == "evicted" else RUN
+        return (
+            Column(f"{LOSSES[name][0]} %", lambda policy: split[policy][name]["share"], hundredths, rests_on),
+            Column(f"{LOSSES[name][0]} $", lambda policy: split[policy][name][busiest], usd, MONEY),
         )
-        dollars: Column[str] = Column(
-            f"{LOSSES[name][0]} $",
-            lambda policy: money.figure(split[policy][name]["usd_per_million_requests_busiest"]),
-            MONEY,
-        )
-        return share, dollars
 
     seen = [name for name in LOSSES if name in ALWAYS_SHOWN or any(lost[name]["tokens"] for lost in split.values())]
-    columns: list[Column[str]] = [Column("policy", str, text=True), *(column for name in seen for column in pair(name))]
+    columns = [Column("policy", str, text=True), *(column for name in seen for column in pair(name))]
     title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests by the busiest replica"
-    footer = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
-    return Table.of(title, columns, list(split), found.assumptions, footer=footer)
+    meant = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
+    return Table.of(title, columns, list(split), found.assumptions, lines=(meant,))
 
 
 def details(found: Comparison) -> tuple[Table, ...]:

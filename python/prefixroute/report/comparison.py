@@ -1,75 +1,53 @@
-"""Pages and pictures of a comparison and of a sizing."""
+"""A comparison as people read it."""
 
 from __future__ import annotations
 
-import altair as alt
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
-from prefixroute.advise import Comparison, Sizing
-from prefixroute.report import html
-from prefixroute.report.behind import floor_line, remarks
-from prefixroute.report.charts import CHARTED, bars, charts
+from prefixroute.advise import Comparison
+from prefixroute.report.behind import floor_line
 from prefixroute.report.compared import compared, details
-from prefixroute.report.drawing import Chart, Picture, svgs
-from prefixroute.report.sizing import sized, sized_tables
-from prefixroute.report.study import Study
+from prefixroute.report.figures import replicas
+from prefixroute.report.fleets import arrangement
+from prefixroute.report.sentences import idle
+from prefixroute.report.sheet import Sheet
+from prefixroute.report.study import policies_of
 from prefixroute.report.verdicts import verdict
 
+if TYPE_CHECKING:
+    from prefixroute.report.drawing import Chart
 
-def comparison_page(found: Comparison) -> str:
-    """Return the page of a comparison. Equal comparisons give equal bytes."""
-    study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    drawings = svgs(_charts(found, study))
-    floor = found.rows[0].floor
-    parts = [
-        html.paragraph(verdict(found)),
-        html.legend(study.policies),
-        html.deciding(drawings),
-        html.heading("Compared"),
-        html.table(compared(found, f"differences from {found.reference}, intervals over {found.clusters:,} sessions")),
-        *([] if floor is None else [html.paragraph(floor_line(floor, found.assumptions), soft=True)]),
-        *map(html.table, details(found)),
-        html.further(drawings),
-        *html.rests_on(found.assumptions, found.notes),
-    ]
-    return html.document(_compared(found), parts)
+UNTIMED_NOTE = (
+    "Untimed: requests are served one after another, without a clock. TTFT is prefill time alone, without queueing."
+)
 
 
-def comparison_picture(found: Comparison) -> Picture:
-    """Return the charts between the verdict and what it rests on."""
-    study = Study.of_rows(found.workload, found.rows, found.assumptions, found.notes)
-    return Picture(_compared(found), _charts(found, study), [verdict(found)], remarks(found.assumptions, found.notes))
-
-
-def _charts(found: Comparison, study: Study) -> dict[str, Chart]:
-    """Return the charts of a comparison, that of what decides first."""
-    drawn = charts(study)
-    return {title: drawn[title] for title in sorted(drawn, key=lambda title: title != CHARTED.get(found.metric))}
-
-
-def _compared(found: Comparison) -> str:
+def comparison_sheet(found: Comparison) -> Sheet:
+    """Return a comparison as people read it."""
+    count, floor = found.rows[0].replicas, found.rows[0].floor
     best = found.winner or f"{', '.join(found.leaders[:3])} within the noise"
-    return f"{found.workload} on {found.rows[0].replicas} replicas: {best}"
+    title = (
+        f"{found.workload} on {replicas(count)}: differences from {found.reference}, intervals over {found.clusters:,} "
+        f"sessions{arrangement(found.assumptions)}"
+    )
+    lines = () if floor is None else (floor_line(floor, found.assumptions),)
+    return Sheet(
+        title=f"{found.workload} on {replicas(count)}: {best}",
+        tables=(compared(found, title, None, *lines), *details(found)),
+        assumptions=found.assumptions,
+        notes=(*map(idle, found.idle), *found.notes, *(() if found.timed else (UNTIMED_NOTE,))),
+        verdict=(verdict(found),),
+        following=f"prefixroute advise {found.workload} --replicas {count}   (what to do about it, and what it saves)",
+        policies=policies_of(found.rows),
+        charts=partial(_drawn, found),
+    )
 
 
-def sizing_page(found: Sizing, most: int) -> str:
-    """Return the page of a sizing. Equal sizings give equal bytes."""
-    parts = [
-        html.figures(svgs(sizing_charts(found))),
-        *map(html.table, sized_tables(found, most)),
-        *html.rests_on(found.assumptions, found.notes),
-    ]
-    return html.document(sized(found), parts)
+def _drawn(found: Comparison) -> Mapping[str, Chart]:
+    """Return the charts of a comparison, that of what decides first."""
+    from prefixroute.report.charts import CHARTED, charts
 
-
-def sizing_picture(found: Sizing) -> Picture:
-    """Return the charts between the verdict and what it rests on."""
-    return Picture(sized(found), sizing_charts(found), rests_on=remarks(found.assumptions, found.notes))
-
-
-def sizing_charts(found: Sizing) -> dict[str, Chart]:
-    """Return the chart of the replicas to buy, where any number was enough."""
-    rows = [{"policy": one.policy, "value": one.replicas} for one in found.fleets if one.replicas is not None]
-    if not rows:
-        return {}
-    policies = [one.policy for one in found.fleets]
-    return {"Replicas to buy": bars(policies, alt.InlineData(values=rows), alt.InlineData(values=[]), "replicas")}
+    drawn = charts(found.rows)
+    return {title: drawn[title] for title in sorted(drawn, key=lambda title: title != CHARTED.get(found.metric))}

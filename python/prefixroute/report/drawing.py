@@ -13,7 +13,8 @@ from prefixroute.report.palette import FAINT, INK, PAGE, PAPER
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
-WIDTH, HEIGHT = 400, 240
+WIDTH, HEIGHT, GAP = 400, 240, 48
+"""Pixels of a chart, and between two."""
 VEGA_LITE = "6.4"
 """The Vega-Lite release that draws: fixed, so that a newer Altair does not move a pixel."""
 
@@ -99,7 +100,12 @@ def vega(picture: Picture) -> str:
     """Return a picture as Vega-Lite JSON: dark on white, two charts in a row, with one legend."""
     title, charts, remarks, rests_on = picture
     drawn = [chart.properties(title=name) for name, chart in charts.items()]
-    rows: list[Chart | alt.HConcatChart] = [alt.hconcat(*drawn[i : i + 2], spacing=48) for i in range(0, len(drawn), 2)]
+    if len(drawn) % 2:
+        alone: Any = drawn[-1].spec if isinstance(drawn[-1], alt.FacetChart) else drawn[-1]
+        alone.width = 2 * WIDTH + GAP  # no other stands beside it
+    rows: list[Chart | alt.HConcatChart] = [
+        alt.hconcat(*drawn[i : i + 2], spacing=GAP) for i in range(0, len(drawn), 2)
+    ]
     if rests_on and rows:
         rows.append(_written(_wrapped(rests_on)))
         rests_on = ()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from typing import Any, NamedTuple
 
 from prefixroute.advise import Interval
-
-T = TypeVar("T")
-
-
-def known(value: T | None, text: Callable[[T], str], otherwise: str = "") -> str:
-    """Return a figure as text; ``otherwise`` where there is none."""
-    return otherwise if value is None else text(value)
+from prefixroute.report.times import duration
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -102,3 +97,23 @@ def gap(interval: Interval, factor: float = 1.0) -> str:
     digits = 0 if largest >= 100 else 1 if largest >= 10 else 2  # noqa: PLR2004
     ends = f"[{low:+,.{digits}f}, {high:+,.{digits}f}]" if known else "(interval not known)"
     return f"{value:+,.{digits}f} {ends}"
+
+
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "share": percent,
+    "whole": lambda share: percent(share, 0),
+    "time": duration,
+    "count": "{:,}".format,
+    "ratio": "{:.2f}".format,
+}
+"""How figures in sentences read, by what stands behind their names: ``{floor:share}``."""
+
+
+class _Sentence(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return SHOWN[format_spec](value) if format_spec in SHOWN else format(value, format_spec)
+
+
+def filled(sentence: str, evidence: Mapping[str, Any]) -> str:
+    """Return a sentence with its figures, as :data:`SHOWN` writes them."""
+    return _Sentence().vformat(sentence, (), evidence)

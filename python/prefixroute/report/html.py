@@ -44,7 +44,6 @@ pre { overflow-x: auto; padding: .75rem 1rem; background: var(--card); border: 1
 .deciding figure { max-width: 38rem; }
 .deciding figure svg { max-width: 34rem; }
 tr.first td { border-top: 2px solid var(--faint); }
-tr.floor td { color: var(--soft); font-style: italic; }
 .assumed { font-size: .7rem; letter-spacing: .04em; border: 1px solid currentColor; border-radius: 4px; padding: 0 .3em;
   font-weight: 600; }
 th .assumed { display: table; margin-left: auto; }
@@ -53,6 +52,7 @@ summary { font-weight: 600; margin: 2rem 0 .75rem; cursor: pointer; }
   body, table { font-size: 10px; line-height: 1.35; } .assumed { font-size: 7px; } body { padding: 0; max-width: none; } h1 { font-size: 16px; } h2 { font-size: 11px; margin: 8px 0 3px; }
   p, li { margin: 2px 0; max-width: none; } .charts { display: grid; grid-template-columns: 1fr 1fr; margin: 4px 0 0; } figure { padding: 4px; margin: 0 0 4px; } figcaption { margin: 0; } figure svg { max-height: 34mm; }
   .wide { margin-top: 3px; } td, th { padding: 1px 4px; white-space: normal; } details:not([open]) { display: none; } }
+@media (min-width: 34rem) and (max-width: 74rem) { table { font-size: .78rem; } th, td { padding: .3rem; } }
 @media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
   td.text, th { white-space: normal; } }
 """
@@ -122,26 +122,22 @@ def legend(policies: Sequence[str]) -> str:
     return f'<ul class="legend">{"".join(signs)}</ul>'
 
 
-def figures(drawings: Mapping[str, str]) -> str:
-    """Return SVG drawings by title, side by side where there is room."""
-    return f'<div class="charts">{"".join(map(_framed, drawings, drawings.values()))}</div>'
-
-
 def deciding(drawings: Mapping[str, str]) -> str:
-    """Return the first of the SVG drawings, the one that decides, as wide as the text."""
+    """Return the first of the SVG drawings by title, the one that decides, as wide as the text."""
     title = next(iter(drawings))
     return f'<div class="deciding">{_framed(title, drawings[title])}</div>'
 
 
 def further(drawings: Mapping[str, str]) -> str:
     """Return the SVG drawings but the first, side by side where there is room."""
-    return figures({title: drawings[title] for title in [*drawings][1:]})
+    return f'<div class="charts">{"".join(_framed(title, drawings[title]) for title in [*drawings][1:])}</div>'
 
 
-def rests_on(items: Iterable[Assumption], notes: Iterable[str], title: str = "What this rests on") -> Iterator[str]:
+def rests_on(items: Sequence[Assumption], notes: Iterable[str]) -> Iterator[str]:
     """Yield the end of a page: the figures behind a result, and notes."""
-    yield heading(title)
-    yield assumptions(items)
+    if items:
+        yield heading("What this rests on")
+        yield _assumptions(items)
     yield from (paragraph(note, soft=True) for note in notes)
 
 
@@ -150,32 +146,28 @@ def _framed(title: str, drawing: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption>{named}</figure>"
 
 
-def table(shown: Table, label: str = "") -> str:
-    """Return a table; it scrolls where it is too wide, and can be reached by the keyboard to do so.
-
-    ``label`` is for readers who do not see it; by default the title.
-    """
-    parts = [paragraph(shown.title, soft=True)] if shown.title else []
-    if shown.assumed:
-        parts.append(f'<p class="soft">{ASSUMED} every figure rests on defaults, listed below</p>')
+def table(shown: Table) -> str:
+    """Return a table; it scrolls where it is too wide, and can be reached by the keyboard to do so."""
     heads = "".join(
         f'<th scope="col" class="{_side(head.text)}">{escape(head.title)}{f" {ASSUMED}" if head.assumed else ""}</th>'
         for head in shown.heads
     )
     rows = []
     for at, row in enumerate(shown.rows):
-        cells = (
-            f'<td class="{_side(head.text)}">{inline(text)}</td>' for head, text in zip(shown.heads, row, strict=True)
-        )
-        rows.append(
-            f'<tr class="first">{"".join(cells)}</tr>' if at in shown.sections else f"<tr>{''.join(cells)}</tr>"
-        )
-    if shown.footer:
-        rows.append(
-            f'<tr class="floor first"><td class="text" colspan="{len(shown.heads)}">{escape(shown.footer)}</td></tr>'
-        )
+        cells = "".join(cell(text, text_like=head.text) for head, text in zip(shown.heads, row, strict=True))
+        rows.append(f'<tr class="first">{cells}</tr>' if at in shown.sections else f"<tr>{cells}</tr>")
     head = f"<tr>{heads}</tr>" if any(head.title for head in shown.heads) else ""
-    return "".join(parts) + grid(head, rows, label or shown.title or "figures")
+    mark = f'<p class="soft">{ASSUMED} every figure rests on defaults, listed below</p>' if shown.assumed else ""
+    return mark + grid(head, rows, shown.title or "figures")
+
+
+def section(shown: Table) -> Iterator[str]:
+    """Yield a table under its title, and what is said of it."""
+    if shown.title:
+        yield heading(shown.title)
+    if shown.rows:
+        yield table(shown)
+    yield from map(paragraph, shown.lines)
 
 
 def _side(text: bool) -> str:  # noqa: FBT001 - private
@@ -202,7 +194,7 @@ def code(text: str) -> str:
     return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
 
 
-def assumptions(items: Iterable[Assumption]) -> str:
+def _assumptions(items: Iterable[Assumption]) -> str:
     """Return the table of the figures behind a result."""
     rows = (
         f"<tr>{cell(item.name, text_like=True)}{cell(figure(item.value))}{cell(item.unit, text_like=True)}"

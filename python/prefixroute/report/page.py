@@ -1,42 +1,40 @@
-"""The page of a study."""
+"""The page and the picture of any result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from prefixroute.report import html
 from prefixroute.report.behind import remarks
-from prefixroute.report.charts import charts
-from prefixroute.report.drawing import Picture, svgs
-from prefixroute.report.study import Study
-from prefixroute.report.traces import trace_charts
-from prefixroute.workload import TraceStatistics
+from prefixroute.report.charts import bars_of
+from prefixroute.report.drawing import Chart, Picture, svgs
+from prefixroute.report.sheet import Sheet
 
 
-def page(study: Study, trace: TraceStatistics | None = None) -> str:
-    """Return the whole page, with what the workload is like where that was measured. Equal inputs give equal bytes."""
-    drawings = svgs(charts(study))
+def page(sheet: Sheet) -> str:
+    """Return the whole page: what was found, the chart that decides, tables, further charts, and what all rests on.
+
+    Equal sheets give equal bytes.
+    """
+    drawings = svgs({**charts_of(sheet), **({} if sheet.background is None else sheet.background())})
     parts = [
-        *(html.paragraph(line) for line in study.summary()),
-        html.legend(study.policies),
-        html.deciding(drawings),
-        html.heading("Every run"),
-        html.table(study.table("")),
-        html.heading("In detail"),
-        html.further(drawings),
-        *_workload(trace, study),
-        *html.rests_on(study.assumptions, study.notes),
+        *map(html.paragraph, sheet.verdict),
+        *([html.legend(sheet.policies)] if sheet.policies else []),
+        *([html.deciding(drawings)] if drawings else []),
+        *(part for table in sheet.tables for part in html.section(table)),
+        *([html.further(drawings)] if len(drawings) > 1 else []),
+        *html.rests_on(sheet.assumptions, sheet.notes),
     ]
-    return html.document(study.headline(), parts)
+    return html.document(sheet.title, parts)
 
 
-def study_picture(study: Study) -> Picture:
+def picture(sheet: Sheet) -> Picture:
     """Return the charts between the verdict and what it rests on."""
-    return Picture(study.headline(), charts(study), study.summary(), remarks(study.assumptions, study.notes))
+    return Picture(sheet.title, charts_of(sheet), sheet.verdict, remarks(sheet.assumptions, sheet.notes))
 
 
-def _workload(trace: TraceStatistics | None, study: Study) -> Iterator[str]:
-    """Draw the workload of the first seed, beside the floor of all."""
-    if trace is not None:
-        yield html.heading("The workload")
-        yield html.figures(svgs(trace_charts(trace, study.floor)))
+def charts_of(sheet: Sheet) -> Mapping[str, Chart]:
+    """Return the charts of a sheet by title."""
+    if sheet.charts is not None:
+        return sheet.charts()
+    return {table.title: bars_of(table.bars) for table in sheet.tables if table.bars is not None}

@@ -1,21 +1,23 @@
-"""Sections of the API planners: their numbers, in sentences and tables."""
+"""Tables of the API planners, each with what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
-from prefixroute.advise.own_or_api import Offer, OwnOrApi
+from prefixroute.advise.own_or_api import OwnOrApi
 from prefixroute.costmodel import HOURS_PER_MONTH
-from prefixroute.lint import Finding, LintReport
-from prefixroute.plan.breakpoints import Change, Mark, Placement
-from prefixroute.plan.burst import BatchOrder, Burst, Order
-from prefixroute.plan.lifetimes import LifetimeChoice, LifetimePlan
-from prefixroute.plan.shards import ShardPlan, ShardRow
-from prefixroute.plan.storage import StoragePlan, StorageRow
+from prefixroute.lint import LintReport
+from prefixroute.plan.breakpoints import Placement
+from prefixroute.plan.burst import BatchOrder, Burst
+from prefixroute.plan.lifetimes import LifetimePlan
+from prefixroute.plan.shards import ShardPlan
+from prefixroute.plan.storage import StoragePlan
 from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
-from prefixroute.report.figures import dollars, known, money_of, percent
-from prefixroute.report.sheet import Section, lasting
-from prefixroute.report.table import Column, Table, on_any_default
+from prefixroute.report.figures import dollars, money_of, percent
+from prefixroute.report.sheet import lasting
+from prefixroute.report.table import Bars, Column, Table, on_any_default
 from prefixroute.report.times import unit_of
 
 SHOWN_CLASSES = 20
@@ -24,7 +26,14 @@ SHOWN_SHARDS = 10
 _MONTH_S = HOURS_PER_MONTH * 3600
 
 
-def burst_section(burst: Burst) -> Section:
+def _table(
+    title: str, columns: Sequence[Column], rows: Iterable[Any], lines: Iterable[str] = (), bars: Bars | None = None
+) -> Table:
+    """Return a table whose cells may take several lines, with what it says and its chart."""
+    return Table.of(title, columns, rows, lines=tuple(lines), wraps=True, bars=bars)
+
+
+def burst_table(burst: Burst) -> Table:
     """Return what each order of the calls costs."""
     money = money_of(cost for order in burst.orders for cost in (order.usd, order.best_usd, order.worst_usd))
     unit = unit_of(order.last_first_token_s for order in burst.orders)
@@ -40,23 +49,16 @@ def burst_section(burst: Burst) -> Section:
     if not burst.is_promised:
         lines.append("The provider promises no hit: the worst case stands beside the expected cost.")
     expected = f"expected, {percent(calls.miss_probability)} missed" if calls.miss_probability else "cost"
-    columns: list[Column[Order]] = [
-        Column("order", lambda order: order.name, text=True),
-        Column(expected, lambda order: money.dollars(order.usd)),
-        Column("best", lambda order: money.dollars(order.best_usd)),
-        Column("worst", lambda order: money.dollars(order.worst_usd)),
-        Column(
-            f"last TTFT, {unit.name}", lambda order: unit.figure(order.last_first_token_s), marked=on_any_default(times)
-        ),
+    columns = [
+        Column("order", "name", text=True),
+        Column(expected, "usd", money.dollars),
+        Column("best", "best_usd", money.dollars),
+        Column("worst", "worst_usd", money.dollars),
+        Column(f"last TTFT, {unit.name}", "last_first_token_s", unit.figure, marked=on_any_default(times)),
     ]
-    return Section(
-        f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
-        f"{burst.lifetime}",
-        Table.of("", columns, burst.orders),
-        tuple(lines),
-        tuple((order.name, order.usd) for order in burst.orders),
-        "US dollars",
-    )
+    title = f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for {burst.lifetime}"
+    bars = Bars("US dollars", tuple((order.name, order.usd) for order in burst.orders))
+    return _table(title, columns, burst.orders, lines, bars)
 
 
 def _cacheable(tokens: int, minimum: int, model: str, *, is_cacheable: bool) -> str:
@@ -74,39 +76,37 @@ def _even(burst: Burst) -> str:
     return f"Sending one first pays from {first:,} calls on{prewarmed}."
 
 
-def batch_section(orders: Sequence[BatchOrder]) -> Section:
+def batch_table(orders: Sequence[BatchOrder]) -> Table:
     """Return what batches cost between the best and the worst case."""
     money = money_of(cost for order in orders for cost in (order.best_usd, order.worst_usd))
-    columns: list[Column[BatchOrder]] = [
-        Column("order", lambda order: order.name, text=True),
-        Column("best", lambda order: money.dollars(order.best_usd)),
-        Column("worst", lambda order: money.dollars(order.worst_usd)),
+    columns = [
+        Column("order", "name", text=True),
+        Column("best", "best_usd", money.dollars),
+        Column("worst", "worst_usd", money.dollars),
     ]
     line = (
         "Hits inside of a batch are best effort: let a batch of one with the longest lifetime end before the others "
         "start."
     )
-    return Section("As batches", Table.of("", columns, orders), (line,))
+    return _table("As batches", columns, orders, [line])
 
 
-def lifetime_section(plan: LifetimePlan) -> Section:
+def lifetime_table(plan: LifetimePlan) -> Table:
     """Return what each lifetime costs for one prefix."""
     money = money_of(choice.usd_per_thousand for choice in plan.choices)
-    columns: list[Column[LifetimeChoice]] = [
-        Column("lifetime", lambda choice: choice.name, text=True),
-        Column("hits", lambda choice: percent(choice.hit_ratio)),
-        Column("$ / 1,000 uses", lambda choice: money.dollars(choice.usd_per_thousand)),
+    columns = [
+        Column("lifetime", "name", text=True),
+        Column("hits", "hit_ratio", percent),
+        Column("$ / 1,000 uses", "usd_per_thousand", money.dollars),
     ]
-    return Section(
-        f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}",
-        Table.of("", columns, plan.choices),
-        (f"Cheapest: {plan.best.name}.",),
-        tuple((choice.name, choice.usd_per_thousand) for choice in plan.choices),
-        "US dollars for a thousand uses",
+    title = f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}"
+    bars = Bars(
+        "US dollars for a thousand uses", tuple((choice.name, choice.usd_per_thousand) for choice in plan.choices)
     )
+    return _table(title, columns, plan.choices, [f"Cheapest: {plan.best.name}."], bars)
 
 
-def placement_sections(placed: Placement) -> tuple[Section, ...]:
+def placement_tables(placed: Placement) -> tuple[Table, ...]:
     """Return where breakpoints belong, and what changes in the heads of prompts."""
     share = placed.reused_tokens / max(1, placed.prompt_tokens)
     lines = [f"With these marks {percent(share)} of the tokens of {placed.prompts:,} prompts are read from the cache."]
@@ -121,31 +121,30 @@ def placement_sections(placed: Placement) -> tuple[Section, ...]:
         )
     if not placed.marks:
         lines = ["No breakpoint pays: the prompts share too little, or less than the model's minimum."]
-    sections = [Section("Breakpoints", Table.of("", MARKS, placed.marks), tuple(lines))]
-    if placed.changes:
-        line = "Nothing behind a text that changes is reused: move it to the end of the prompt."
-        changes = Table.of("", CHANGES, placed.changes)
-        sections.append(Section("What changes in the heads of prompts", changes, (line,)))
-    return tuple(sections)
+    marks = _table("Breakpoints", MARKS, placed.marks, lines)
+    if not placed.changes:
+        return (marks,)
+    line = "Nothing behind a text that changes is reused: move it to the end of the prompt."
+    return marks, _table("What changes in the heads of prompts", CHANGES, placed.changes, [line])
 
 
-MARKS: tuple[Column[Mark], ...] = (
-    Column("on", lambda mark: mark.where, text=True),
-    Column("tokens up to it", lambda mark: f"{mark.tokens:,}"),
-    Column("prompts that share it", lambda mark: percent(mark.share)),
-    Column("tokens read more", lambda mark: f"{mark.gain_tokens:,}"),
+MARKS = (
+    Column("on", "where", text=True),
+    Column("tokens up to it", "tokens", "{:,}".format),
+    Column("prompts that share it", "share", percent),
+    Column("tokens read more", "gain_tokens", "{:,}".format),
 )
-CHANGES: tuple[Column[Change], ...] = (
+CHANGES = (
     Column("where", lambda change: f"{change.where}, character {change.character:,}", text=True),
-    Column("kind", lambda change: change.kind, text=True),
-    Column("tokens before", lambda change: f"{change.tokens:,}"),
-    Column("tokens lost behind", lambda change: f"{change.lost_tokens:,}"),
-    Column("prompts", lambda change: percent(change.share)),
+    Column("kind", "kind", text=True),
+    Column("tokens before", "tokens", "{:,}".format),
+    Column("tokens lost behind", "lost_tokens", "{:,}".format),
+    Column("prompts", "share", percent),
     Column("examples", lambda change: ", ".join(map(repr, change.examples)), text=True),
 )
 
 
-def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
+def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
     """Return what each lifetime makes of a trace, and of each class of its sessions."""
     total = plan.total
     lines = [
@@ -173,49 +172,40 @@ def trace_sections(plan: TracePlan) -> tuple[Section, ...]:
             f"between may be sent where the entry is not; that costs {dollars(loss)}."
             for name, loss in plan.binding_loss.items()
         ]
-    sections = [
-        Section(
-            f"{plan.workload}: {total.requests:,} requests, {total.prompt_tokens:,} prompt tokens, {plan.model}",
-            _reuse(rows, plan),
-            tuple(lines),
-            (("no cache", total.uncached.usd), *((name, reuse.usd) for name, reuse in total.kept.items())),
-            "US dollars for the trace",
-        )
-    ]
-    if plan.classes:
-        sections.append(_classes(plan))
-    return tuple(sections)
+    title = f"{plan.workload}: {total.requests:,} requests, {total.prompt_tokens:,} prompt tokens, {plan.model}"
+    kept = (("no cache", total.uncached.usd), *((name, reuse.usd) for name, reuse in total.kept.items()))
+    reused = _table(title, _reuse(rows, plan), rows, lines, Bars("US dollars for the trace", kept))
+    return (reused, _classes(plan)) if plan.classes else (reused,)
 
 
-def _reuse(rows: Sequence[tuple[str, Reuse]], plan: TracePlan) -> Table:
+def _reuse(rows: Sequence[tuple[str, Reuse]], plan: TracePlan) -> tuple[Column, ...]:
     total, span_s = plan.total, plan.span_s
 
-    def scaled(factor: float) -> Callable[[tuple[str, Reuse]], str]:
-        money = money_of(factor * reuse.usd for _, reuse in rows)
-        return lambda row: money.dollars(factor * row[1].usd)
+    def scaled(title: str, factor: float | None) -> Column:
+        costs = [(factor or 0.0) * reuse.usd for _, reuse in rows]
+        return Column(title, lambda row: None if factor is None else factor * row[1].usd, money_of(costs).dollars)
 
-    columns: list[Column[tuple[str, Reuse]]] = [
+    return (
         Column("lifetime", lambda row: row[0], text=True),
         Column("read from the cache", lambda row: percent(total.ratio(row[1]))),
-        Column("cost", scaled(1.0)),
-        Column("$ / 1M requests", scaled(1e6 / max(1, total.requests))),
-        Column("$ / month", scaled(_MONTH_S / span_s) if span_s > 0 else lambda _: ""),
-    ]
-    return Table.of("", columns, rows)
+        scaled("cost", 1.0),
+        scaled("$ / 1M requests", 1e6 / max(1, total.requests)),
+        scaled("$ / month", _MONTH_S / span_s if span_s > 0 else None),
+    )
 
 
-def _classes(plan: TracePlan) -> Section:
+def _classes(plan: TracePlan) -> Table:
     money = money_of(reuse.usd for one in plan.classes for reuse in one.kept.values())
 
-    def kept(name: str) -> Column[Traffic]:
-        return Column(name, lambda one: f"{percent(one.ratio(one.kept[name]))}, {money.dollars(one.kept[name].usd)}")
+    def kept(one: Traffic, name: str) -> str:
+        return f"{percent(one.ratio(one.kept[name]))}, {money.dollars(one.kept[name].usd)}"
 
-    columns: list[Column[Traffic]] = [
-        Column("class", lambda one: one.name, text=True),
-        Column("requests", lambda one: f"{one.requests:,}"),
-        Column("sessions", lambda one: f"{one.sessions:,}"),
-        *map(kept, plan.total.kept),
-        Column("best", lambda one: one.best.lifetime),
+    columns = [
+        Column("class", "name", text=True),
+        Column("requests", "requests", "{:,}".format),
+        Column("sessions", "sessions", "{:,}".format),
+        *(Column(name, partial(kept, name=name)) for name in plan.total.kept),
+        Column("best", "best.lifetime"),
     ]
     more = len(plan.classes) - SHOWN_CLASSES
     lines = [
@@ -223,10 +213,10 @@ def _classes(plan: TracePlan) -> Section:
     ]
     if more > 0:
         lines.append(f"{more} smaller classes are left out here; --json has them.")
-    return Section("By class of session", Table.of("", columns, plan.classes[:SHOWN_CLASSES]), tuple(lines))
+    return _table("By class of session", columns, plan.classes[:SHOWN_CLASSES], lines)
 
 
-def shard_section(plan: ShardPlan) -> Section:
+def shard_table(plan: ShardPlan) -> Table:
     """Return how many routing keys a load needs, and what to expect around that number."""
     lines = [f"{plan.shards} keys keep each at {plan.limit:g} requests a minute on average."]
     if plan.limit_assumed:
@@ -242,23 +232,18 @@ def shard_section(plan: ShardPlan) -> Section:
     lines.append(f"One key more moves {percent(plan.moved_by_one_more)} of the users to another key.")
     lines.append("Hit ratios are those of a model of what the provider describes; it promises none.")
     money = money_of(row.usd_per_thousand for row in plan.rows)
-    columns: list[Column[ShardRow]] = [
+    columns = [
         Column("keys", lambda row: f"{row.shards}{' (needed)' * (row.shards == plan.shards)}", text=True),
-        Column("busiest key / min", lambda row: f"{row.busiest_per_minute:,.1f}"),
-        Column("over the limit", lambda row: percent(row.overflow_ratio)),
-        Column("expected hits", lambda row: percent(row.hit_ratio)),
-        Column("$ / 1,000 prompts", lambda row: money.dollars(row.usd_per_thousand)),
+        Column("busiest key / min", "busiest_per_minute", "{:,.1f}".format),
+        Column("over the limit", "overflow_ratio", percent),
+        Column("expected hits", "hit_ratio", percent),
+        Column("$ / 1,000 prompts", "usd_per_thousand", money.dollars),
     ]
-    return Section(
-        f"Routing keys, {plan.model}",
-        Table.of("", columns, plan.rows[:SHOWN_SHARDS]),
-        tuple(lines),
-        tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows),
-        "% of prompt tokens hit",
-    )
+    bars = Bars("% of prompt tokens hit", tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows))
+    return _table(f"Routing keys, {plan.model}", columns, plan.rows[:SHOWN_SHARDS], lines, bars)
 
 
-def storage_section(plan: StoragePlan) -> Section:
+def storage_table(plan: StoragePlan) -> Table:
     """Return implicit caching against a stored object."""
     lines = []
     if not plan.is_cacheable:
@@ -274,22 +259,18 @@ def storage_section(plan: StoragePlan) -> Section:
     money = money_of(
         cost for row in plan.rows for cost in (row.usd_per_hour, row.best_usd_per_hour, row.worst_usd_per_hour)
     )
-    columns: list[Column[StorageRow]] = [
-        Column("way", lambda row: row.name, text=True),
-        Column("$ / hour", lambda row: money.dollars(row.usd_per_hour), marked=on_any_default(plan.assumptions)),
-        Column("best", lambda row: money.dollars(row.best_usd_per_hour)),
-        Column("worst", lambda row: money.dollars(row.worst_usd_per_hour)),
+    columns = [
+        Column("way", "name", text=True),
+        Column("$ / hour", "usd_per_hour", money.dollars, marked=on_any_default(plan.assumptions)),
+        Column("best", "best_usd_per_hour", money.dollars),
+        Column("worst", "worst_usd_per_hour", money.dollars),
     ]
-    return Section(
-        f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}",
-        Table.of("", columns, plan.rows),
-        tuple(lines),
-        tuple((row.name, row.usd_per_hour) for row in plan.rows),
-        "US dollars an hour",
-    )
+    title = f"A prefix of {plan.shared_tokens:,} tokens, {plan.uses_per_hour:g} uses an hour, {plan.model}"
+    bars = Bars("US dollars an hour", tuple((row.name, row.usd_per_hour) for row in plan.rows))
+    return _table(title, columns, plan.rows, lines, bars)
 
 
-def offer_section(found: OwnOrApi) -> Section:
+def offer_table(found: OwnOrApi) -> Table:
     """Return the traffic's cost at each API and on replicas of one's own."""
     best = found.offers[0]
     million, month = (
@@ -305,26 +286,26 @@ def offer_section(found: OwnOrApi) -> Section:
             f"month on; this traffic has {found.requests_per_month:,.0f}."
         )
     marked = on_any_default(found.assumptions)
-    columns: list[Column[Offer]] = [
-        Column("model", lambda offer: offer.name, text=True),
-        Column("provider", lambda offer: offer.provider, text=True),
-        Column("way", lambda offer: offer.way, text=True),
-        Column("hits", lambda offer: known(offer.hit_ratio, percent)),
-        Column("$ / 1M requests", lambda offer: known(offer.usd_per_million_requests, million.dollars)),
-        Column("$ / month", lambda offer: known(offer.usd_per_month, month.dollars, "none keeps it"), marked=marked),
-        Column("replicas", lambda offer: known(offer.replicas, str)),
-        Column(f"TTFT p{found.promise.percentile:g}, {unit.name}", lambda offer: known(offer.ttft_s, unit.figure)),
+    columns = [
+        Column("model", "name", text=True),
+        Column("provider", "provider", text=True),
+        Column("way", "way", text=True),
+        Column("hits", "hit_ratio", percent),
+        Column("$ / 1M requests", "usd_per_million_requests", million.dollars),
+        Column("$ / month", "usd_per_month", month.dollars, missing="none keeps it", marked=marked),
+        Column("replicas", "replicas"),
+        Column(f"TTFT p{found.promise.percentile:g}, {unit.name}", "ttft_s", unit.figure),
     ]
-    bars = tuple(
+    priced = tuple(
         (f"{offer.name}, {offer.provider}", offer.usd_per_month)
         for offer in found.offers
         if offer.usd_per_month is not None
     )
     title = f"{found.workload}: {found.requests_per_month:,.0f} requests a month, replicas with {found.promise}"
-    return Section(title, Table.of("", columns, found.offers), tuple(lines), bars, "US dollars a month")
+    return _table(title, columns, found.offers, lines, Bars("US dollars a month", priced))
 
 
-def lint_section(found: LintReport) -> Section:
+def lint_table(found: LintReport) -> Table:
     """Return the findings of a log and its settings."""
     bodies = (
         f", {found.bodies:,} request bodies"
@@ -335,13 +316,12 @@ def lint_section(found: LintReport) -> Section:
     if not found.findings:
         lines.append("Nothing found.")
     money = money_of(one.usd_per_month for one in found.findings)
-    columns: list[Column[Finding]] = [
+    columns = [
         Column("finding", lambda one: f"{one.rule.level} {one.rule.id} {one.rule.name}", text=True),
-        Column(
-            "$ / month", lambda one: known(one.usd_per_month, money.dollars), marked=on_any_default(found.assumptions)
-        ),
+        Column("$ / month", "usd_per_month", money.dollars, marked=on_any_default(found.assumptions)),
         Column("evidence", lambda one: f"{one.message}.", text=True),
-        Column("how to fix it", lambda one: one.remedy, text=True),
+        Column("how to fix it", "remedy", text=True),
     ]
-    bars = tuple((one.rule.name, one.usd_per_month) for one in found.findings if one.usd_per_month)
-    return Section(f"{found.log}", Table.of("", columns, found.findings), tuple(lines), bars, "US dollars a month")
+    priced = tuple((one.rule.name, one.usd_per_month) for one in found.findings if one.usd_per_month)
+    bars = Bars("US dollars a month", priced) if priced else None
+    return _table(found.log, columns, found.findings, lines, bars)

@@ -1,15 +1,26 @@
-"""Tables of a replay: figures as measured, differences between policies, and the simulator's prediction beside them."""
+"""A replay: figures as measured, differences between policies, and the simulator's prediction beside them."""
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from prefixroute.costmodel.assumption import SECONDS, SHARES
-from prefixroute.replay import Difference, Figures, Predictions, Replayed, compared
+from prefixroute.replay import Difference, Predictions, Replayed, compared
 from prefixroute.replay.predict import FIGURES
-from prefixroute.report.figures import hundredths, known, milliseconds
+from prefixroute.report.figures import hundredths, milliseconds, tenths
+from prefixroute.report.sheet import Sheet
 from prefixroute.report.table import Column, Table
+from prefixroute.sim.metrics import CURVE
 from prefixroute.sim.sweep import left_out
+
+if TYPE_CHECKING:
+    from prefixroute.report.drawing import Chart
 
 TITLES = {
     "ttft_mean_s": "TTFT mean",
@@ -28,40 +39,73 @@ _FIT_FROM = 1.5
 _DIFFERING = {"ttft_s": "TTFT mean", "tpot_s": "TPOT mean", "total_s": "total mean", "recompute_ratio": "recomputed"}
 
 
-MEASURED: tuple[Column[Figures], ...] = (
-    Column("policy", lambda one: one.policy, text=True),
-    Column("requests", lambda one: f"{one.requests:,}"),
-    Column("errors", lambda one: f"{one.errors:,}"),
-    Column("TTFT mean ms", lambda one: milliseconds(one.ttft_mean_s)),
-    Column("p50 ms", lambda one: milliseconds(one.ttft_p50_s)),
-    Column("p90 ms", lambda one: milliseconds(one.ttft_p90_s)),
-    Column("p99 ms", lambda one: milliseconds(one.ttft_p99_s)),
-    Column("TPOT mean ms", lambda one: milliseconds(one.tpot_mean_s)),
-    Column("total mean ms", lambda one: milliseconds(one.total_mean_s)),
-    Column("recomputed %", lambda one: known(one.recompute_ratio, hundredths, "not told")),
-    Column("skew", lambda one: f"{one.skew:.3f}"),
-    Column("good / s", lambda one: f"{one.goodput_rps:,.2f}"),
-    Column("good %", lambda one: f"{100 * one.good_share:.1f}"),
-    Column("late ms", lambda one: milliseconds(one.late_max_s)),
+MEASURED = (
+    Column("policy", "policy", text=True),
+    Column("requests", "requests", "{:,}".format),
+    Column("errors", "errors", "{:,}".format),
+    Column("TTFT mean ms", "ttft_mean_s", milliseconds),
+    Column("p50 ms", "ttft_p50_s", milliseconds),
+    Column("p90 ms", "ttft_p90_s", milliseconds),
+    Column("p99 ms", "ttft_p99_s", milliseconds),
+    Column("TPOT mean ms", "tpot_mean_s", milliseconds),
+    Column("total mean ms", "total_mean_s", milliseconds),
+    Column("recomputed %", "recompute_ratio", hundredths, missing="not told"),
+    Column("skew", "skew", "{:.3f}".format),
+    Column("good / s", "goodput_rps", "{:,.2f}".format),
+    Column("good %", "good_share", tenths),
+    Column("late ms", "late_max_s", milliseconds),
 )
 """Columns of what was measured. ``late`` is how late the sender was at worst: above some milliseconds it is the
 limit."""
-
-
-def measured_table(replayed: Replayed, title: str) -> Table:
-    """Return the figures of each policy."""
-    return Table.of(title, MEASURED, replayed.figures)
-
-
-DIFFERENCES: tuple[Column[Difference], ...] = (
-    Column("policy", lambda one: one.policy, text=True),
-    Column("figure", lambda one: _DIFFERING[one.figure], text=True),
+DIFFERENCES = (
+    Column("policy", "policy", text=True),
+    Column("figure", "figure", _DIFFERING.__getitem__, text=True),
     Column("difference", lambda one: _amount(one.figure, one.value)),
     Column("from", lambda one: _amount(one.figure, one.low)),
     Column("to", lambda one: _amount(one.figure, one.high)),
-    Column("pairs", lambda one: f"{one.pairs:,}"),
+    Column("pairs", "pairs", "{:,}".format),
     Column("verdict", lambda one: "within the noise" if one.is_noise else "beyond the noise", text=True),
 )
+"""Columns of how a policy differs from the first, with 95 % intervals over sessions."""
+
+
+def replay_sheet(name: str, replayed: Replayed, predictions: Predictions, rows: Path | None = None) -> Sheet:
+    """Return a replay as people read it.
+
+    Args:
+        name: of the workload.
+        replayed: what was measured.
+        predictions: what the simulator says.
+        rows: the file that its rows are in; None = they were not written.
+    """
+    first, count = replayed.settings.policies[0], len(replayed.settings.endpoints)
+    where = f"{name.partition(',')[0]} measured on {count} endpoint{'s' * (count > 1)}"
+    file, hint = ("ROWS.csv", "; --rows ROWS.csv writes the file") if rows is None else (shlex.quote(str(rows)), "")
+    differences = Table.of(f"differences from {first}, the same requests", DIFFERENCES, replayed.differences)
+    return Sheet(
+        title=f"{where}{_soonest(replayed)}",
+        tables=(
+            Table.of(where, MEASURED, replayed.figures),
+            *([differences] if replayed.differences else []),
+            _predicted(replayed, predictions),
+        ),
+        assumptions=predictions.assumptions,
+        notes=tuple(replay_notes(replayed)),
+        verdict=(*replay_verdict(replayed), *prediction_verdict(replayed, predictions)),
+        following=f"prefixroute fit {file}   (the cost model fitted to what was measured{hint})",
+        policies=replayed.settings.policies,
+        charts=partial(_drawn, replayed, predictions),
+    )
+
+
+def _soonest(replayed: Replayed) -> str:
+    """Return which policy answers soonest, if that is beyond the noise; empty for one policy."""
+    first = replayed.settings.policies[0]
+    sooner = [one for one in replayed.differences if one.figure == "ttft_s" and not one.is_noise and one.value < 0]
+    if sooner:
+        best = min(sooner, key=lambda one: one.value)
+        return f": {best.policy} answers {_amount('ttft_s', -best.value).lstrip('+')} sooner than {first}"
+    return f": none answers sooner than {first} beyond the noise" if replayed.differences else ""
 
 
 def _amount(figure: str, value: float) -> str:
@@ -70,30 +114,35 @@ def _amount(figure: str, value: float) -> str:
     return f"{round(1e3 * value, 1) + 0.0:+,.1f} ms"
 
 
-def difference_table(replayed: Replayed) -> Table:
-    """Return how each policy differs from the first, with 95 % intervals over sessions."""
-    title = f"differences from {replayed.settings.policies[0]}, the same requests"
-    return Table.of(title, DIFFERENCES, replayed.differences)
-
-
-def prediction_table(replayed: Replayed, predictions: Predictions) -> Table:
+def _predicted(replayed: Replayed, predictions: Predictions) -> Table:
     """Return predicted / measured for each figure: 1.00 = the simulator was right."""
-    columns: list[Column[dict[str, Any]]] = [Column("policy", lambda row: str(row["policy"]), text=True)]
-    for name in FIGURES:
-        rests_on = SHARES if name in {"recompute_ratio", "skew"} else SECONDS | SHARES
-        columns.append(Column(TITLES[name], lambda row, name=name: _ratio(row, name), rests_on))  # type: ignore[misc]
+
+    def ratio(figure: str) -> Column:
+        rests_on = SHARES if figure in {"recompute_ratio", "skew"} else SECONDS | SHARES
+        over = lambda row: row["predicted_over_measured"][figure]  # noqa: E731
+        return Column(TITLES[figure], over, "{:.2f}".format, rests_on, missing="-")
+
+    columns = [Column("policy", lambda row: row["policy"], text=True), *map(ratio, FIGURES)]
     return Table.of("predicted / measured", columns, compared(replayed, predictions), predictions.assumptions)
 
 
-def replay_title(name: str, replayed: Replayed) -> str:
-    """Return what was measured, in a line: which policy answers soonest, if that is beyond the noise."""
-    count, first = len(replayed.settings.endpoints), replayed.settings.policies[0]
-    where = f"{name.partition(',')[0]} measured on {count} endpoint{'s' * (count > 1)}"
-    sooner = [one for one in replayed.differences if one.figure == "ttft_s" and not one.is_noise and one.value < 0]
-    if sooner:
-        best = min(sooner, key=lambda one: one.value)
-        return f"{where}: {best.policy} answers {_amount('ttft_s', -best.value).lstrip('+')} sooner than {first}"
-    return f"{where}: none answers sooner than {first} beyond the noise" if replayed.differences else where
+def _drawn(replayed: Replayed, predictions: Predictions) -> Mapping[str, Chart]:
+    """Return the charts: what was measured, and how near the predictions were."""
+    from prefixroute.report.charts import answered_within, ratios
+
+    policies, curves = replayed.settings.policies, {}
+    for policy in policies:
+        seconds = [row.ttft_s for row in replayed.rows if row.policy == policy and not row.warm and not row.error]
+        if seconds:
+            curves[policy] = np.quantile(seconds, CURVE).tolist()
+    marks = [
+        {"policy": row["policy"], "figure": TITLES[figure], "ratio": row["predicted_over_measured"][figure]}
+        for figure in FIGURES
+        for row in compared(replayed, predictions)
+        if row["predicted_over_measured"][figure]
+    ]
+    drawn = {"Time to first token, measured": answered_within(policies, curves)} if curves else {}
+    return drawn | ({"Predicted / measured": ratios(policies, marks)} if marks else {})
 
 
 def replay_verdict(replayed: Replayed) -> list[str]:
@@ -154,8 +203,3 @@ def replay_notes(replayed: Replayed) -> list[str]:
             "the engines' answers are not the trace's, so no blocks of answers are hit, here and in predictions."
         )
     return notes
-
-
-def _ratio(row: dict[str, Any], name: str) -> str:
-    ratio = row["predicted_over_measured"][name]
-    return "-" if ratio is None else f"{ratio:.2f}"

@@ -1,18 +1,19 @@
-"""Findings as sentences: one function for each kind, whatever shows them. The numbers are those of the evidence."""
+"""Findings as sentences, whatever shows them. The numbers are those of the evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefixroute.advise import Finding
+from prefixroute.advise.idle import Idle
 from prefixroute.report.backtests import ZEROS
 from prefixroute.report.compared import ALWAYS_SHOWN
-from prefixroute.report.figures import kinds, money_of, percent, usd
+from prefixroute.report.figures import filled, kinds, money_of, percent, usd
 from prefixroute.report.times import duration
 
-Evidence = Any
-"""A mapping of one kind of finding; each function below knows the names that its kind has."""
+Evidence = Mapping[str, Any]
+"""The figures of one kind of finding; its sentence knows the names that its kind has."""
 
 SHORT = {
     "recompute_ratio": "recomputed tokens",
@@ -31,27 +32,18 @@ def finding(found: Finding) -> str:
     Args:
         found: of an advice.
     """
-    return FINDINGS[found.kind](found.evidence)
+    said = FINDINGS[found.kind]
+    return filled(said, found.evidence) if isinstance(said, str) else said(found.evidence)
 
 
-def _broken_prefix(found: Evidence) -> str:
-    return (
-        f"{100 * found['share']:.0f} % of the turns after a session's first differ from their own history after "
-        f"{found['tokens']:,} tokens, within the next {found['block_size']}. Look for a date, an id or a shuffled list there, and "
-        f"move it to the end. The floor would fall from {percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed. "
-        "Routing cannot correct this."
-    )
+def idle(found: Idle) -> str:
+    """Return that a policy leaves replicas idle, and why where it is known."""
+    return _idle_replicas(found.evidence)
 
 
-def _volatile_head(found: Evidence) -> str:
+def _volatile(found: Evidence) -> str:
     article = "an" if found["what"][0] in "aeiou" else "a"
-    return (
-        f"{100 * found['share']:.0f} % of the prompts have {article} {found['what']} of about {found['length']} tokens that changes, about "
-        f"{found['tokens']:,} tokens after their start. Nothing behind it is shared, though about {found['gain']:,} tokens behind it "
-        "are those of the nearest earlier prompt. With a constant in its place the floor falls from "
-        f"{percent(found['floor'])} to {percent(found['floor_if_fixed'])} recomputed: move it to the end. Routing cannot correct this."
-        + (f" {_who(found)}" if found["groups"] else "")
-    )
+    return filled(VOLATILE, {**found, "article": article}) + (f" {_who(found)}" if found["groups"] else "")
 
 
 def _volatile_group(found: Evidence) -> str:
@@ -65,40 +57,12 @@ def _who(found: Evidence) -> str:
         if found["head"]
         else "have no head in common"
     )
-    of = [f"{name} {found[name]}" for name in ("tenant", "model") if found[name] is not None]
+    of = [f", {name} {found[name]}" for name in ("tenant", "model") if found[name] is not None]
     session = "" if found["session"] is None else f", of session {found['session']}"
     return (
         f"{percent(found['share_of_affected'])} of the prompts that have it {head}: {found['prompts']:,} prompts, "
-        f"{percent(found['share_of_group'])} of those that begin so{''.join(f', {name}' for name in of)}. The first is request "
+        f"{percent(found['share_of_group'])} of those that begin so{''.join(of)}. The first is request "
         f"{found['first_request']:,} of the log{session}."
-    )
-
-
-def _several_models(found: Evidence) -> str:
-    return (
-        f"Requests ask for {found['models']} models. All are priced as one here, and every replica is taken to serve them all. "
-        "Where each model has replicas of its own, split the trace and ask for each."
-    )
-
-
-def _shorter_than_a_block(found: Evidence) -> str:
-    return (
-        f"{100 * found['share']:.0f} % of the prompts are shorter than one block of {found['block_size']} tokens: nothing of them "
-        "is ever cached."
-    )
-
-
-def _large_blocks(found: Evidence) -> str:
-    return (
-        f"The smallest useful prefix is one block of {found['block_size']:,} tokens. Prompts that share less gain nothing, "
-        "whatever the routing."
-    )
-
-
-def _head_shorter_than_a_block(found: Evidence) -> str:
-    return (
-        f"Prompts begin with about {found['head_tokens']:,} tokens in common, {100 * found['share']:.0f} % of them, which is less "
-        f"than one block of {found['block_size']}: engines cache whole blocks, so nothing of it is shared, whatever the routing."
     )
 
 
@@ -120,43 +84,6 @@ def _session_key(found: Evidence) -> str:
             "session policy needs a key in the request (a header, a user or conversation id)."
         )
     return f"{100 * found['keyless']:.0f} % of the requests have no session key and are routed by load alone."
-
-
-def _capacity(found: Evidence) -> str:
-    return (
-        f"A cache of {found['capacity_tokens']:,} tokens a replica is too small for this traffic: caches that never evict would "
-        f"recompute {percent(found['recompute_ratio_infinite'])} instead of {percent(found['recompute_ratio'])}. More memory, more "
-        "replicas or a CPU tier gain what routing cannot."
-    )
-
-
-def _overload(found: Evidence) -> str:
-    return (
-        f"{100 * found['waiting']:.0f} % of the time to first token is waiting for one of the {found['replicas']} replicas: the "
-        "fleet has no reserve at this rate. See `prefixroute size`."
-    )
-
-
-def _skew(found: Evidence) -> str:
-    return (
-        f"The busiest replica has {found['prefill_skew']:.2f} times the mean of the prefill time, and {found['skew']:.2f} times the "
-        "mean of the requests: capacity must be bought for it."
-    )
-
-
-def _behind(found: Evidence) -> str:
-    return (
-        f"{found['policy']} sends requests to {found['behind']} of {found['replicas']} replicas faster than they serve them. Waiting "
-        f"there grows with the length of the log: p99 of {duration(found['ttft_p99_s'])} is no bound."
-    )
-
-
-def _preemptions(found: Evidence) -> str:
-    return (
-        f"{found['replicas']} replicas of {found['capacity_tokens']:,} tokens preempt {percent(found['preempted'])} of the requests with "
-        f"{found['policy']}, counted each time, and compute their prompts again: answers need more memory. "
-        f"`--preemptions` says how many are borne, {percent(found['most_preempted'])} here."
-    )
 
 
 def _losses(found: Evidence) -> str:
@@ -249,46 +176,12 @@ def _minimum_match(found: Evidence) -> str:
 def _load_signal(found: Evidence) -> str:
     costs = [found[f"usd_per_million_requests_busiest{one}"] for one in ("", "_default")]
     own, other = map(money_of(costs).dollars, costs)
-    told = (
-        f"recomputes {percent(found['recompute_ratio'])} instead of {percent(found['recompute_ratio_default'])}, has a mean TTFT of "
-        f"{duration(found['ttft_mean_s'])} instead of {duration(found['ttft_mean_s_default'])} and costs "
-        f"{own} instead of {other} per million requests"
-    )
-    return (
-        f"Prompts bring very unequal numbers of new tokens (standard deviation {found['unequal']:.2f} times the mean), so that counts of "
-        f'requests say little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware {told}'
-        f"{': use it' if found['taken'] else ''}."
-    )
-
-
-def _coincidence(found: Evidence) -> str:
-    return (
-        f"Round robin recomputes {percent(found['round_robin'])} and least-loaded, which knows as little, "
-        f"{percent(found['least_loaded'])}: sessions come in an order that happens to fit the number of replicas. Another number "
-        "of replicas, or one request more, would end that."
-    )
-
-
-def _noise(found: Evidence) -> str:
-    return (
-        f"{found['sessions']:,} sessions do not tell any of the policies apart: either nothing is shared that routing could use, or "
-        "the trace is too short."
-    )
+    return filled(LOAD_SIGNAL, {**found, "usd": own, "usd_default": other, "taken": ": use it" * found["taken"]})
 
 
 def _idle_replicas(found: Evidence) -> str:
-    return idle(found["policy"], found["idle"], found["replicas"], found.get("why"), found)
-
-
-def idle(policy: str, count: int, replicas: int, why: str | None, figures: Any) -> str:
-    """Return that a policy leaves replicas idle, and why where it is known (``tokens`` and ``head_tokens`` are in ``figures``)."""
-    shared = "the {head_tokens:,} tokens that most prompts begin with"
-    reasons = {
-        "minimum-match": f": its minimum match of {{tokens:,}} tokens is within {shared}, so that any prompt follows the first",
-        "hashed-head": f": it hashes {{tokens:,}} tokens, which is within {shared}",
-    }
-    because = reasons[why].format(tokens=figures["tokens"], head_tokens=figures["head_tokens"]) if why else ""
-    return f"{policy} leaves {count} of {replicas} replicas nearly idle{because}."
+    because = IDLE_BECAUSE.get(found.get("why", ""), "")
+    return filled(f"{{policy}} leaves {{idle}} of {{replicas}} replicas nearly idle{because}.", found)
 
 
 def _another_policy(found: Evidence) -> str:
@@ -300,55 +193,16 @@ def _another_policy(found: Evidence) -> str:
     )
 
 
-def _backtest(found: Evidence) -> str:
-    return (
-        f"The simulation does not explain the log: {percent(found['simulated'])} of prompt tokens hit instead of "
-        f"{percent(found['reported'])}. The rest is only as good as policy, replicas and capacity are those of the log."
-    )
-
-
-def _no_hits(found: Evidence) -> str:
-    return f"The log reports 0 cached tokens throughout, the simulation hits {percent(found['simulated'])} of the prompt tokens. {ZEROS}"
-
-
 def _several_routers(found: Evidence) -> str:
     small = "small" if found["told_apart"] else "within the noise"
-    needed = (
-        "The front must be sticky, too"
-        if found["needed"]
-        else f"The front need not be sticky: the difference is {small}"
-    )
-    return (
-        f"{found['routers']} routers that share nothing recompute {percent(found['round_robin'])} behind a round-robin front and "
-        f"{percent(found['sticky'])} behind one that keeps a session on one router. {needed}."
-    )
-
-
-CLOCKED = {
-    "overloaded": "a replica cannot keep up under it",
-    "preempts": "it preempts more requests than are borne",
-    "coincidence": "it is good only by the order of the requests",
-    "beaten": "it is worse in something, better in nothing",
-    "worse": "it costs more or answers later, beyond the noise",
-    "noise": "the two are within the noise of each other, and the simpler or cheaper one is taken",
-}
-"""Why timed runs do not advise what untimed runs do, in words."""
+    needed = "must be sticky, too" if found["needed"] else f"need not be sticky: the difference is {small}"
+    return filled(ROUTERS, {**found, "front": needed})
 
 
 def _clock(found: Evidence) -> str:
-    there = (
-        ""
-        if found["usd_untimed_value"] is None
-        else f", and costs {_dollars(found, 'untimed')} beside {found['timed']}"
-    )
-    return (
-        f"Timed runs advise {found['timed']} instead of {found['policy']}: {CLOCKED[found['why']]}. Untimed, {found['policy']} "
-        f"balances `{found['load']}`, has skew {found['skew']:.2f}, recomputes {percent(found['recompute_ratio'])}{there}. "
-        f"Timed, with queues and `{found['load_timed']}`, {found['policy']} has skew {found['skew_timed']:.2f} "
-        f"({found['timed']}: {found['skew_instead']:.2f}), recomputes {percent(found['recompute_ratio_timed'])} "
-        f"({percent(found['recompute_ratio_instead'])}), answers after {duration(found['ttft_mean_s_timed'])} in the mean "
-        f"({duration(found['ttft_mean_s_instead'])}), and costs {_dollars(found, 'timed')} beside it. Trust the timed runs."
-    )
+    known = found["usd_untimed_value"] is not None
+    there = f", and costs {_dollars(found, 'untimed')} beside {found['timed']}" if known else ""
+    return filled(CLOCK, {**found, "because": CLOCKED[found["why"]], "there": there, "usd": _dollars(found, "timed")})
 
 
 def _dollars(found: Evidence, clock: str) -> str:
@@ -385,36 +239,91 @@ def _fleet_size(found: Evidence) -> str:
     return f"{found['replicas']} replicas are enough." if found["smaller"] else "The fleet is needed as it is."
 
 
-FINDINGS: dict[str, Callable[[Evidence], str]] = {
+VOLATILE = (
+    "{share:whole} of the prompts have {article} {what} of about {length} tokens that changes, about {tokens:count} tokens after "
+    "their start. Nothing behind it is shared, though about {gain:count} tokens behind it are those of the nearest earlier "
+    "prompt. With a constant in its place the floor falls from {floor:share} to {floor_if_fixed:share} recomputed: move it to the "
+    "end. Routing cannot correct this."
+)
+LOAD_SIGNAL = (
+    "Prompts bring very unequal numbers of new tokens (standard deviation {unequal:ratio} times the mean), so that counts of "
+    'requests say little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware recomputes '
+    "{recompute_ratio:share} instead of {recompute_ratio_default:share}, has a mean TTFT of {ttft_mean_s:time} instead of "
+    "{ttft_mean_s_default:time} and costs {usd} instead of {usd_default} per million requests{taken}."
+)
+IDLE_BECAUSE = {
+    "minimum-match": ": its minimum match of {tokens:count} tokens is within the {head_tokens:count} tokens that most prompts "
+    "begin with, so that any prompt follows the first",
+    "hashed-head": ": it hashes {tokens:count} tokens, which is within the {head_tokens:count} tokens that most prompts begin with",
+}
+"""Why a policy leaves replicas idle, in words."""
+ROUTERS = (
+    "{routers} routers that share nothing recompute {round_robin:share} behind a round-robin front and {sticky:share} behind one "
+    "that keeps a session on one router. The front {front}."
+)
+CLOCK = (
+    "Timed runs advise {timed} instead of {policy}: {because}. Untimed, {policy} balances `{load}`, has skew {skew:ratio}, "
+    "recomputes {recompute_ratio:share}{there}. Timed, with queues and `{load_timed}`, {policy} has skew {skew_timed:ratio} "
+    "({timed}: {skew_instead:ratio}), recomputes {recompute_ratio_timed:share} ({recompute_ratio_instead:share}), answers after "
+    "{ttft_mean_s_timed:time} in the mean ({ttft_mean_s_instead:time}), and costs {usd} beside it. Trust the timed runs."
+)
+CLOCKED = {
+    "overloaded": "a replica cannot keep up under it",
+    "preempts": "it preempts more requests than are borne",
+    "coincidence": "it is good only by the order of the requests",
+    "beaten": "it is worse in something, better in nothing",
+    "worse": "it costs more or answers later, beyond the noise",
+    "noise": "the two are within the noise of each other, and the simpler or cheaper one is taken",
+}
+"""Why timed runs do not advise what untimed runs do, in words."""
+FINDINGS: Mapping[str, str | Callable[[Evidence], str]] = {
     "another-policy": _another_policy,
     "apart": _apart,
-    "backtest": _backtest,
-    "behind": _behind,
-    "broken-prefix": _broken_prefix,
-    "capacity": _capacity,
+    "backtest": "The simulation does not explain the log: {simulated:share} of prompt tokens hit instead of {reported:share}. The "
+    "rest is only as good as policy, replicas and capacity are those of the log.",
+    "behind": "{policy} sends requests to {behind} of {replicas} replicas faster than they serve them. Waiting there grows with "
+    "the length of the log: p99 of {ttft_p99_s:time} is no bound.",
+    "broken-prefix": "{share:whole} of the turns after a session's first differ from their own history after {tokens:count} "
+    "tokens, within the next {block_size}. Look for a date, an id or a shuffled list there, and move it to the end. The floor "
+    "would fall from {floor:share} to {floor_if_fixed:share} recomputed. Routing cannot correct this.",
+    "capacity": "A cache of {capacity_tokens:count} tokens a replica is too small for this traffic: caches that never evict would "
+    "recompute {recompute_ratio_infinite:share} instead of {recompute_ratio:share}. More memory, more replicas or a CPU tier gain "
+    "what routing cannot.",
     "clock": _clock,
-    "coincidence": _coincidence,
+    "coincidence": "Round robin recomputes {round_robin:share} and least-loaded, which knows as little, {least_loaded:share}: "
+    "sessions come in an order that happens to fit the number of replicas. Another number of replicas, or one request more, "
+    "would end that.",
     "fleet-size": _fleet_size,
-    "head-shorter-than-a-block": _head_shorter_than_a_block,
+    "head-shorter-than-a-block": "Prompts begin with about {head_tokens:count} tokens in common, {share:whole} of them, which is "
+    "less than one block of {block_size}: engines cache whole blocks, so nothing of it is shared, whatever the routing.",
     "hottest": _hottest,
     "idle-replicas": _idle_replicas,
-    "large-blocks": _large_blocks,
+    "large-blocks": "The smallest useful prefix is one block of {block_size:count} tokens. Prompts that share less gain nothing, "
+    "whatever the routing.",
     "load-signal": _load_signal,
     "losses": _losses,
     "minimum-match": _minimum_match,
-    "no-hits": _no_hits,
-    "noise": _noise,
+    "no-hits": "The log reports 0 cached tokens throughout, the simulation hits {simulated:share} of the prompt tokens. "
+    + ZEROS,
+    "noise": "{sessions:count} sessions do not tell any of the policies apart: either nothing is shared that routing could use, or "
+    "the trace is too short.",
     "not-kept": _not_kept,
     "objectives": _objectives,
-    "overload": _overload,
-    "preemptions": _preemptions,
+    "overload": "{waiting:whole} of the time to first token is waiting for one of the {replicas} replicas: the fleet has no "
+    "reserve at this rate. See `prefixroute size`.",
+    "preemptions": "{replicas} replicas of {capacity_tokens:count} tokens preempt {preempted:share} of the requests with {policy}, "
+    "counted each time, and compute their prompts again: answers need more memory. `--preemptions` says how many are borne, "
+    "{most_preempted:share} here.",
     "session-key": _session_key,
-    "several-models": _several_models,
+    "several-models": "Requests ask for {models} models. All are priced as one here, and every replica is taken to serve them all. "
+    "Where each model has replicas of its own, split the trace and ask for each.",
     "several-routers": _several_routers,
-    "shorter-than-a-block": _shorter_than_a_block,
-    "skew": _skew,
+    "shorter-than-a-block": "{share:whole} of the prompts are shorter than one block of {block_size} tokens: nothing of them is "
+    "ever cached.",
+    "skew": "The busiest replica has {prefill_skew:ratio} times the mean of the prefill time, and {skew:ratio} times the mean of the "
+    "requests: capacity must be bought for it.",
     "tradeoff": _tradeoff,
     "volatile-group": _volatile_group,
-    "volatile-head": _volatile_head,
+    "volatile-head": _volatile,
 }
-"""The sentences of each kind of finding."""
+"""What is said of each kind of finding: a sentence with its figures in braces, or what makes it where words differ."""

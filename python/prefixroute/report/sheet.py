@@ -1,40 +1,44 @@
-"""What an API planner found, as sections of plain text cells: one form for terminal, page and picture."""
+"""A result as people read it: one form, which terminal, page and picture draw."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prefixroute.costmodel import Assumption
 from prefixroute.report.table import Table
 
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table with what is said above it.
-
-    Attributes:
-        title: of the section.
-        table: without a title of its own.
-        lines: sentences above the table.
-        bars: (label, value) of a chart of the table, with the unit in ``bar_title``; none for no chart.
-        bar_title: what the values are.
-    """
-
-    title: str
-    table: Table
-    lines: tuple[str, ...] = ()
-    bars: tuple[tuple[str, float], ...] = ()
-    bar_title: str = ""
+if TYPE_CHECKING:
+    from prefixroute.report.drawing import Chart
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Sections under one title, what they rest on, and notes."""
+    """Tables under one title, what they say and what they rest on.
+
+    Attributes:
+        title: the answer in a line.
+        tables: what was found.
+        assumptions: figures behind the tables.
+        notes: what a reader should know before believing them.
+        verdict: the answer in sentences; empty = the title says it, or there is none.
+        following: the command to type next; empty = none.
+        policies: those that the charts tell apart by colour and mark.
+        charts: makes the charts by title, the one that decides first; it needs the extra ``report``. None = the bars of
+            the tables.
+        background: makes charts that only the page has; None = none.
+    """
 
     title: str
-    sections: tuple[Section, ...]
+    tables: tuple[Table, ...]
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    verdict: tuple[str, ...] = ()
+    following: str = ""
+    policies: tuple[str, ...] = ()
+    charts: Callable[[], Mapping[str, Chart]] | None = None
+    background: Callable[[], Mapping[str, Chart]] | None = None
 
 
 def lasting(seconds: float) -> str:

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
 from prefixroute.advise import EqualFleet, FleetSize, Headroom, Sizing, Slo
 from prefixroute.costmodel.assumption import MONEY, SECONDS, SHARES
-from prefixroute.report.figures import kinds, known, money_of, percent, replicas
-from prefixroute.report.table import Column, Table
+from prefixroute.report.figures import kinds, money_of, percent, replicas, tenths
+from prefixroute.report.sheet import Sheet
+from prefixroute.report.table import Column, Table, section_starts
 from prefixroute.report.times import Unit, unit_of
+
+if TYPE_CHECKING:
+    from prefixroute.report.drawing import Chart
+
+
+def sizing_sheet(found: Sizing, most: int) -> Sheet:
+    """Return a sizing as people read it.
+
+    Args:
+        found: the fleets.
+        most: replicas beyond which none was tried.
+    """
+    return Sheet(
+        title=sized(found),
+        tables=(sizes(found, most), *((equal_fleets(found),) if found.equal else ())),
+        assumptions=found.assumptions,
+        notes=found.notes,
+        following=f"prefixroute advise {found.workload}   (which policy, and what it saves)",
+        charts=partial(_drawn, found),
+    )
+
+
+def _drawn(found: Sizing) -> Mapping[str, Chart]:
+    """Return the chart of the replicas to buy, where any number was enough."""
+    from prefixroute.report.charts import bars
+
+    values = [{"policy": one.policy, "value": one.replicas} for one in found.fleets if one.replicas is not None]
+    return {"Replicas to buy": bars([one.policy for one in found.fleets], values, "replicas")} if values else {}
 
 
 def sizes(found: Sizing, most: int) -> Table:
     """Return the table of ``size``: the fleet to buy under each policy, and what decides."""
     usd = money_of(fleet.usd_per_month for fleet in found.fleets).figure
-    columns: list[Column[FleetSize]] = [
-        Column("policy", lambda fleet: fleet.policy, text=True),
-        Column("replicas", lambda fleet: known(fleet.replicas, str, f"more than {most}"), SECONDS),
-        Column("without reserve", lambda fleet: known(fleet.least, str), SECONDS),
+    columns = [
+        Column("policy", "policy", text=True),
+        Column("replicas", "replicas", str, SECONDS, missing=f"more than {most}"),
+        Column("without reserve", "least", str, SECONDS),
         Column("decided by", lambda fleet: _decided_by(fleet, found.headroom), text=True),
-        Column("GPUs", lambda fleet: known(fleet.gpus, str), SECONDS),
-        Column("$ / month", lambda fleet: known(fleet.usd_per_month, usd), MONEY),
-    ]
-    for at, slo in enumerate(found.slos):
-        columns += _promised(at, slo, _unit(found, at))
-    columns += [
-        *[Column("goodput / s", lambda fleet: f"{fleet.goodput_per_s or 0.0:,.2f}", SECONDS)] * bool(found.slos),
-        Column("recomputed %", lambda fleet: f"{100 * fleet.recompute_ratio:.1f}", SHARES),
-        Column("busy %", lambda fleet: f"{100 * fleet.busy:.0f}", SECONDS),
-        Column("preempted %", lambda fleet: f"{100 * fleet.preempted:.1f}", SECONDS),
+        Column("GPUs", "gpus", str, SECONDS),
+        Column("$ / month", "usd_per_month", usd, MONEY),
+        *(column for at, slo in enumerate(found.slos) for column in _promised(at, slo, _unit(found, at))),
+        *[Column("goodput / s", "goodput_per_s", "{:,.2f}".format, SECONDS)] * bool(found.slos),
+        Column("recomputed %", "recompute_ratio", tenths, SHARES),
+        Column("busy %", "busy", lambda share: f"{100 * share:.0f}", SECONDS),
+        Column("preempted %", "preempted", tenths, SECONDS),
     ]
     promised = " and ".join(map(str, found.slos)) or "replicas that keep up"
     title = f"{found.workload}: the smallest fleet with {promised}, {reserve(found)}"
-    return Table.of(title, columns, found.fleets, found.assumptions)
+    beyond = (
+        f"Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes that long, "
+        "or the policy uses few of them."
+    )
+    lines = (beyond,) if any(fleet.replicas is None for fleet in found.fleets) else ()
+    return Table.of(title, columns, found.fleets, found.assumptions, lines=lines)
 
 
 def equal_fleets(found: Sizing) -> Table:
@@ -38,26 +73,20 @@ def equal_fleets(found: Sizing) -> Table:
 
     What becomes of the promises at the traffic's own rate.
     """
-    columns: list[Column[EqualFleet]] = [
-        Column("policy", lambda fleet: fleet.policy, text=True),
-        Column("replicas", lambda fleet: str(fleet.replicas), SECONDS),
+    columns = [
+        Column("policy", "policy", text=True),
+        Column("replicas", "replicas", str, SECONDS),
         Column(
             "prefill + decode",
             lambda fleet: "each does both" if fleet.prefill is None else f"{fleet.prefill} + {fleet.decode}",
             text=True,
         ),
+        *(_promised(at, slo, _unit(found, at))[0] for at, slo in enumerate(found.slos)),
+        Column("keeps the promises", lambda fleet: "yes" if fleet.keeps else "no", text=True),
     ]
-    columns += [_at_equal_gpus(at, slo, _unit(found, at)) for at, slo in enumerate(found.slos)]
-    columns.append(Column("keeps the promises", lambda fleet: "yes" if fleet.keeps else "no", text=True))
-    sections = [at for at in range(1, len(found.equal)) if found.equal[at].policy != found.equal[at - 1].policy]
-    return Table.of(
-        "prefill and decode apart, at equal GPUs", columns, found.equal, found.assumptions, sections=sections
-    )
-
-
-def sized_tables(found: Sizing, most: int) -> tuple[Table, ...]:
-    """Return the tables of a sizing, wherever it is shown: on a terminal, on a page."""
-    return (sizes(found, most), *((equal_fleets(found),) if found.equal else ()))
+    sections = section_starts([fleet.policy for fleet in found.equal])
+    title = "prefill and decode apart, at equal GPUs"
+    return Table.of(title, columns, found.equal, found.assumptions, sections=sections)
 
 
 def _decided_by(fleet: FleetSize, room: Headroom) -> str:
@@ -72,24 +101,18 @@ def _decided_by(fleet: FleetSize, room: Headroom) -> str:
     return words[fleet.decided_by]
 
 
-def _promised(at: int, slo: Slo, unit: Unit) -> list[Column[FleetSize]]:
-    title, text = _title(slo, unit), unit.figure
+def _promised(at: int, slo: Slo, unit: Unit) -> tuple[Column, Column]:
+    """Return the columns of a promised time: of the fleet, and of the fleet with one replica lost."""
+    title = f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}"
 
-    def one_lost(fleet: FleetSize) -> str:
-        return "" if fleet.seconds_one_less is None else text(fleet.seconds_one_less[at])
+    def seconds(fleet: FleetSize | EqualFleet) -> str:
+        growing = isinstance(fleet, FleetSize) and fleet.overloaded
+        return unit.figure(fleet.seconds[at]) + " and growing" * growing
 
-    return [
-        Column(title, lambda fleet: text(fleet.seconds[at]) + " and growing" * fleet.overloaded, SECONDS),
-        Column(f"{title}, one lost", one_lost, SECONDS),
-    ]
+    def one_lost(fleet: FleetSize) -> float | None:
+        return None if fleet.seconds_one_less is None else fleet.seconds_one_less[at]
 
-
-def _at_equal_gpus(at: int, slo: Slo, unit: Unit) -> Column[EqualFleet]:
-    return Column(_title(slo, unit), lambda fleet: unit.figure(fleet.seconds[at]), SECONDS)
-
-
-def _title(slo: Slo, unit: Unit) -> str:
-    return f"{slo.time.upper()} p{slo.percentile:g}, {unit.name}"
+    return Column(title, seconds, str, SECONDS), Column(f"{title}, one lost", one_lost, unit.figure, SECONDS)
 
 
 def _unit(found: Sizing, at: int) -> Unit:

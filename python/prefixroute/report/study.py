@@ -1,197 +1,174 @@
-"""What a sweep found, as tables, pages and pictures read it."""
+"""What a sweep found: its table, and what it says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING
 
-from prefixroute.costmodel import Assumption
 from prefixroute.costmodel.assumption import MONEY, RUN, SECONDS, SHARES
 from prefixroute.report.behind import floor_line
-from prefixroute.report.figures import Money, hundredths, kinds, milliseconds, money_of, tenths
-from prefixroute.report.table import Column, Table
+from prefixroute.report.figures import Money, hundredths, kinds, milliseconds, money_of, percent, replicas, tenths
+from prefixroute.report.fleets import arrangement
+from prefixroute.report.sheet import Sheet
+from prefixroute.report.table import Column, Table, section_starts
 from prefixroute.sim import ResultRow, Sweep
-from prefixroute.sim.metrics import LoadCurve
+from prefixroute.workload import TraceStatistics
 
-Row: TypeAlias = Mapping[str, Any]
-FIGURES: tuple[tuple[str, str, Callable[[Any], str] | None, frozenset[str]], ...] = (
-    ("recomputed %", "recompute_ratio", hundredths, SHARES),
-    ("unlimited %", "recompute_ratio_infinite", hundredths, RUN),
-    ("spread", "recompute_ratio_spread", hundredths, SHARES),
-    ("skew", "skew", "{:.3f}".format, SHARES),
-    ("$ / 1M requests", "usd_per_million_requests", None, MONEY),
-    ("$ busiest", "usd_per_million_requests_busiest", None, MONEY),
-    ("TTFT mean ms", "ttft_mean_s", milliseconds, SECONDS),
-    ("p50 ms", "ttft_p50_s", milliseconds, SECONDS),
-    ("p90 ms", "ttft_p90_s", milliseconds, SECONDS),
-    ("p99 ms", "ttft_p99_s", milliseconds, SECONDS),
-    ("TPOT mean ms", "tpot_mean_s", milliseconds, SECONDS),
-    ("TPOT p99 ms", "tpot_p99_s", milliseconds, SECONDS),
-    ("ITL mean ms", "itl_mean_s", milliseconds, SECONDS),
-    ("ITL p99 ms", "itl_p99_s", milliseconds, SECONDS),
-    ("queue mean ms", "queue_mean_s", milliseconds, SECONDS),
-    ("busy %", "busy", tenths, SECONDS),
-    ("requests / s", "requests_per_s", "{:,.2f}".format, SECONDS),
-    ("goodput / s", "goodput_per_s", "{:,.2f}".format, SECONDS),
-    ("preempted", "preemptions", "{:,.0f}".format, SECONDS),
-    ("duplicated GB", "kv_duplicated_gb", "{:,.1f}".format, SHARES),
+if TYPE_CHECKING:
+    from prefixroute.report.drawing import Chart
+
+APART = (
+    Column("handover ms", "handover_mean_s", milliseconds, SECONDS, missing="-"),
+    Column("prefill busy %", "prefill_busy", tenths, SECONDS, missing="-"),
+    Column("decode busy %", "decode_busy", tenths, SECONDS, missing="-"),
 )
-"""Columns of ``simulate``: title, field of the row, how it reads (None = dollars), what it rests on. Shown where every
-row has the field."""
-APART: tuple[tuple[str, str, Callable[[Any], str], frozenset[str]], ...] = (
-    ("handover ms", "handover_mean_s", milliseconds, SECONDS),
-    ("prefill busy %", "prefill_busy", tenths, SECONDS),
-    ("decode busy %", "decode_busy", tenths, SECONDS),
-)
-"""Further columns where some rows are of fleets that prefill and decode apart; ``-`` in the others."""
+"""Further columns where some rows are of fleets that prefill and decode apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Rows of one sweep and what they rest on.
+def figures(money: Money) -> tuple[Column, ...]:
+    """Return the columns of ``simulate``, with dollars as ``money`` writes them. Shown where every row has the figure."""
+    return (
+        Column("recomputed %", "recompute_ratio", hundredths, SHARES),
+        Column("unlimited %", "recompute_ratio_infinite", hundredths, RUN),
+        Column("spread", "recompute_ratio_spread", hundredths, SHARES),
+        Column("skew", "skew", "{:.3f}".format, SHARES),
+        Column("$ / 1M requests", "usd_per_million_requests", money.figure, MONEY),
+        Column("$ busiest", "usd_per_million_requests_busiest", money.figure, MONEY),
+        Column("TTFT mean ms", "ttft_mean_s", milliseconds, SECONDS),
+        Column("p50 ms", "ttft_p50_s", milliseconds, SECONDS),
+        Column("p90 ms", "ttft_p90_s", milliseconds, SECONDS),
+        Column("p99 ms", "ttft_p99_s", milliseconds, SECONDS),
+        Column("TPOT mean ms", "tpot_mean_s", milliseconds, SECONDS),
+        Column("TPOT p99 ms", "tpot_p99_s", milliseconds, SECONDS),
+        Column("ITL mean ms", "itl_mean_s", milliseconds, SECONDS),
+        Column("ITL p99 ms", "itl_p99_s", milliseconds, SECONDS),
+        Column("queue mean ms", "queue_mean_s", milliseconds, SECONDS),
+        Column("busy %", "busy", tenths, SECONDS),
+        Column("requests / s", "requests_per_s", "{:,.2f}".format, SECONDS),
+        Column("goodput / s", "goodput_per_s", "{:,.2f}".format, SECONDS),
+        Column("preempted", "preemptions", "{:,.0f}".format, SECONDS),
+        Column("duplicated GB", "kv_duplicated_gb", "{:,.1f}".format, SHARES),
+    )
 
-    Attributes:
-        workload: the name of the workload.
-        cache: ``blocks`` or ``entries``, the kind of cache that was simulated.
-        rows: one mapping per policy and number of replicas, with the fields that ``simulate --json`` prints.
-        assumptions: the figures behind the rows.
-        notes: what a reader should know before believing the rows.
-        load: per ``(policy, replicas)`` the load of the fleet over the first run, where it was kept.
-        ttft_s: per ``(policy, replicas)`` the TTFT in seconds at each share of :data:`prefixroute.sim.metrics.CURVE`.
+
+def sweep_sheet(found: Sweep, workload: Callable[[], TraceStatistics] | None = None) -> Sheet:
+    """Return a sweep as people read it.
+
+    Args:
+        found: the sweep.
+        workload: measures the workload of the first seed, which the page then draws too, beside the floor of all.
     """
 
-    workload: str
-    cache: str
-    rows: tuple[Row, ...]
-    assumptions: tuple[Assumption, ...] = ()
-    notes: tuple[str, ...] = ()
-    ttft_s: Mapping[tuple[str, int], Sequence[float]] = field(default_factory=dict, compare=False)
-    load: Mapping[tuple[str, int], LoadCurve] = field(default_factory=dict, compare=False)
+    def drawn() -> Mapping[str, Chart]:
+        from prefixroute.report.charts import charts
 
-    @classmethod
-    def of(cls, sweep: Sweep) -> Study:
-        """Return the study of a finished sweep.
+        return charts(found.rows)
 
-        Args:
-            sweep: its rows, assumptions and notes are taken.
-        """
-        return cls.of_rows(sweep.workload, sweep.rows, sweep.assumptions, sweep.notes)
+    def background() -> Mapping[str, Chart]:
+        from prefixroute.report.traces import trace_charts
 
-    @classmethod
-    def of_rows(
-        cls, workload: str, rows: Sequence[ResultRow], assumptions: Sequence[Assumption], notes: Sequence[str]
-    ) -> Study:
-        """Return the study of rows that share their assumptions.
+        if workload is None:
+            return {}
+        measured, floor = workload(), floor_of(found.rows)
+        return trace_charts(measured, measured.floor if floor is None else floor)
 
-        Args:
-            workload: its name.
-            rows: one for each policy and fleet.
-            assumptions: behind the rows.
-            notes: sentences for the reader.
-        """
-        cache = next(str(item.value) for item in assumptions if item.name == "cache")
-        curves = {(row.policy, row.replicas): row.ttft_curve_s for row in rows if row.ttft_curve_s}
-        load = {(row.policy, row.replicas): row.load for row in rows if row.load is not None}
-        return cls(
-            workload, cache, tuple(row.to_dict() for row in rows), tuple(assumptions), tuple(notes), curves, load
-        )
-
-    @property
-    def policies(self) -> list[str]:
-        """Policies in the order in which they were asked for."""
-        return list(dict.fromkeys(row["policy"] for row in self.rows))
-
-    @property
-    def replicas(self) -> list[int]:
-        """Numbers of replicas in the order in which they were asked for."""
-        return list(dict.fromkeys(row["replicas"] for row in self.rows))
-
-    @property
-    def floor(self) -> float | None:
-        """The recompute ratio of one cache of unlimited size, full blocks only; None where no row knows it."""
-        floors = [row["floor"] for row in self.rows if row["floor"] is not None]
-        return sum(floors) / len(floors) if floors else None
-
-    def table(self, title: str) -> Table:
-        """Return the table of all rows, with the floor below.
-
-        Args:
-            title: above the table.
-        """
-        rows = self.rows
-        money = money_of(row[name] for row in rows for _, name, text, _ in FIGURES if text is None)
-        columns: list[Column[Row]] = [
-            Column("replicas", lambda row: str(row["replicas"])),
-            Column("policy", lambda row: str(row["policy"]), text=True),
-        ]
-        for head, name, text, rests_on in FIGURES:
-            if all(name in row for row in rows):
-                columns.append(_column(head, name, text or money.figure, rests_on))
-        columns += [_column(*one) for one in APART if any(one[1] in row for row in rows)]
-        sections = [at for at in range(1, len(rows)) if rows[at]["replicas"] != rows[at - 1]["replicas"]]
-        footer = "" if self.floor is None else floor_line(self.floor, self.assumptions)
-        return Table.of(title, columns, rows, self.assumptions, sections=sections, footer=footer)
-
-    def headline(self) -> str:
-        """Return the verdict at the largest number of replicas, in a line."""
-        least, worst = self._extremes()
-        if least is worst:
-            return f"{self.workload} on {_replicas(least)}: what {_named(least)} costs"
-        return (
-            f"{self.workload} on {_replicas(least)}: {_recomputed(least)} of the prompt "
-            f"tokens, {_named(worst)} {100 * worst['recompute_ratio']:.1f} %"
-        )
-
-    def summary(self) -> list[str]:
-        """Return what the rows say at the largest number of replicas, in two sentences or less."""
-        least, worst = self._extremes()
-        money = money_of(row["usd_per_million_requests_busiest"] for row in (least, worst))
-        floor = "" if self.floor is None else f"; no routing can go below {100 * self.floor:.1f} %"
-        bought = "Prefill of a million requests, bought for the busiest replica, costs"
-        if least is worst:
-            share = f"At {_replicas(least)}, {_recomputed(least)} of the prompt tokens"
-            return [f"{share}{floor}.", f"{bought} {_bought(least, money)}."]
-        share = (
-            f"At {_replicas(least)}, {_recomputed(worst)} of the prompt tokens, "
-            f"{_named(least)} {100 * least['recompute_ratio']:.1f} %"
-        )
-        return [f"{share}{floor}.", f"{bought} {_bought(worst, money)} and {_bought(least, money)}."]
-
-    def _extremes(self) -> tuple[Row, Row]:
-        """Return the rows of the largest fleet that compute the least and the most again.
-
-        Of rows that compute alike these are the one with the fewest and the one with the most dollars by the busiest replica.
-        """
-        most = max(self.replicas)
-        rows = [row for row in self.rows if row["replicas"] == most]
-        rows.sort(key=lambda row: (row["recompute_ratio"], row["usd_per_million_requests_busiest"]))
-        return rows[0], rows[-1]
+    return Sheet(
+        title=headline(found),
+        tables=(runs(found),),
+        assumptions=found.assumptions,
+        notes=found.notes,
+        verdict=summary(found),
+        following=f"prefixroute advise {found.workload} --replicas {max(row.replicas for row in found.rows)}   "
+        "(what to do; on a log of yours: its path)",
+        policies=policies_of(found.rows),
+        charts=drawn,
+        background=background,
+    )
 
 
-def _column(title: str, field: str, text: Callable[[Any], str], rests_on: frozenset[str]) -> Column[Row]:
-    return Column(title, lambda row: text(row[field]) if field in row else "-", rests_on)
+def policies_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
+    """Return the policies in the order in which they were asked for."""
+    return tuple(dict.fromkeys(row.policy for row in rows))
 
 
-def _replicas(row: Row) -> str:
-    return f"{row['replicas']} replica{'s' * (row['replicas'] > 1)}"
+def floor_of(rows: Sequence[ResultRow]) -> float | None:
+    """Return the recompute ratio of one cache of unlimited size, full blocks only; None where no row knows it."""
+    floors = [row.floor for row in rows if row.floor is not None]
+    return sum(floors) / len(floors) if floors else None
 
 
-def _named(row: Row) -> str:
+def runs(found: Sweep) -> Table:
+    """Return the table of all rows, with the floor below."""
+    rows, floor = found.rows, floor_of(found.rows)
+    money = money_of(
+        usd for row in rows for usd in (row.usd_per_million_requests, row.usd_per_million_requests_busiest)
+    )
+    columns = [
+        Column("replicas", "replicas"),
+        Column("policy", "policy", text=True),
+        *(column for column in figures(money) if all(column.of(row) is not None for row in rows)),
+        *(column for column in APART if any(column.of(row) is not None for row in rows)),
+    ]
+    cache = next(item.value for item in found.assumptions if item.name == "cache")
+    seeds = f"{rows[0].seeds} seed{'s' * (rows[0].seeds > 1)}"
+    return Table.of(
+        f"{found.workload}: {rows[0].requests:,} requests, {seeds}, cache {cache}{arrangement(found.assumptions)}",
+        columns,
+        rows,
+        found.assumptions,
+        sections=section_starts([row.replicas for row in rows]),
+        lines=() if floor is None else (floor_line(floor, found.assumptions),),
+    )
+
+
+def headline(found: Sweep) -> str:
+    """Return the verdict at the largest number of replicas, in a line."""
+    least, worst = _extremes(found.rows)
+    fleet = f"{found.workload} on {replicas(least.replicas)}"
+    if least is worst:
+        return f"{fleet}: what {_named(least)} costs"
+    return f"{fleet}: {_recomputed(least)} of the prompt tokens, {_named(worst)} {percent(worst.recompute_ratio)}"
+
+
+def summary(found: Sweep) -> tuple[str, str]:
+    """Return what the rows say at the largest number of replicas, in two sentences."""
+    least, worst = _extremes(found.rows)
+    money = money_of(row.usd_per_million_requests_busiest for row in (least, worst))
+    floor = floor_of(found.rows)
+    share = f"At {replicas(least.replicas)}, {_recomputed(worst)} of the prompt tokens"
+    bought = f"Prefill of a million requests, bought for the busiest replica, costs {_bought(worst, money)}"
+    if least is not worst:
+        share += f", {_named(least)} {percent(least.recompute_ratio)}"
+        bought += f" and {_bought(least, money)}"
+    below = "" if floor is None else f"; no routing can go below {percent(floor)}"
+    return f"{share}{below}.", f"{bought}."
+
+
+def _extremes(rows: Sequence[ResultRow]) -> tuple[ResultRow, ResultRow]:
+    """Return the rows of the largest fleet that compute the least and the most again.
+
+    Of rows that compute alike these are the one with the fewest and the one with the most dollars by the busiest replica.
+    """
+    most = max(row.replicas for row in rows)
+    largest = [row for row in rows if row.replicas == most]
+    largest.sort(key=lambda row: (row.recompute_ratio, row.usd_per_million_requests_busiest))
+    return largest[0], largest[-1]
+
+
+def _named(row: ResultRow) -> str:
     """Return the policy of a row, and the kinds of its replicas where they are two.
 
     ``session on 2 prefill and 6 decode replicas``.
     """
-    policy = str(row["policy"])
-    if "prefill_replicas" not in row:
-        return policy
-    prefill, decode = row["prefill_replicas"], row["decode_replicas"]
-    return f"{policy.removesuffix(f', {prefill}+{decode}')} on {kinds(prefill, decode)}"
+    prefill, decode = row.prefill_replicas, row.decode_replicas
+    if prefill is None or decode is None:
+        return row.policy
+    return f"{row.policy.removesuffix(f', {prefill}+{decode}')} on {kinds(prefill, decode)}"
 
 
-def _recomputed(row: Row) -> str:
-    return f"{_named(row)} computes {100 * row['recompute_ratio']:.1f} %"
+def _recomputed(row: ResultRow) -> str:
+    return f"{_named(row)} computes {percent(row.recompute_ratio)}"
 
 
-def _bought(row: Row, money: Money) -> str:
-    return f"{money.dollars(row['usd_per_million_requests_busiest'])} with {_named(row)} (skew {row['skew']:.2f})"
+def _bought(row: ResultRow, money: Money) -> str:
+    return f"{money.dollars(row.usd_per_million_requests_busiest)} with {_named(row)} (skew {row.skew:.2f})"

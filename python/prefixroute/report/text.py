@@ -73,4 +73,4 @@ def table_lines(table: Table) -> list[str]:
             for cell, width, head in zip(cells, widths, table.heads, strict=True)
         )
         lines.append("  " + "  ".join(sided).rstrip())
-    return [*lines, *([f"  {table.footer}"] if table.footer else [])]
+    return [*lines, *(f"  {line}" for line in table.lines)]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import altair as alt
 import numpy as np
 
-from prefixroute.costmodel import Assumption
-from prefixroute.report import html
-from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart, Picture, svgs
+from prefixroute.report.drawing import FONT_SIZE, HEIGHT, WIDTH, Chart
 from prefixroute.report.palette import INK, colour
-from prefixroute.report.table import Table, pairs
-from prefixroute.report.workloads import facts
 from prefixroute.workload import TraceStatistics
 
 AGES_S = np.geomspace(1, 86_400, 60)
@@ -23,12 +17,8 @@ BINS = 120
 AXIS = alt.Axis(grid=False, format="~s", tickCount=6)
 
 
-def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str, Chart]:
-    """Return the charts by title.
-
-    ``floor`` is the one that the page names elsewhere, if the trace is one of several.
-    """
-    floor = trace.floor if floor is None else floor
+def trace_charts(trace: TraceStatistics, floor: float) -> dict[str, Chart]:
+    """Return the charts by title. ``floor`` is the one that the page names: of all traces, where this is one of several."""
     sizes, misses = trace.miss_ratio_curve()
     ages = AGES_S[max(60.0, 1.5 * trace.span_s) >= AGES_S]
     kept = [100 * trace.hit_ratio_if_kept(float(age)) for age in ages]
@@ -43,51 +33,6 @@ def trace_charts(trace: TraceStatistics, floor: float | None = None) -> dict[str
     if trace.span_s > 0:
         drawn["Arrivals over time"] = _arrivals(trace)
     return drawn
-
-
-def trace_verdict(trace: TraceStatistics) -> str:
-    """Return in a sentence what no routing can change."""
-    return (
-        f"{trace.requests:,} requests with {trace.prompt_tokens:,} prompt tokens. No routing can compute less than "
-        f"{100 * trace.floor:.1f} % of them: that is what one cache of unlimited size would."
-    )
-
-
-def trace_page(
-    trace: TraceStatistics,
-    notes: Sequence[str] = (),
-    where: Table | None = None,
-    assumptions: Sequence[Assumption] = (),
-) -> str:
-    """Return the page of a workload. Equal statistics give equal bytes.
-
-    Args:
-        trace: the workload, measured.
-        notes: of the workload.
-        where: the table of where the hits went, see :func:`~prefixroute.report.workloads.lost`.
-        assumptions: what all of it rests on.
-    """
-    drawings = svgs(trace_charts(trace))
-    parts = [
-        html.paragraph(trace_verdict(trace)),
-        html.deciding(drawings),
-        html.further(drawings),
-        *([] if where is None else [html.heading("Where the hits went"), html.table(where)]),
-        html.heading("In numbers"),
-        html.table(pairs(("", ""), facts(trace)), "in numbers"),
-        *([html.heading("What this rests on"), html.assumptions(assumptions)] if assumptions else []),
-        *(html.paragraph(note, soft=True) for note in notes),
-    ]
-    return html.document(_title(trace), parts)
-
-
-def trace_picture(trace: TraceStatistics, rests_on: Sequence[str]) -> Picture:
-    """Return the charts of a workload between the verdict and what they rest on."""
-    return Picture(_title(trace), trace_charts(trace), [trace_verdict(trace)], rests_on)
-
-
-def _title(trace: TraceStatistics) -> str:
-    return f"{trace.name}: what it shares"
 
 
 def _curve(x: np.ndarray, y: np.ndarray | list[float], titles: tuple[str, str], limit: float) -> Chart:

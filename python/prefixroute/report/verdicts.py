@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from prefixroute.advise import Comparison
 from prefixroute.advise.choice import MATERIAL
-from prefixroute.advise.idle import Idle
 
 METRICS = {
     "recompute_ratio": "the share of prompt tokens computed",
@@ -42,17 +41,12 @@ def judgement(found: Comparison, policy: str) -> str:
     }
     lowest = min(getattr(row, found.metric) for row in found.rows)
     said = "lowest" if verdict == "reference" and own == lowest else words[verdict]
-    remarks = [remark(one) for one in found.idle if one.policy == policy]
+    remarks = [f"{one.idle} of {one.replicas} replicas nearly idle" for one in found.idle if one.policy == policy]
     if found.is_overloaded(policy):
         count, every = found.behind.get(policy, 0), found.row(policy).replicas
         remarks.append(f"{count} of {every} replicas cannot keep up" if count else "cannot keep up")
     joint = ", " if verdict == "worse" else ", but "
     return said + joint * bool(remarks) + ", ".join(remarks)
-
-
-def remark(idle: Idle) -> str:
-    """Return that a policy leaves replicas idle, in a few words."""
-    return f"{idle.idle} of {idle.replicas} replicas nearly idle"
 
 
 def verdict(found: Comparison) -> str:
