@@ -12,7 +12,7 @@ from prefixroute.advise import IN_USE, Question, Slo, advise, backtest, size
 from prefixroute.advise.size import MOST_REPLICAS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario_of
-from prefixroute.cli.groups import grouped
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware, PricedHardware
 from prefixroute.cli.output import Outputs, print_json
 from prefixroute.cli.reading import Reading, parts
@@ -26,54 +26,40 @@ ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --curren
 BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --policies round-robin,least-loaded"
 SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s,tpot_p95=50ms"
 
-Current = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Policy in use now: savings are against it.", show_default=IN_USE)
-]
-Clocked = Annotated[
-    bool | None,
-    typer.Option(
-        "--timed/--untimed",
-        help="Simulate with a clock, or without one.",
-        show_default="timed, where the workload spans time",
-    ),
-]
-
 
 @grouped
 def advise_command(
     workload: options.WorkloadName,
     *,
-    replicas: options.Replicas = None,
-    current: Current = None,
-    policies: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Further policies and presets to compare.")
-    ] = None,
-    objective: Annotated[
-        str, typer.Option(help="What decides: cost (dollars of prefill), ttft, or balanced (both alike).")
-    ] = "balanced",
-    timed: Clocked = None,
-    slo: options.Slos = None,
-    tier: options.Tiers = None,
+    replicas: int | None = options.replicas(),
+    current: str | None = option(
+        None, "Policy in use now: savings are against it.", metavar="NAME", show_default=IN_USE
+    ),
+    policies: str | None = option(None, "Further policies and presets to compare.", metavar="NAME,..."),
+    objective: str = option("balanced", "What decides: cost (dollars of prefill), ttft, or balanced (both alike)."),
+    timed: bool | None = option(
+        None,
+        "Simulate with a clock, or without one.",
+        "--timed/--untimed",
+        show_default="timed, where the workload spans time",
+    ),
+    slo: str | None = options.slos(),
+    tier: list[str] | None = options.tiers(),
     reserve: options.Reserve,
-    lifetimes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME,...",
-            help="The model is behind an API that keeps a prefix so long after its last use: 5m,1h. Nothing is routed then.",
-        ),
-    ] = None,
-    apart: Annotated[
-        bool,
-        typer.Option(
-            "--apart", help="Try the advised policy on replicas that prefill and decode apart too, at equal GPUs."
-        ),
-    ] = False,
-    link: options.LinkName = None,
-    sensitivity: Annotated[
-        str | None, typer.Option(metavar="WHAT,...", help="Would it change with another capacity, price, replicas?")
-    ] = None,
-    seeds: options.Seeds = 3,
-    seed: options.Seed = 1,
+    lifetimes: str | None = option(
+        None,
+        "The model is behind an API that keeps a prefix so long after its last use: 5m,1h. Nothing is routed then.",
+        metavar="TIME,...",
+    ),
+    apart: bool = option(
+        False, "Try the advised policy on replicas that prefill and decode apart too, at equal GPUs.", "--apart"
+    ),
+    link: str | None = options.link(),
+    sensitivity: str | None = option(
+        None, "Would it change with another capacity, price, replicas?", metavar="WHAT,..."
+    ),
+    seeds: int = options.seeds(3),
+    seed: int = options.seed(1),
     runs: options.Runs,
     outputs: Outputs,
     observed: Observed,
@@ -125,19 +111,14 @@ def advise_command(
 def backtest_command(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A log that reports cached tokens.")],
     *,
-    replicas: options.Replicas = None,
-    current: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Policy that routed the log.", show_default=IN_USE)
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...", help="Policies to try as explanations, each with the capacity that fits best."
-        ),
-    ] = None,
+    replicas: int | None = options.replicas(),
+    current: str | None = option(None, "Policy that routed the log.", metavar="NAME", show_default=IN_USE),
+    policies: str | None = option(
+        None, "Policies to try as explanations, each with the capacity that fits best.", metavar="NAME,..."
+    ),
     runs: options.Runs,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    as_json: bool = options.as_json(False),
+    quiet: bool = options.quiet(False),
     simulated: Simulated,
     hardware: Hardware,
     reading: TraceOptions,
@@ -164,18 +145,17 @@ def backtest_command(
 def size_command(
     workload: options.WorkloadName,
     *,
-    slo: options.Slos = None,
-    policies: options.Policies = None,
-    tier: options.Tiers = None,
+    slo: str | None = options.slos(),
+    policies: str | None = options.policies(),
+    tier: list[str] | None = options.tiers(),
     reserve: options.Reserve,
-    seeds: options.Seeds = 1,
-    seed: options.Seed = 1,
-    most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = MOST_REPLICAS,
-    apart: Annotated[
-        bool,
-        typer.Option("--apart", help="Size fleets that prefill and decode apart too, and compare them at equal GPUs."),
-    ] = False,
-    link: options.LinkName = None,
+    seeds: int = options.seeds(1),
+    seed: int = options.seed(1),
+    most: int = option(MOST_REPLICAS, "Replicas beyond which no fleet is tried.", min=1),
+    apart: bool = option(
+        False, "Size fleets that prefill and decode apart too, and compare them at equal GPUs.", "--apart"
+    ),
+    link: str | None = options.link(),
     runs: options.Runs,
     outputs: Outputs,
     hardware: PricedHardware,

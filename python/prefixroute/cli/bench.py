@@ -6,14 +6,14 @@ import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import perf_counter_ns
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
 import prefixroute
 from prefixroute.cli import console
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.output import print_json
 from prefixroute.cli.table import show
 from prefixroute.document import SCHEMA
@@ -47,9 +47,11 @@ COLUMNS = (
 )
 
 
+@grouped
 def command(
-    seconds: Annotated[float, typer.Option(min=0.01, help="How long to repeat each step.")] = 0.3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    seconds: float = option(0.3, "How long to repeat each step.", min=0.01),
+    as_json: bool = option(False, "Print one JSON object.", "--json"),
 ) -> None:
     """Time a decision on this machine: hashing, choosing, and the whole of route + finish."""
     found = list(timings(seconds))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from prefixroute.advise import compare
 from prefixroute.advise.question import OTHERS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
-from prefixroute.cli.groups import grouped
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import Reading, parts
@@ -26,16 +22,14 @@ EVERY_MECHANISM = ",".join(("round-robin", "least-loaded", "session", "prefix-ha
 def command(
     workload: options.WorkloadName,
     *,
-    replicas: options.Replicas = None,
-    policies: options.Policies = EVERY_MECHANISM,
-    metric: Annotated[
-        str,
-        typer.Option(
-            help="What decides: recompute_ratio, ttft_mean_s, ttft_p99_s, usd_per_million_requests or another that it lists."
-        ),
-    ] = "recompute_ratio",
-    seeds: options.Seeds = 3,
-    seed: options.Seed = 1,
+    replicas: int | None = options.replicas(),
+    policies: str = options.policies(EVERY_MECHANISM),
+    metric: str = option(
+        "recompute_ratio",
+        "What decides: recompute_ratio, ttft_mean_s, ttft_p99_s, usd_per_million_requests or another that it lists.",
+    ),
+    seeds: int = options.seeds(3),
+    seed: int = options.seed(1),
     runs: options.Runs,
     outputs: Outputs,
     simulated: Simulated,

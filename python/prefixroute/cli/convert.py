@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from prefixroute.cli import console, options
-from prefixroute.cli.groups import grouped
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.output import check_writable
 from prefixroute.cli.reading import LogOptions, name_bad_lines
 from prefixroute.errors import ConfigError
@@ -34,14 +34,12 @@ def command(
             "-o", "--output", metavar="FILE", help="Private trace; .gz packs. A folder gets one for each file."
         ),
     ],
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="16 secret bytes in hexadecimal. Traces of one key share prefixes; made up and forgotten unless given.",
-        ),
-    ] = None,
-    quiet: options.Quiet = False,
+    key: Path | None = option(
+        None,
+        "16 secret bytes in hexadecimal. Traces of one key share prefixes; made up and forgotten unless given.",
+        metavar="FILE",
+    ),
+    quiet: bool = options.quiet(False),
     *,
     reading: LogOptions,
 ) -> None:

@@ -26,7 +26,7 @@ def command(
         Path,
         typer.Argument(metavar="FILE.csv", help=f"A row a request, with the columns {', '.join(COLUMNS)}."),
     ],
-    as_json: options.AsJson = False,
+    as_json: bool = options.as_json(False),
     *,
     hardware: Machine,
 ) -> None:

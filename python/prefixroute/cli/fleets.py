@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from prefixroute.cli import arguments
+from prefixroute.cli import arguments, options
 from prefixroute.cli.groups import option
 from prefixroute.cli.hardware import Hardware
-from prefixroute.cli.options import LinkName, Tiers
 from prefixroute.costmodel import DEFAULT_LINK, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.routing import BOOKED, DEFAULT_LOAD
@@ -56,7 +55,7 @@ class Apart:
     decode_replicas: str | None = option(
         None, "How many only decode, for each number of --prefill-replicas.", metavar="N,..."
     )
-    link: LinkName = None
+    link: str | None = options.link()
 
     @property
     def splits(self) -> list[Split]:
@@ -97,7 +96,7 @@ class Course:
         "A change of the fleet: die, return, add or drain, at a second if timed, else after so many requests. May be repeated.",
         metavar="AT:ACTION:REPLICA",
     )
-    tier: Tiers = None
+    tier: list[str] | None = options.tiers()
     warmup: int = option(0, "Requests served before counting begins: they warm the caches.", min=0)
     goodput: str | None = option(
         None,

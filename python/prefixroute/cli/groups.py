@@ -1,10 +1,10 @@
-"""Groups of options: dataclasses of which each field is an option, for all commands that have them."""
+"""Options: parameters of a command, or fields of a group, which is a dataclass that several commands have."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -19,16 +19,21 @@ _OPTION = "option"
 
 
 def option(default: Any, text: str, *names: str, panel: str | None = None, **how: Any) -> Any:
-    """Return a field of a group that is an option.
+    """Return a field of a group, or a default of a parameter of a grouped command, that is an option.
 
     Args:
-        default: of the field.
+        default: of the option.
         text: of the help.
-        names: of the option, where they are not those of the field.
+        names: of the option, where they are not those of the field or the parameter.
         panel: of the help.
         how: further arguments of :func:`typer.Option`.
     """
     return field(default=default, metadata={_OPTION: typer.Option(*names, help=text, rich_help_panel=panel, **how)})
+
+
+def shared(text: str, *names: str, **how: Any) -> Callable[..., Any]:
+    """Return an option that several commands have, each with its default, which is None unless given."""
+    return lambda default=None: option(default, text, *names, **how)
 
 
 def parser(read: Callable[..., T], **how: Any) -> Callable[[Any], T]:
@@ -44,15 +49,16 @@ def parser(read: Callable[..., T], **how: Any) -> Callable[[Any], T]:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameters that are groups of options are replaced by these options, as typer wants them."""
+    """Return a command with its options as typer wants them: those of its groups in the place of each group."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
-            parameters += _options(groups[name])
+            known = get_type_hints(groups[name], include_extras=True)
+            parameters += [_parameter(one.name, known[one.name], one) for one in fields(groups[name])]
         else:
-            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+            parameters.append(_parameter(name, hints[name], parameter.default))
 
     @wraps(command)
     def shown(**values: Any) -> None:
@@ -66,12 +72,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return shown
 
 
-def _options(group: Any) -> list[inspect.Parameter]:
-    """Return the options of a group as parameters."""
-    hints = get_type_hints(group, include_extras=True)
-    found = []
-    for one in fields(group):
-        known = one.metadata.get(_OPTION)
-        kind = hints[one.name] if known is None else Annotated[hints[one.name], known]
-        found.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kind))
-    return found
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter as typer wants it, of a default that may be an option."""
+    if isinstance(default, Field):
+        kind, default = Annotated[kind, default.metadata[_OPTION]], default.default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from prefixroute.cli import console
-from prefixroute.cli.groups import grouped
+from prefixroute.cli import console, options
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import Reading
@@ -40,17 +40,11 @@ class FailOn(StrEnum):
 def command(
     log: Annotated[str, typer.Argument(metavar="LOG", help="A gateway log, or any trace.")],
     *,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings of engines, router and API: .toml, .yaml.")
-    ] = None,
-    api_model: Annotated[
-        str | None, typer.Option("--api-model", metavar="NAME", help="Model, if an API serves the log.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.")
-    ] = None,
-    fail_on: Annotated[FailOn, typer.Option(help="Level from which on the exit code is 1.")] = FailOn.WARNING,
-    sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
+    config: Path | None = option(None, "Settings of engines, router and API: .toml, .yaml.", metavar="FILE"),
+    api_model: str | None = option(None, "Model, if an API serves the log.", metavar="NAME"),
+    prices: Path | None = options.prices(),
+    fail_on: FailOn = option(FailOn.WARNING, "Level from which on the exit code is 1."),
+    sarif_file: Path | None = option(None, "Write SARIF 2.1.0.", "--sarif", metavar="FILE"),
     outputs: Outputs,
     machine: PricedMachine,
     reading: TraceOptions,

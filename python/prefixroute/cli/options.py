@@ -14,7 +14,7 @@ from prefixroute.advise import Headroom
 from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.size import PEAK_UTILIZATION, SPARE_REPLICAS
 from prefixroute.cli import arguments, console
-from prefixroute.cli.groups import OUTPUT, option, parser
+from prefixroute.cli.groups import OUTPUT, option, parser, shared
 from prefixroute.costmodel import DEFAULT_LINK, links
 from prefixroute.sim.pool import check_jobs
 from prefixroute.workload import GENERATORS
@@ -39,56 +39,32 @@ WorkloadName = Annotated[
         "day.jsonl,speed=2,sample=0.1.",
     ),
 ]
-Policies = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME,...", help="Policies, NAME or NAME:PARAMETER=VALUE:..., and presets: see `prefixroute policies`."
-    ),
-]
-Replicas = Annotated[
-    int | None,
-    typer.Option(parser=parser(arguments.fleet), metavar="N", help="Replicas of the fleet.", show_default="8"),
-]
-Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, with seeds counted up from --seed.")]
-Seed = Annotated[int, typer.Option(min=0, help="First seed. The same seed gives the same bytes.")]
-CacheKind = Annotated[
-    Cache | None,
-    typer.Option(
-        help="blocks: as vLLM keeps them. entries: whole prompts, the seed article's model.", show_default="blocks"
-    ),
-]
-Tiers = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="MEDIUM:TOKENS:GB_PER_S",
-        help="A memory below the GPU's, such as CPU:2M:50, fastest first. May be repeated.",
-    ),
-]
-LinkName = Annotated[
-    str | None,
-    typer.Option(
-        "--link",
-        metavar="NAME|GB/s",
-        help=f"What keys and values move over from prefill to decode: {', '.join(links())}, or GB a second of a replica; with a "
-        "latency: rdma:5ms.",
-        show_default=DEFAULT_LINK,
-    ),
-]
-Slos = Annotated[
-    str | None,
-    typer.Option(
-        "--slo",
-        metavar="TIME_pNN=SECONDS,...",
-        help="Promises: ttft_p95=1.5s, tpot_p95=50ms (per further token, of an answer), itl_p99=100ms (between any two tokens), "
-        "e2e_p99=20s (to the last token).",
-    ),
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object instead of the table.", rich_help_panel=OUTPUT),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=OUTPUT)]
-
+policies = shared(
+    "Policies, NAME or NAME:PARAMETER=VALUE:..., and presets: see `prefixroute policies`.", metavar="NAME,..."
+)
+replicas = shared("Replicas of the fleet.", parser=parser(arguments.fleet), metavar="N", show_default="8")
+seeds = shared("Runs of each policy, with seeds counted up from --seed.", min=1)
+seed = shared("First seed. The same seed gives the same bytes.", min=0)
+cache = shared("blocks: as vLLM keeps them. entries: whole prompts, the seed article's model.", show_default="blocks")
+tiers = shared(
+    "A memory below the GPU's, such as CPU:2M:50, fastest first. May be repeated.", metavar="MEDIUM:TOKENS:GB_PER_S"
+)
+link = shared(
+    f"What keys and values move over from prefill to decode: {', '.join(links())}, or GB a second of a replica; with a "
+    "latency: rdma:5ms.",
+    "--link",
+    metavar="NAME|GB/s",
+    show_default=DEFAULT_LINK,
+)
+slos = shared(
+    "Promises: ttft_p95=1.5s, tpot_p95=50ms (per further token, of an answer), itl_p99=100ms (between any two tokens), "
+    "e2e_p99=20s (to the last token).",
+    "--slo",
+    metavar="TIME_pNN=SECONDS,...",
+)
+prices = shared("Prices of your own; they come first.", metavar="FILE.toml")
+as_json = shared("Print one JSON object instead of the table.", "--json", panel=OUTPUT)
+quiet = shared("Show no progress.", "--quiet", "-q", panel=OUTPUT)
 time_budget = partial(
     option, None, parser=parser(arguments.seconds, what="--time-budget"), metavar="TIME", panel=OUTPUT
 )

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from prefixroute.cli import console
+from prefixroute.cli import console, options
 from prefixroute.cli.groups import OUTPUT, option
-from prefixroute.cli.options import AsJson, Quiet
 from prefixroute.cli.table import show_sheet
 from prefixroute.document import json_text
 from prefixroute.errors import ConfigError
@@ -38,10 +37,10 @@ class Outputs:
         ModuleNotFoundError: the extra ``report`` is not installed.
     """
 
-    as_json: AsJson = False
+    as_json: bool = options.as_json(False)
     report: Path | None = _option("Write a self-contained page.", metavar="FILE.html")
     png: Path | None = _option("Write a picture.", metavar="FILE.png")
-    quiet: Quiet = False
+    quiet: bool = options.quiet(False)
 
     def __post_init__(self) -> None:
         """Check both paths, and that there is something to draw with."""

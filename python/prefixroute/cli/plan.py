@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -15,31 +14,30 @@ from prefixroute.advise import Slo
 from prefixroute.advise.own_or_api import POLICY, PROMISE, own_or_api
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Simulated, scenario_of
-from prefixroute.cli.groups import grouped
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.plan_options import (
-    CALLS,
     PER_HOUR,
     PER_MINUTE,
-    PRICES,
     REQUESTS,
     SHARED_TOKENS,
-    TRAFFIC,
     USERS,
     Answer,
-    AnswerTokens,
-    Lifetime,
-    Missed,
-    ModelName,
-    Own,
+    Figures,
     Pace,
-    PerHour,
-    PriceOptions,
-    Shared,
     Traced,
+    call,
     defaults,
     described,
+    lifetime_name,
+    missed,
+    model_name,
+    own,
+    price,
+    shared_tokens_of,
+    traffic,
+    uses,
 )
 from prefixroute.cli.reading import TraceOptions
 from prefixroute.errors import ConfigError
@@ -80,26 +78,18 @@ app = typer.Typer(
 @grouped
 def anthropic(
     *,
-    model: ModelName = None,
-    requests: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Calls that share a prefix.", show_default=f"{REQUESTS}", rich_help_panel=CALLS),
-    ] = None,
-    shared_tokens: Shared = None,
-    own_tokens: Own = 0,
-    output_tokens: AnswerTokens = 0,
-    workspaces: Annotated[int, typer.Option(min=1, help="Workspaces, each with a cache.", rich_help_panel=CALLS)] = 1,
-    miss_probability: Missed = 0.0,
-    lifetime: Lifetime = None,
-    per_hour: PerHour = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.jsonl",
-            help="A log or request bodies, one a line: where breakpoints belong.",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
+    model: str | None = model_name(),
+    requests: str | None = call(None, "Calls that share a prefix.", metavar="N", show_default=f"{REQUESTS}"),
+    shared_tokens: str | None = shared_tokens_of(),
+    own_tokens: int = own(0),
+    output_tokens: int = call(0, "Answer tokens of each call.", min=0),
+    workspaces: int = call(1, "Workspaces, each with a cache.", min=1),
+    miss_probability: float = missed(0.0),
+    lifetime: str | None = lifetime_name(),
+    per_hour: float | None = uses(),
+    prompts: Path | None = traffic(
+        None, "A log or request bodies, one a line: where breakpoints belong.", metavar="FILE.jsonl"
+    ),
     pace: Pace,
     traced: Traced,
     figures: PriceOptions,
@@ -116,7 +106,7 @@ def anthropic(
         answer.assumptions += defaults(("requests", number, requests), ("shared_tokens", shared, shared_tokens))
         calls = Calls(number, shared, own_tokens, output_tokens, workspaces, miss_probability)
         _burst(answer, plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed))
-        if any(price.tier == BATCH for price in found.prices):
+        if any(one.tier == BATCH for one in found.prices):
             orders = plan_batch(found, calls)
             answer.add("batch", [asdict(one) for one in orders], batch_table(orders))
     if per_hour is not None:
@@ -134,27 +124,16 @@ def anthropic(
 @grouped
 def openai(
     *,
-    model: ModelName = None,
-    per_minute: Annotated[
-        float | None, typer.Option(help="Requests a minute.", show_default=f"{PER_MINUTE:g}", rich_help_panel=TRAFFIC)
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="Users they come from, evenly.", show_default=f"{USERS}", rich_help_panel=TRAFFIC)
-    ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            help="Requests a minute for one key.", show_default=f"the provider's, or {LIMIT:g}", rich_help_panel=PRICES
-        ),
-    ] = None,
-    shared_tokens: Shared = None,
-    user_tokens: Annotated[
-        int, typer.Option(min=0, help="Prompt tokens behind them that one user's calls share.", rich_help_panel=CALLS)
-    ] = 0,
-    own_tokens: Own = 200,
-    lifetime: Lifetime = None,
-    per_hour: PerHour = None,
-    seed: options.Seed = 1,
+    model: str | None = model_name(),
+    per_minute: float | None = traffic(None, "Requests a minute.", show_default=f"{PER_MINUTE:g}"),
+    users: int | None = traffic(None, "Users they come from, evenly.", show_default=f"{USERS}"),
+    limit: float | None = price(None, "Requests a minute for one key.", show_default=f"the provider's, or {LIMIT:g}"),
+    shared_tokens: str | None = shared_tokens_of(),
+    user_tokens: int = call(0, "Prompt tokens behind them that one user's calls share.", min=0),
+    own_tokens: int = own(200),
+    lifetime: str | None = lifetime_name(),
+    per_hour: float | None = uses(),
+    seed: int = options.seed(1),
     traced: Traced,
     figures: PriceOptions,
     outputs: Outputs,
@@ -190,12 +169,12 @@ def openai(
 
 @grouped
 def gemini(
-    model: ModelName = None,
-    shared_tokens: Shared = None,
-    per_hour: PerHour = None,
-    hours: Annotated[float, typer.Option(help="Hours that a stored object lives.", rich_help_panel=CALLS)] = 1.0,
-    miss_probability: Missed = 0.0,
     *,
+    model: str | None = model_name(),
+    shared_tokens: str | None = shared_tokens_of(),
+    per_hour: float | None = uses(),
+    hours: float = call(1.0, "Hours that a stored object lives."),
+    miss_probability: float = missed(0.0),
     traced: Traced,
     figures: PriceOptions,
     outputs: Outputs,
@@ -218,38 +197,28 @@ def gemini(
 def compare(
     workload: options.WorkloadName,
     *,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...", help="Models of APIs.", show_default="one of each provider", rich_help_panel=PRICES
-        ),
-    ] = None,
-    policy: Annotated[str, typer.Option(metavar="NAME", help="Policy before replicas of your own.")] = POLICY,
-    slo: Annotated[
-        str | None, typer.Option(metavar="ttft_pNN=SECONDS", help="What they keep.", show_default=str(PROMISE))
-    ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Replicas beyond which no fleet is tried.")] = 64,
-    requests_per_day: Annotated[
-        float | None, typer.Option(help="Rate to plan for.", show_default="the trace's own", rich_help_panel=TRAFFIC)
-    ] = None,
-    seed: options.Seed = 1,
-    prices: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Prices of your own; they come first.", rich_help_panel=PRICES),
-    ] = None,
+    models: str | None = price(None, "Models of APIs.", metavar="NAME,...", show_default="one of each provider"),
+    policy: str = option(POLICY, "Policy before replicas of your own.", metavar="NAME"),
+    slo: str | None = option(None, "What they keep.", metavar="ttft_pNN=SECONDS", show_default=str(PROMISE)),
+    most: int = option(64, "Replicas beyond which no fleet is tried.", min=1),
+    requests_per_day: float | None = traffic(None, "Rate to plan for.", show_default="the trace's own"),
+    seed: int = options.seed(1),
+    prices: Path | None = price(None, "Prices of your own; they come first.", metavar="FILE.toml"),
     hardware: PricedHardware,
     outputs: Outputs,
     reading: TraceOptions,
 ) -> None:
     """Compare APIs with replicas of your own on the same traffic, at the price of your GPUs."""
-    own = () if prices is None else (read_provider(prices),)
+    known = () if prices is None else (read_provider(prices),)
     names = None if models is None else arguments.names(models, what="--models")
     chosen = (
-        [one.model() for one in (*own, *providers())] if names is None else [find_model(name, own) for name in names]
+        [one.model() for one in (*known, *providers())]
+        if names is None
+        else [find_model(name, known) for name in names]
     )
     answer = Answer("API or own replicas?", outputs)
     today = date.today()  # noqa: DTZ011 - prices age by the day
-    stale = {one.name: one.stale_note(today) for one in (*own, *providers())}
+    stale = {one.name: one.stale_note(today) for one in (*known, *providers())}
     answer.notes += [note for model in chosen if (note := stale.get(model.provider))]
     with console.progress(quiet=outputs.quiet) as told:
         found = own_or_api(

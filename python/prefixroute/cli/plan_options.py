@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from prefixroute.cli.groups import option
+from prefixroute.cli.groups import option, shared
 from prefixroute.cli.output import Outputs
 from prefixroute.costmodel import Assumption
 from prefixroute.document import SCHEMA
@@ -27,41 +25,27 @@ CALLS, PRICES, TRAFFIC = "Calls", "Prices and rules", "Traffic"
 REQUESTS, SHARED_TOKENS, PER_MINUTE, USERS, PER_HOUR = 10, 20_000, 60.0, 1_000, 10.0
 """What is planned where nobody says, marked ASSUMED."""
 
-ModelName = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="Model.", show_default="the provider's", rich_help_panel=PRICES),
-]
-Shared = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N", help="Prompt tokens that calls share.", show_default=f"{SHARED_TOKENS}", rich_help_panel=CALLS
-    ),
-]
-Own = Annotated[int, typer.Option(min=0, help="Prompt tokens of each call behind them.", rich_help_panel=CALLS)]
-AnswerTokens = Annotated[int, typer.Option(min=0, help="Answer tokens of each call.", rich_help_panel=CALLS)]
-Lifetime = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Lifetime: 5m, 1h.", show_default="the default", rich_help_panel=PRICES),
-]
-Missed = Annotated[float, typer.Option(help="Probability that a live entry is not found.", rich_help_panel=CALLS)]
-PerHour = Annotated[
-    float | None, typer.Option(help="Uses of one prefix an hour, to choose its lifetime.", rich_help_panel=TRAFFIC)
-]
-_call, _price, _traffic = (partial(option, panel=panel) for panel in (CALLS, PRICES, TRAFFIC))
+call, price, traffic = (partial(option, panel=panel) for panel in (CALLS, PRICES, TRAFFIC))
+model_name = shared("Model.", "--model", metavar="NAME", show_default="the provider's", panel=PRICES)
+shared_tokens_of = shared("Prompt tokens that calls share.", metavar="N", show_default=f"{SHARED_TOKENS}", panel=CALLS)
+own = shared("Prompt tokens of each call behind them.", min=0, panel=CALLS)
+lifetime_name = shared("Lifetime: 5m, 1h.", metavar="NAME", show_default="the default", panel=PRICES)
+missed = shared("Probability that a live entry is not found.", panel=CALLS)
+uses = shared("Uses of one prefix an hour, to choose its lifetime.", panel=TRAFFIC)
 
 
 @dataclass(frozen=True, slots=True)
 class PriceOptions:
     """Prices and rules, as far as the user says."""
 
-    prices: Path | None = _price(None, "Prices of your own; they come first.", metavar="FILE.toml")
-    input_usd: float | None = _price(None, "$ for a million input tokens.", "--input")
-    write_usd: float | None = _price(None, "The same, written.", "--write")
-    read_usd: float | None = _price(None, "The same, read.", "--read")
-    output_usd: float | None = _price(None, "The same, answered.", "--output")
-    minimum: int | None = _price(None, "Tokens of the shortest cached prefix.")
-    tier: str = _price(STANDARD, "Service tier.", metavar="NAME")
-    max_age_days: int = _price(MAX_AGE_DAYS, "Age of prices that warns.")
+    prices: Path | None = price(None, "Prices of your own; they come first.", metavar="FILE.toml")
+    input_usd: float | None = price(None, "$ for a million input tokens.", "--input")
+    write_usd: float | None = price(None, "The same, written.", "--write")
+    read_usd: float | None = price(None, "The same, read.", "--read")
+    output_usd: float | None = price(None, "The same, answered.", "--output")
+    minimum: int | None = price(None, "Tokens of the shortest cached prefix.")
+    tier: str = price(STANDARD, "Service tier.", metavar="NAME")
+    max_age_days: int = price(MAX_AGE_DAYS, "Age of prices that warns.")
 
     @property
     def own(self) -> tuple[Provider, ...]:
@@ -97,10 +81,10 @@ class PriceOptions:
 class Pace:
     """How fast the API answers."""
 
-    concurrency: int | None = _call(None, "Calls in flight at most.", show_default="no limit")
-    prefill_tokens_per_s: float | None = _call(None, "Prompt tokens a second that are not cached.")
-    overhead_s: float | None = _call(None, "Seconds to the first token, all cached.")
-    answer_s: float | None = _call(None, "Seconds from first to last token.")
+    concurrency: int | None = call(None, "Calls in flight at most.", show_default="no limit")
+    prefill_tokens_per_s: float | None = call(None, "Prompt tokens a second that are not cached.")
+    overhead_s: float | None = call(None, "Seconds to the first token, all cached.")
+    answer_s: float | None = call(None, "Seconds from first to last token.")
 
     @property
     def speed(self) -> Speed:
@@ -112,11 +96,11 @@ class Pace:
 class Traced:
     """A trace, and how it is looked at."""
 
-    trace: str | None = _traffic(None, "A log or trace: reuse and dollars on it.", "--trace", metavar="FILE")
-    by: str = _traffic(",".join(DEFAULT_CLASSES), f"Classes of sessions: {', '.join(CLASSES)}.", metavar="WHAT,...")
-    binding_s: float | None = _traffic(None, "A gateway pins sessions for this many seconds of idleness.")
-    targets: int = _traffic(2, "To one of so many workspaces, keys or deployments.")
-    begin_s: float = _traffic(0.0, "Seconds until a response begins and its entry can be read.")
+    trace: str | None = traffic(None, "A log or trace: reuse and dollars on it.", "--trace", metavar="FILE")
+    by: str = traffic(",".join(DEFAULT_CLASSES), f"Classes of sessions: {', '.join(CLASSES)}.", metavar="WHAT,...")
+    binding_s: float | None = traffic(None, "A gateway pins sessions for this many seconds of idleness.")
+    targets: int = traffic(2, "To one of so many workspaces, keys or deployments.")
+    begin_s: float = traffic(0.0, "Seconds until a response begins and its entry can be read.")
 
     @property
     def binding(self) -> Binding | None:

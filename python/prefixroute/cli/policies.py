@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from prefixroute.cli import console
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.output import print_json
 from prefixroute.document import SCHEMA
 from prefixroute.policies import POLICIES, Description, describe, presets
@@ -17,9 +18,11 @@ from prefixroute.policies import POLICIES, Description, describe, presets
 EXAMPLE = "Example: prefixroute policies sglang-balanced"
 
 
+@grouped
 def command(
     name: Annotated[str | None, typer.Argument(help="Show this one whole: rule, parameters, sources.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    as_json: bool = option(False, "Print one JSON object.", "--json"),
 ) -> None:
     """List policies and presets of other routers: one line each, parameters, and how a preset differs."""
     rules = [describe(each) for each in POLICIES] if name is None else [describe(name)]

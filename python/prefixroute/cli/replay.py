@@ -52,19 +52,17 @@ def command(
         list[str], typer.Option(metavar="URL", help="An OpenAI-compatible engine, without /v1. Once for each.")
     ],
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A policy or preset. The first is compared with the others."),
-    ] = None,
-    requests: Annotated[int, typer.Option(min=1, metavar="N", help="Requests to send, from the first.")] = 1_000,
-    slo_ttft: Annotated[float | None, typer.Option(help="Seconds to the first token that are good.")] = None,
-    slo_tpot: Annotated[float | None, typer.Option(help="Seconds for each further token that are good.")] = None,
-    served_model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The model's name at the endpoints; default: the first they list."),
-    ] = None,
-    rows: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write a row for each request.")] = None,
-    seed: options.Seed = 1,
+    policy: list[str] | None = option(
+        None, "A policy or preset. The first is compared with the others.", metavar="NAME"
+    ),
+    requests: int = option(1_000, "Requests to send, from the first.", min=1, metavar="N"),
+    slo_ttft: float | None = option(None, "Seconds to the first token that are good."),
+    slo_tpot: float | None = option(None, "Seconds for each further token that are good."),
+    served_model: str | None = option(
+        None, "The model's name at the endpoints; default: the first they list.", metavar="NAME"
+    ),
+    rows: Path | None = option(None, "Write a row for each request.", metavar="FILE.csv"),
+    seed: int = options.seed(1),
     sending: Sending,
     outputs: Outputs,
     hardware: Hardware,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prefixroute.cli.console import note
+from prefixroute.cli.groups import grouped, option
 
 if TYPE_CHECKING:
     from prefixroute.serve import Settings
@@ -24,36 +25,26 @@ PREFILL_S_PER_1K, DECODE_S = 0.1, 0.02
 """How fast the engines of ``--fake`` are."""
 
 
-def command(  # noqa: PLR0917
+@grouped
+def command(
     replicas: Annotated[
         list[str] | None, typer.Argument(metavar="URL", help="Base URLs of engines, without /v1.")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML, YAML or JSON; flags override it."),
-    ] = None,
-    check_only: Annotated[
-        bool, typer.Option("--check", help="Check the settings, print them as JSON, and serve nothing.")
-    ] = False,
-    fake: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Run N engines without a GPU here, and follow their KV events.")
-    ] = 0,
-    host: Annotated[str | None, typer.Option(help="Address for clients.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="Port for clients.", show_default="8000")] = None,
-    admin_port: Annotated[
-        int | None, typer.Option(help="Port for operators.", show_default="metrics and health at --port")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="A policy or preset.", show_default="cache-aware", metavar="NAME")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that serve side by side.", show_default="1")] = None,
-    log_format: Annotated[str | None, typer.Option(help="text or json.", show_default="text")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="SECTION.KEY=VALUE", help="Any setting, as in a file. Once for each: see docs/serve.md."
-        ),
-    ] = None,
+    *,
+    config: Path | None = option(
+        None, "Settings as TOML, YAML or JSON; flags override it.", "--config", "-c", metavar="FILE"
+    ),
+    check_only: bool = option(False, "Check the settings, print them as JSON, and serve nothing.", "--check"),
+    fake: int = option(0, "Run N engines without a GPU here, and follow their KV events.", min=0, metavar="N"),
+    host: str | None = option(None, "Address for clients.", show_default="127.0.0.1"),
+    port: int | None = option(None, "Port for clients.", show_default="8000"),
+    admin_port: int | None = option(None, "Port for operators.", show_default="metrics and health at --port"),
+    policy: str | None = option(None, "A policy or preset.", show_default="cache-aware", metavar="NAME"),
+    workers: int | None = option(None, "Processes that serve side by side.", show_default="1"),
+    log_format: str | None = option(None, "text or json.", show_default="text"),
+    assignments: list[str] | None = option(
+        None, "Any setting, as in a file. Once for each: see docs/serve.md.", "--set", metavar="SECTION.KEY=VALUE"
+    ),
 ) -> None:
     """Serve chat, completions, responses and messages in front of engines, and route each request to the best one.
 

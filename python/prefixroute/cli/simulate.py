@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
-from prefixroute.cli.groups import grouped
+from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
 from prefixroute.cli.reading import Reading, parts
@@ -34,19 +31,17 @@ ENTRIES_NOTE = (
 def command(
     workload: options.WorkloadName,
     *,
-    replicas: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,...",
-            help="Numbers of replicas.",
-            show_default="1,2,4,8; with --prefill-replicas as many as those and these have together",
-        ),
-    ] = None,
-    policies: options.Policies = None,
-    seeds: options.Seeds = 3,
-    seed: options.Seed = 1,
-    cache: options.CacheKind = None,
-    infinite: Annotated[bool, typer.Option("--infinite", help="Run each policy with unlimited caches too.")] = False,
+    replicas: str | None = option(
+        None,
+        "Numbers of replicas.",
+        metavar="N,...",
+        show_default="1,2,4,8; with --prefill-replicas as many as those and these have together",
+    ),
+    policies: str | None = options.policies(),
+    seeds: int = options.seeds(3),
+    seed: int = options.seed(1),
+    cache: options.Cache | None = options.cache(),
+    infinite: bool = option(False, "Run each policy with unlimited caches too.", "--infinite"),
     runs: options.Runs,
     outputs: Outputs,
     simulated: Simulated,

@@ -22,7 +22,7 @@ EXAMPLE = "Example: prefixroute trace day.jsonl.gz"
 def command(
     workload: options.WorkloadName,
     *,
-    seed: options.Seed = 1,
+    seed: int = options.seed(1),
     outputs: Outputs,
     machine: LogMachine,
     reading: LogOptions,
