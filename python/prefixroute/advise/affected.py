@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from prefixroute.advise.heads import Head, Heads
 from prefixroute.workload import Request, Workload
@@ -42,10 +42,6 @@ class Affected:
     session: str | None
     tenant: str | None
     model: str | None
-
-    def to_dict(self) -> dict[str, int | float | str | None]:
-        """Return the JSON object."""
-        return asdict(self)
 
 
 def affected(workload: Workload) -> tuple[Affected, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from prefixroute.advise.choice import TTFT, beats
 from prefixroute.advise.clocks import with_clock
 from prefixroute.advise.compare import Comparison, compare
 from prefixroute.advise.facts import Facts
-from prefixroute.advise.finding import Finding
+from prefixroute.advise.finding import Finding, figures
 from prefixroute.advise.sample import MISSED
 from prefixroute.advise.size import prefill_counts
 from prefixroute.advise.slo import Slo
@@ -86,7 +87,7 @@ def found_apart(compared: Comparison | None, slos: Sequence[Slo]) -> Iterator[Fi
     others = [row for row in compared.rows if row.policy != mixed.policy]
     nearest = min(others, key=lambda row: (compared.is_overloaded(row.policy), getattr(row, times[-1])))
     row = nearest if won is None else compared.row(won[0])
-    evidence: dict[str, float | int | str | bool | None] = {
+    evidence: dict[str, Any] = {
         "policy": mixed.policy,
         "split": f"{row.prefill_replicas}+{row.decode_replicas}",
         "wins": won is not None,
@@ -96,6 +97,6 @@ def found_apart(compared: Comparison | None, slos: Sequence[Slo]) -> Iterator[Fi
     }
     for metric in dict.fromkeys((*times, *TIMES)):
         gap = compared.gap(row.policy, mixed.policy, metric)
-        evidence |= {metric: getattr(row, metric), f"{metric}_mixed": getattr(mixed, metric)}
+        evidence |= {**figures(row, metric), **figures(mixed, metric, suffix="_mixed")}
         evidence |= {f"{metric}_low": gap.low, f"{metric}_high": gap.high}
     yield Finding("apart", "note", evidence)

@@ -24,27 +24,9 @@ LEVEL = 0.95
 TAILS = ((1.0 - LEVEL) / 2, (1.0 + LEVEL) / 2)
 """Quantiles of the resamples that are the ends of an interval."""
 STUDENT = (
-    12.71,
-    4.30,
-    3.18,
-    2.78,
-    2.57,
-    2.45,
-    2.36,
-    2.31,
-    2.26,
-    2.23,
-    2.20,
-    2.18,
-    2.16,
-    2.14,
-    2.13,
-    2.12,
-    2.11,
-    2.10,
-    2.09,
-    2.09,
-)
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
+    2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09,
+)  # fmt: skip
 """97.5 % quantiles of Student's t with 1 to 20 degrees of freedom; more are taken as 20."""
 _CELLS = 4_000_000  # of a batch of weights: 32 MB
 

@@ -19,10 +19,6 @@ class Finding:
     severity: Severity
     evidence: Evidence = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"kind": self.kind, "severity": self.severity, "evidence": dict(self.evidence)}
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -31,6 +27,7 @@ class Step:
     kind: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"kind": self.kind, "evidence": dict(self.evidence)}
+
+def figures(found: object, *names: str, suffix: str = "") -> dict[str, Any]:
+    """Return figures of an object as evidence, each under its name and a suffix."""
+    return {f"{name}{suffix}": getattr(found, name) for name in names}

@@ -6,7 +6,8 @@ Faults that routing cannot fix, and settings that are wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from prefixroute.advise.backtest import NO_HITS, Backtest
 from prefixroute.advise.behind import MOST_PREEMPTIONS
@@ -25,7 +26,7 @@ from prefixroute.advise.choice import (
 )
 from prefixroute.advise.compare import Comparison
 from prefixroute.advise.facts import Facts
-from prefixroute.advise.finding import Evidence, Finding, Severity
+from prefixroute.advise.finding import Evidence, Finding, Severity, figures
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
 from prefixroute.costmodel.assumption import on_defaults
 from prefixroute.sim import ResultRow, Scenario
@@ -49,18 +50,9 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
     """
     whole = profile if masked is None else masked
     if whole.broken is not None:
-        broken = whole.broken
-        yield Finding(
-            "broken-prefix",
-            "fix first",
-            {
-                "tokens": broken.tokens,
-                "block_size": broken.block_size,
-                "share": broken.share,
-                "floor": whole.floor,
-                "floor_if_fixed": broken.floor_if_fixed,
-            },
-        )
+        place = figures(whole.broken, "tokens", "block_size", "share")
+        floors = {"floor": whole.floor, "floor_if_fixed": whole.broken.floor_if_fixed}
+        yield Finding("broken-prefix", "fix first", {**place, **floors})
     if profile.models > 1:
         yield Finding("several-models", "note", {"models": profile.models})
     if profile.short > NOTABLE:
@@ -73,14 +65,8 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
         severity: Severity = "warning" if share > NOTABLE else "note"
         yield Finding("head-shorter-than-a-block", severity, {"head_tokens": head, "block_size": size, "share": share})
     for hot in profile.hottest:
-        evidence: Evidence = {
-            "who": hot.kind,
-            "name": hot.name,
-            "requests": hot.requests,
-            "tokens": hot.tokens,
-            "head_tokens": hot.head_tokens,
-        }
-        yield Finding("hottest", "note", evidence)
+        shares = figures(hot, "name", "requests", "tokens", "head_tokens")
+        yield Finding("hottest", "note", {"who": hot.kind, **shares})
 
 
 def volatile(known: Facts) -> Iterator[Finding]:
@@ -88,19 +74,11 @@ def volatile(known: Facts) -> Iterator[Finding]:
     head, profile, masked = known.workload.volatile, known.profile, known.masked_profile
     if head is None or masked is None or profile.floor - masked.floor < NOTABLE:
         return
-    evidence: Evidence = {
-        "what": head.kind,
-        "tokens": head.tokens,
-        "length": head.length,
-        "gain": head.gain,
-        "share": head.share,
-        "floor": profile.floor,
-        "floor_if_fixed": masked.floor,
-    }
-    first, others = known.affected[:1], known.affected[1:]
-    named = first[0].to_dict() if first else {}
-    yield Finding("volatile-head", "fix first", {**evidence, **named, "groups": len(known.affected)})
-    yield from (Finding("volatile-group", "note", {"what": head.kind, **group.to_dict()}) for group in others)
+    text = {"what": head.kind, **figures(head, "tokens", "length", "gain", "share")}
+    floors = {"floor": profile.floor, "floor_if_fixed": masked.floor}
+    first, *others = map(asdict, known.affected) if known.affected else [{}]
+    yield Finding("volatile-head", "fix first", {**text, **floors, **first, "groups": len(known.affected)})
+    yield from (Finding("volatile-group", "note", {"what": head.kind, **group}) for group in others)
 
 
 def keys(profile: Profile, policy: str, *, inferred: bool) -> Iterator[Finding]:
@@ -113,32 +91,18 @@ def measured(
     row: ResultRow, scenario: Scenario, *, most_preempted: float | None = MOST_PREEMPTIONS
 ) -> Iterator[Finding]:
     """Yield what the numbers of the advised policy tell. ``most_preempted``: preemptions a request that are borne."""
+    capacity = figures(scenario, "capacity_tokens")
     if preempts(row, most_preempted):
-        evidence: dict[str, float | int | str | bool | None] = {
-            "policy": row.policy,
-            "preempted": row.preempted,
-            "most_preempted": most_preempted,
-            "replicas": row.replicas,
-            "capacity_tokens": scenario.capacity_tokens,
-        }
-        yield Finding("preemptions", "warning", evidence)
+        told = {**figures(row, "policy", "preempted"), "most_preempted": most_preempted, **figures(row, "replicas")}
+        yield Finding("preemptions", "warning", {**told, **capacity})
     beyond = row.recompute_ratio_infinite
     if beyond is not None and row.recompute_ratio - beyond > NOTABLE:
-        evidence = {
-            "capacity_tokens": scenario.capacity_tokens,
-            "recompute_ratio": row.recompute_ratio,
-            "recompute_ratio_infinite": beyond,
-        }
-        yield Finding("capacity", "warning", evidence)
+        ratios = figures(row, "recompute_ratio", "recompute_ratio_infinite")
+        yield Finding("capacity", "warning", {**capacity, **ratios})
     waiting = (row.queue_mean_s or 0.0) / row.ttft_mean_s if row.ttft_mean_s else 0.0
     if waiting > WAITING:
-        evidence = {
-            "waiting": waiting,
-            "queue_mean_s": row.queue_mean_s,
-            "ttft_mean_s": row.ttft_mean_s,
-            "replicas": row.replicas,
-        }
-        yield Finding("overload", "warning", evidence)
+        told = figures(row, "queue_mean_s", "ttft_mean_s", "replicas")
+        yield Finding("overload", "warning", {"waiting": waiting, **told})
     uneven = prefill_skew(row)
     if uneven > UNEVEN:
         yield Finding("skew", "warning", {"prefill_skew": uneven, "skew": row.skew})
@@ -148,8 +112,8 @@ def losses(comparison: Comparison, chosen: str) -> Iterator[Finding]:
     """Yield where the hits of the advised policy went, in shares, tokens and dollars per million requests."""
     split = comparison.lost(chosen)
     if split and comparison.row(chosen).recompute_ratio:
-        figures = {f"{name}_{unit}": value for name, lost in split.items() for unit, value in lost.items()}
-        yield Finding("losses", "note", {"policy": chosen, **figures})
+        named = {f"{name}_{unit}": value for name, lost in split.items() for unit, value in lost.items()}
+        yield Finding("losses", "note", {"policy": chosen, **named})
 
 
 def minimum_match(profile: Profile, comparison: Comparison, other: str, *, chosen: str) -> Iterator[Finding]:
@@ -174,12 +138,7 @@ def minimum_match(profile: Profile, comparison: Comparison, other: str, *, chose
             "head_tokens": profile.longest_head,
             "heads": len(profile.heads),
             "short_hits": profile.short_hits,
-            "recompute_ratio": changed.recompute_ratio,
-            "recompute_ratio_default": default.recompute_ratio,
-            "skew": changed.skew,
-            "skew_default": default.skew,
-            "ttft_mean_s": changed.ttft_mean_s,
-            "ttft_mean_s_default": default.ttft_mean_s,
+            **_beside_default(changed, default, "recompute_ratio", "skew", "ttft_mean_s"),
             "better": better,
             "taken": chosen == other,
             "advised": chosen in {AWARE, other},
@@ -193,18 +152,22 @@ def load_signal(profile: Profile, comparison: Comparison, *, chosen: str) -> Ite
     if not {AWARE, BY_TOKENS} <= names:
         return
     default, changed = comparison.row(AWARE), comparison.row(BY_TOKENS)
-    evidence: dict[str, float | int | str | bool | None] = {"unequal": profile.unequal, "taken": chosen == BY_TOKENS}
-    for name in ("recompute_ratio", "ttft_mean_s", "usd_per_million_requests_busiest"):
-        evidence |= {name: getattr(changed, name), f"{name}_default": getattr(default, name)}
-    yield Finding("load-signal", "note", evidence)
+    told = _beside_default(changed, default, "recompute_ratio", "ttft_mean_s", METRIC)
+    yield Finding("load-signal", "note", {"unequal": profile.unequal, "taken": chosen == BY_TOKENS, **told})
+
+
+def _beside_default(changed: ResultRow, default: ResultRow, *names: str) -> dict[str, Any]:
+    """Return figures with another setting, each followed by that with the default."""
+    pairs = [figures(changed, name) | figures(default, name, suffix="_default") for name in names]
+    return {name: value for pair in pairs for name, value in pair.items()}
 
 
 def coincidence(comparison: Comparison) -> Iterator[Finding]:
     """Yield a warning where round robin keeps sessions together only because they come in turns."""
     if by_coincidence(comparison):
         spread, other = comparison.row("round-robin"), comparison.row("least-loaded")
-        evidence: Evidence = {"round_robin": spread.recompute_ratio, "least_loaded": other.recompute_ratio}
-        yield Finding("coincidence", "warning", evidence)
+        ratios = {"round_robin": spread.recompute_ratio, "least_loaded": other.recompute_ratio}
+        yield Finding("coincidence", "warning", ratios)
 
 
 def noise(comparison: Comparison) -> Iterator[Finding]:
@@ -225,33 +188,19 @@ def behind(comparison: Comparison, chosen: str) -> Iterator[Finding]:
     """Yield that single replicas cannot keep up under the advised policy, though the fleet may."""
     count = comparison.behind.get(chosen, 0)
     if count:
-        row = comparison.row(chosen)
-        evidence: Evidence = {
-            "policy": chosen,
-            "behind": count,
-            "replicas": row.replicas,
-            "ttft_p99_s": row.ttft_p99_s,
-        }
-        yield Finding("behind", "warning", evidence)
+        told = figures(comparison.row(chosen), "replicas", "ttft_p99_s")
+        yield Finding("behind", "warning", {"policy": chosen, "behind": count, **told})
 
 
 def weighed(comparison: Comparison, choice: Choice) -> Iterator[Finding]:
     """Yield what would be better in some respects and worse in others, and what another objective would take."""
     for one in choice.tradeoffs:
         row, own = comparison.row(one.policy), comparison.row(choice.policy)
-        evidence: Evidence = {
-            "policy": one.policy,
-            "chosen": choice.policy,
-            "better": ",".join(one.better),
-            "worse": ",".join(one.worse),
-            "ttft_mean_s": row.ttft_mean_s,
-            "ttft_mean_s_chosen": own.ttft_mean_s,
-            "usd_per_million_requests_busiest": row.usd_per_million_requests_busiest,
-            "usd_per_million_requests_busiest_chosen": own.usd_per_million_requests_busiest,
-            "recompute_ratio": row.recompute_ratio,
-            "recompute_ratio_chosen": own.recompute_ratio,
-        }
-        yield Finding("tradeoff", "note", evidence)
+        told = {"policy": one.policy, "chosen": choice.policy}
+        told |= {"better": ",".join(one.better), "worse": ",".join(one.worse)}
+        for name in ("ttft_mean_s", METRIC, "recompute_ratio"):
+            told |= figures(row, name) | figures(own, name, suffix="_chosen")
+        yield Finding("tradeoff", "note", told)
     others = {name: policy for name, policy in choice.by_objective.items() if policy != choice.policy}
     if others:
         yield Finding("objectives", "note", {"objective": choice.objective, "policy": choice.policy, **others})
@@ -261,17 +210,13 @@ def rejected(comparison: Comparison, choice: Choice, in_use: str) -> Iterator[Fi
     """Yield why what is in use is not kept, where no objective would: beside the advised policy, if that beats it."""
     for one in choice.rejected:
         if one.policy == in_use and one.why != "coincidence":
-            evidence: dict[str, float | int | str | bool | None] = {
-                "policy": one.policy,
-                "policy_assumed": on_defaults(frozenset({CURRENT}), comparison.assumptions),
-                "why": one.why,
-            }
+            assumed = on_defaults(frozenset({CURRENT}), comparison.assumptions)
+            told: dict[str, Any] = {"policy": one.policy, "policy_assumed": assumed, "why": one.why}
             if one.by is not None:
                 by_chosen = beats(comparison, choice.policy, in_use)
                 by, metrics = (choice.policy, by_chosen) if by_chosen else (one.by, one.metrics)
-                evidence |= {"by": by, "metrics": ",".join(metrics)}
-            evidence["ttft_mean_s"] = comparison.row(one.policy).ttft_mean_s
-            yield Finding("not-kept", "note", evidence)
+                told |= {"by": by, "metrics": ",".join(metrics)}
+            yield Finding("not-kept", "note", {**told, **figures(comparison.row(one.policy), "ttft_mean_s")})
 
 
 def elsewhere(comparison: Comparison, choice: Choice, among: Sequence[str]) -> Iterator[Finding]:
@@ -284,27 +229,18 @@ def elsewhere(comparison: Comparison, choice: Choice, among: Sequence[str]) -> I
     if found:
         best = min(found, key=lambda name: comparison.row(name).usd_per_million_requests_busiest)
         gap = comparison.gap(best, choice.policy, METRIC)
-        evidence: Evidence = {
-            "policy": best,
-            "chosen": choice.policy,
-            "metrics": ",".join(found[best]),
-            "usd_per_million_requests": gap.value,
-            "low": gap.low,
-            "high": gap.high,
-            "recompute_ratio": comparison.row(best).recompute_ratio,
-        }
-        yield Finding("another-policy", "note", evidence)
+        names = {"policy": best, "chosen": choice.policy, "metrics": ",".join(found[best])}
+        dollars = {"usd_per_million_requests": gap.value, **figures(gap, "low", "high")}
+        yield Finding(
+            "another-policy", "note", {**names, **dollars, **figures(comparison.row(best), "recompute_ratio")}
+        )
 
 
 def agreement(tested: Backtest | None) -> Iterator[Finding]:
     """Yield a warning where the simulation does not explain the log."""
     if tested is not None and tested.verdict in ("disagrees", NO_HITS):
-        evidence: Evidence = {
-            "difference": tested.difference.value,
-            "simulated": tested.simulated,
-            "reported": tested.reported,
-        }
-        yield Finding("no-hits" if tested.reports_no_hits else "backtest", "warning", evidence)
+        told = {"difference": tested.difference.value, **figures(tested, "simulated", "reported")}
+        yield Finding("no-hits" if tested.reports_no_hits else "backtest", "warning", told)
 
 
 def both_fronts(scenario: Scenario) -> list[Scenario]:

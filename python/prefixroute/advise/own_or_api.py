@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from prefixroute.advise.size import FleetSize, size
 from prefixroute.advise.slo import Slo
 from prefixroute.costmodel import HOURS_PER_MONTH, Assumption, CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.plan.burst import figures_assumed
-from prefixroute.plan.traffic import plan_trace
+from prefixroute.plan.traffic import Traffic, plan_trace
 from prefixroute.providers import Model, providers
 from prefixroute.sim import Scenario
 from prefixroute.sim.scenario import AnyPolicy
@@ -126,9 +126,8 @@ def own_or_api(
     for number, model in enumerate(models):
         tell(number / (len(models) + 1), f"pricing {model.id}")
         plan = plan_trace(workload, model, by=())
-        best, requests, span_s = plan.total.best, plan.total.requests, plan.span_s
-        million = 1e6 * best.usd / requests
-        offers.append(Offer(model.id, model.provider, best.lifetime, plan.total.ratio(best), million, None))
+        requests, span_s = plan.total.requests, plan.span_s
+        offers.append(_api(model, plan.total))
         assumptions += figures_assumed(model)
     month, paced = _rate(workload, requests, span_s, requests_per_day)
     priced = [_monthly(offer, month) for offer in offers]
@@ -153,19 +152,18 @@ def default_models(workload: Workload, span_s: float) -> tuple[Offer, ...]:
     if span_s <= 0:
         return ()
     offers = []
-    for provider in providers():
-        model = provider.model()
+    for model in (provider.model() for provider in providers()):
         total = plan_trace(workload, model, by=()).total
-        offer = Offer(
-            model.id,
-            provider.name,
-            total.best.lifetime,
-            total.ratio(total.best),
-            1e6 * total.best.usd / total.requests,
-            None,
-        )
-        offers.append(_monthly(offer, total.requests / span_s * _MONTH_S))
+        offers.append(_monthly(_api(model, total), total.requests / span_s * _MONTH_S))
     return tuple(sorted(offers, key=lambda offer: offer.usd_per_month or 0.0))
+
+
+def _api(model: Model, total: Traffic) -> Offer:
+    """Return an API with its cheapest lifetime as an offer, without a rate."""
+    best = total.best
+    return Offer(
+        model.id, model.provider, best.lifetime, total.ratio(best), 1e6 * best.usd / total.requests, usd_per_month=None
+    )
 
 
 def _rate(workload: Workload, requests: int, span_s: float, per_day: float | None) -> tuple[float, Workload]:
@@ -181,8 +179,7 @@ def _rate(workload: Workload, requests: int, span_s: float, per_day: float | Non
 
 
 def _monthly(offer: Offer, month: float) -> Offer:
-    million = offer.usd_per_million_requests or 0.0
-    return Offer(offer.name, offer.provider, offer.way, offer.hit_ratio, million, million * month / 1e6)
+    return replace(offer, usd_per_month=(offer.usd_per_million_requests or 0.0) * month / 1e6)
 
 
 def _own(fleet: FleetSize, month: float, cost: CostModel) -> Offer:
@@ -191,7 +188,5 @@ def _own(fleet: FleetSize, month: float, cost: CostModel) -> Offer:
     way = fleet.policy
     if fleet.replicas is None or fleet.usd_per_month is None:
         return Offer(name, "own", way, None, None, None, None, fleet.seconds[0])
-    million = fleet.usd_per_month / month * 1e6
-    return Offer(
-        name, "own", way, 1 - fleet.recompute_ratio, million, fleet.usd_per_month, fleet.replicas, fleet.seconds[0]
-    )
+    hits, million = 1 - fleet.recompute_ratio, fleet.usd_per_month / month * 1e6
+    return Offer(name, "own", way, hits, million, fleet.usd_per_month, fleet.replicas, fleet.seconds[0])

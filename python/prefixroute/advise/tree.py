@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.advise.choice import LOAD_ONLY, NOTABLE, ROUND_ROBIN
 from prefixroute.advise.compare import Comparison
-from prefixroute.advise.finding import Step
+from prefixroute.advise.finding import Step, figures
 from prefixroute.advise.own_or_api import Offer
 from prefixroute.advise.profile import Profile
 from prefixroute.costmodel.assumption import on_defaults
@@ -40,17 +40,9 @@ def walk(
     sticky = comparison.row("session") if profile.keyless < 1.0 else None
     yield _conversations(profile, sticky, comparison.row("cache-aware"), chosen)
     if chosen not in ("session", "rendezvous"):
+        shared = {"across_sessions": profile.shared_others >= NOTABLE, **figures(profile, "shared_others")}
         row = comparison.row(chosen)
-        yield Step(
-            "shared-prefixes",
-            {
-                "across_sessions": profile.shared_others >= NOTABLE,
-                "shared_others": profile.shared_others,
-                "policy": chosen,
-                "recompute_ratio": row.recompute_ratio,
-                "skew": row.skew,
-            },
-        )
+        yield Step("shared-prefixes", {**shared, "policy": chosen, **figures(row, "recompute_ratio", "skew")})
 
 
 def _own_or_api(replicas: int, rent: float, apis: Sequence[Offer], *, assumed: bool) -> Step:
@@ -70,9 +62,7 @@ def _system_prompt(profile: Profile, comparison: Comparison, chosen: str) -> Ste
             "policy": chosen,
             "heads": len(profile.heads),
             "head_tokens": profile.longest_head,
-            "shared_head": profile.shared_head,
-            "shared_session": profile.shared_session,
-            "shared_others": profile.shared_others,
+            **figures(profile, "shared_head", "shared_session", "shared_others"),
             "floor": comparison.row(chosen).floor,
             "round_robin": comparison.row(ROUND_ROBIN).recompute_ratio,
             "chosen": comparison.row(chosen).recompute_ratio,
