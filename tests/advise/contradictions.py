@@ -9,7 +9,7 @@ from prefixroute.advise.choice import JUDGED, METRIC, OBJECTIVES, TTFT, beats, o
 from prefixroute.advise.fleet import MOST_TIMES
 from prefixroute.advise.reasons import RECOMPUTE, why, why_not
 from prefixroute.report import answer
-from prefixroute.report.answer import NOT_ADVISED, WHY, WHY_NOT, advised, because
+from prefixroute.report.reasons import NOT_ADVISED, WHY, WHY_NOT, advised, because
 
 
 def assert_not_contradicted(advice: Advice) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,18 +19,27 @@ class Said(NamedTuple):
     out: str
     err: str
 
+    @property
+    def json(self) -> Any:
+        """The object on stdout; a command that failed has none."""
+        assert self.code == 0, self.err
+        return json.loads(self.out, parse_constant=pytest.fail)
+
 
 Prefixroute = Callable[..., Said]
 
 
 @pytest.fixture
 def prefixroute(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Prefixroute:
-    """Run the command line in this process, as in a pipe that says nothing of its width."""
+    """Run the command line in this process, as in a pipe that says nothing of its width.
+
+    Several words of one text are several arguments.
+    """
     monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: object) -> Said:
         with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
+            main([word for argument in arguments for word in str(argument).split() or [""]])
         captured = capsys.readouterr()
         return Said(int(stop.value.code or 0), captured.out, captured.err)
 

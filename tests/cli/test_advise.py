@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ Prefixroute = Callable[..., Any]
 
 def test_compare_names_a_reference_and_intervals(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["compare", trace, "--replicas", 4, "--seeds", 2, "--policies", "round-robin,session"]
-    document = json.loads(prefixroute(*options, "--json").out)
+    document = prefixroute(*options, "--json").json
     assert [row["policy"] for row in document["rows"]] == ["round-robin", "session"]
     assert document["reference"] == "session"
     worse = document["differences"][0]
@@ -50,7 +49,7 @@ def test_an_untimed_comparison_of_requests_that_span_time_says_that_queues_are_l
 ) -> None:
     options = ["--replicas", 2, "--seeds", 1, "--policies", "round-robin,session", "--quiet"]
     for workload, more, left_out in ((trace, (), True), (trace, ("--timed",), False)):
-        found = json.loads(prefixroute("compare", workload, *options, *more, "--json").out)
+        found = prefixroute("compare", workload, *options, *more, "--json").json
         assert (found["leaves_out_queues"], found["timed"]) == (left_out, bool(more))
         ending = prefixroute("compare", workload, *options, *more).out.splitlines()[-2]
         assert (QUEUES in ending) == left_out
@@ -65,7 +64,7 @@ def test_compare_shows_the_dollars_that_decide(prefixroute: Prefixroute, trace: 
     options = ["compare", trace, "--replicas", 3, "--policies", "random,session", "--quiet"]
     metric = ("--metric", "usd_per_million_requests_busiest")
     shown = prefixroute(*options, *metric).out
-    document = json.loads(prefixroute(*options, *metric, "--json").out)
+    document = prefixroute(*options, *metric, "--json").json
     for row in document["rows"]:
         assert usd(row["usd_per_million_requests_busiest"]) in shown
     alone = prefixroute(*options, *metric, "--seeds", 1)
@@ -101,7 +100,7 @@ def test_advise_answers_in_text_json_and_on_a_page(prefixroute: Prefixroute, log
     assert second.startswith("Advice for gateway.jsonl on 2 replicas: ")
     for part in ("Why", "Compared", "What would change this", "Assumed"):
         assert f"\n{part}" in shown.out
-    document = json.loads(prefixroute(*options, "--json").out)
+    document = prefixroute(*options, "--json").json
     advised = document["advice"]["policy"]
     assert f"2 replicas: {document['advice']['verdict']}." in shown.out
     assert ("no router" if advised == "none" else advised) in document["advice"]["verdict"]
@@ -140,8 +139,8 @@ def test_timed_and_untimed_agree_or_say_why(prefixroute: Prefixroute, tmp_path: 
     log = tmp_path / "half.jsonl"
     convert(tenants(seed, requests=1_200, arrivals=Poisson(rate), shape=shape), log, bytes(16))
     options = ["advise", log, "--replicas", 4, "--seeds", 1, "--policies", "random", "-q", "--json"]
-    timed = json.loads(prefixroute(*options).out)
-    untimed = json.loads(prefixroute(*options, "--untimed").out)
+    timed = prefixroute(*options).json
+    untimed = prefixroute(*options, "--untimed").json
     hottest = next(one["evidence"] for one in timed["findings"] if one["kind"] == "hottest")
     assert hottest["requests"] == pytest.approx(0.5, abs=0.05)
     assert timed["advice"]["deploy"]["load"] == "requests"
@@ -157,7 +156,7 @@ def test_timed_and_untimed_agree_or_say_why(prefixroute: Prefixroute, tmp_path: 
 
 def test_behind_an_api_nothing_is_routed(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["advise", trace, "--lifetimes", "100ms,1h", "--seeds", 1, "-q"]
-    found = json.loads(prefixroute(*options, "--json").out)["advice"]
+    found = prefixroute(*options, "--json").json["advice"]
     assert (found["policy"], found["deploy"], found["fleet"]) == ("none", None, None)
     short, long = found["lifetimes"]
     assert (short["seconds"], long["seconds"]) == (0.1, 3_600.0)
@@ -168,28 +167,13 @@ def test_behind_an_api_nothing_is_routed(prefixroute: Prefixroute, trace: Path) 
 def test_a_time_budget_leaves_out_seeds_and_says_so(prefixroute: Prefixroute, trace: Path) -> None:
     for command in ("simulate", "compare", "advise"):
         options = [command, trace, "--replicas", 2, "--seeds", 3, "--policies", "session,random", "-q", "--json"]
-        found = json.loads(prefixroute(*options, "--time-budget", "1ms").out)
+        found = prefixroute(*options, "--time-budget", "1ms").json
         rows = found["comparison"]["rows"] if command == "advise" else found["rows"]
         assert {row["seeds"] for row in rows} == {1}
         assert any("left out, because the time budget was used up" in note for note in found["notes"])
-    sized = json.loads(
-        prefixroute("size", trace, "--policies", "session,random", "-q", "--json", "--time-budget", "1ms").out
-    )
+    sized = prefixroute("size", trace, "--policies session,random -q --json --time-budget 1ms").json
     assert [fleet["policy"] for fleet in sized["fleets"]] == ["session"]
     assert sized["notes"][-1] == "left out, because the time budget was used up: random"
-
-
-@pytest.mark.parametrize("command", ["compare", "size"])
-def test_compare_and_size_write_pages_and_pictures(
-    prefixroute: Prefixroute, trace: Path, tmp_path: Path, command: str
-) -> None:
-    pytest.importorskip("altair", reason="the extra `report` is not installed")
-    page, picture = tmp_path / "p.html", tmp_path / "p.png"
-    own = {"compare": ("--replicas", 2, "--seeds", 1), "size": ("--slo", "ttft_p95=60s")}[command]
-    options = [command, trace, "--policies", "round-robin,session", *own, "-q", "--report", page, "--png", picture]
-    assert prefixroute(*options).code == 0
-    assert "<svg" in page.read_text()
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_fleet_is_compared(prefixroute: Prefixroute) -> None:
@@ -203,18 +187,10 @@ FIXED = "cache-aware:adaptive=false:spill=never"
 def test_a_policy_that_leaves_replicas_idle_is_not_called_lowest_without_that(prefixroute: Prefixroute) -> None:
     """The head that all share is longer than the minimum match: every request follows the first one."""
     options = [
-        "compare",
-        "chat,requests=400,arrivals=poisson:0.5",
-        "--replicas",
-        4,
-        "--seeds",
-        1,
-        "--policies",
-        f"round-robin,{FIXED}",
-        "--timed",
-        "--quiet",
+        "compare chat,requests=400,arrivals=poisson:0.5 --replicas 4 --seeds 1 --timed -q",
+        f"--policies round-robin,{FIXED}",
     ]
-    document = json.loads(prefixroute(*options, "--json").out)
+    document = prefixroute(*options, "--json").json
     assert [(one["policy"], one["idle"], one["replicas"]) for one in document["idle"]] == [(FIXED, 3, 4)]
     shown = prefixroute(*options).out
     assert "lowest, but 3 of 4 replicas nearly idle" in shown
@@ -224,7 +200,7 @@ def test_a_policy_that_leaves_replicas_idle_is_not_called_lowest_without_that(pr
 
 def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, log: Path) -> None:
     options = ["backtest", log, "--replicas", 2, "--current", "round-robin", "--policies", "round-robin,session"]
-    document = json.loads(prefixroute(*options, "--json").out)
+    document = prefixroute(*options, "--json").json
     assert (document["requests"], document["compared"]) == (60, 60)
     assert 0 < document["reported"] < 1
     assert {candidate["policy"] for candidate in document["search"]} == {"round-robin", "session"}
@@ -236,7 +212,7 @@ def test_backtest_compares_with_what_the_log_reports(prefixroute: Prefixroute, l
 
 def test_a_backtest_without_time_leaves_out_its_search(prefixroute: Prefixroute, log: Path) -> None:
     options = ("backtest", log, "--policies", "session,random", "--json", "--quiet", "--time-budget", "1ms")
-    found = json.loads(prefixroute(*options).out)
+    found = prefixroute(*options).json
     assert (found["compared"], found["search"], found["nearest"]) == (60, [], None)
     assert found["notes"][-1] == "left out, because the time budget was used up: the search over session, random"
 
@@ -248,8 +224,8 @@ def test_a_backtest_that_disagrees_says_what_to_try(prefixroute: Prefixroute, lo
 
 
 def test_backtest_assumes_what_advise_assumes(prefixroute: Prefixroute, log: Path) -> None:
-    tested = json.loads(prefixroute("backtest", log, "--json").out)
-    advised = json.loads(prefixroute("advise", log, "--seeds", 1, "--policies", "random", "--json").out)
+    tested = prefixroute("backtest", log, "--json").json
+    advised = prefixroute("advise", log, "--seeds", 1, "--policies", "random", "--json").json
     assert tested["policy"] == advised["backtest"]["policy"] == advised["assumptions"]["current_policy"]["value"]
     assert tested["assumptions"]["policy"]["assumed"]
     for given, assumed in (((), True), (("--replicas", 2), False)):
@@ -258,7 +234,7 @@ def test_backtest_assumes_what_advise_assumes(prefixroute: Prefixroute, log: Pat
 
 def test_size_finds_fleets(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["size", trace, "--slo", "ttft_p95=60s", "--policies", "round-robin,session"]
-    document = json.loads(prefixroute(*options, "--json").out)
+    document = prefixroute(*options, "--json").json
     assert [fleet["policy"] for fleet in document["fleets"]] == ["round-robin", "session"]
     assert all(fleet["replicas"] >= 1 and fleet["usd_per_month"] > 0 for fleet in document["fleets"])
     shown = prefixroute(*options)
@@ -270,7 +246,7 @@ def test_size_finds_fleets(prefixroute: Prefixroute, trace: Path) -> None:
 
 def test_simulate_in_time_has_queues_and_no_note_on_order(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["simulate", trace, "--replicas", 2, "--seeds", 1, "--policies", "session", "--timed"]
-    row = json.loads(prefixroute(*options, "--json").out)["rows"][0]
+    row = prefixroute(*options, "--json").json["rows"][0]
     assert row["queue_mean_s"] >= 0
     assert "without a clock" not in prefixroute(*options).out
 

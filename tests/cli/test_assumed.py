@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def test_one_default_behind_a_timed_run_marks_its_columns(
 def test_with_everything_given_nothing_is_marked(prefixroute: Prefixroute, trace: Path, command: str) -> None:
     options = [command, trace, *COMMANDS[command], *GIVEN, *(part for option in TIMED.values() for part in option)]
     assert "ASSUMED" not in prefixroute(*options).out
-    found = json.loads(prefixroute(*options, "--json").out)["assumptions"]
+    found = prefixroute(*options, "--json").json["assumptions"]
     assert {found[name]["assumed"] for name in TIMED} == {False}
 
 
@@ -70,7 +69,7 @@ def test_a_capacity_worked_out_rests_on_memory_and_widths(prefixroute: Prefixrou
     assert listed(prefixroute(*options).out) == {"capacity_tokens", "memory_share", "kv_bytes"}
     options += ["--memory-share", 0.8, "--kv-bytes", 1, "--weight-bytes", 1]
     assert "ASSUMED" not in prefixroute(*options).out  # what it was worked out of was all given
-    capacity = json.loads(prefixroute(*options, "--json").out)["assumptions"]["capacity_tokens"]["value"]
+    capacity = prefixroute(*options, "--json").json["assumptions"]["capacity_tokens"]["value"]
     assert capacity == int((80e9 * 0.8 - 8.2e9) / 73_728)
 
 
@@ -91,7 +90,7 @@ def test_a_file_without_times_marks_what_rests_on_when_sessions_start(prefixrout
 def test_how_an_engine_fills_its_steps_changes_a_timed_run(prefixroute: Prefixroute, trace: Path) -> None:
     simulated = ["simulate", f"{trace},speed=100", *COMMANDS["simulate"], "--json"]
     usual, small = (
-        json.loads(prefixroute(*simulated, *more).out)["rows"][0]["ttft_mean_s"] for more in ((), ("--max-running", 1))
+        prefixroute(*simulated, *more).json["rows"][0]["ttft_mean_s"] for more in ((), ("--max-running", 1))
     )
     assert small > usual
     assert prefixroute("size", trace, *COMMANDS["size"], "--chunk-tokens", 512).code == 0

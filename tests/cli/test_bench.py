@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ Prefixroute = Callable[..., Any]
 
 
 def test_every_step_is_timed_at_both_fleets(prefixroute: Prefixroute) -> None:
-    document = json.loads(prefixroute("bench", "--seconds", 0.01, "--json").out)
+    document = prefixroute("bench", "--seconds", 0.01, "--json").json
     steps = [(row["what"], row["replicas"]) for row in document["rows"]]
     assert steps == [
         ("hash an array", None),

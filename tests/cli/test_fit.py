@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,11 @@ def measured(tmp_path: Path, text: str | None = None) -> Path:
 
 
 def test_what_is_fitted_is_what_the_other_commands_take(prefixroute: Callable[..., Any], tmp_path: Path) -> None:
-    fitted = json.loads(prefixroute("fit", str(measured(tmp_path)), "--gpu", "H200", "--json").out)
+    fitted = prefixroute("fit", measured(tmp_path), "--gpu H200 --json").json
     assert fitted["utilization"] == pytest.approx(0.37)
     assert fitted["overhead_s"] == pytest.approx(0.012)
     assert fitted["rows"] == len(SIZES)
-    given = shlex.split(fitted["options"])
-    run = json.loads(
-        prefixroute(
-            "simulate", "chat,requests=50", "--replicas", "1", "--seeds", "1", "--gpu", "H200", *given, "--json"
-        ).out
-    )
+    run = prefixroute("simulate chat,requests=50 --replicas 1 --seeds 1 --gpu H200 --json", fitted["options"]).json
     figures = run["assumptions"]
     for name in ("utilization", "overhead_s"):
         assert figures[name]["value"] == pytest.approx(fitted[name], rel=1e-3)

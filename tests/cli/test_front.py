@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +35,7 @@ SHARING = ("--routers", "8", "--peer-delay", "100ms")
 def test_a_result_says_what_stands_before_the_fleet(
     prefixroute: Callable[..., Any], options: tuple[str, ...], figures: dict[str, Any], title: str
 ) -> None:
-    assumptions = json.loads(prefixroute(*SIMULATE, *options, "--json").out)["assumptions"]
+    assumptions = prefixroute(*SIMULATE, *options, "--json").json["assumptions"]
     said = {name: assumptions[name]["value"] for name in ("routers", "front", "peer_delay_s") if name in assumptions}
     assert said == figures
     shown = prefixroute(*SIMULATE, *options)

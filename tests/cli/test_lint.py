@@ -77,6 +77,6 @@ def test_prompts_of_a_pipe_and_of_all_files_are_looked_at(
     both = "".join((tmp_path / f"{name}.jsonl").read_text() for name in "ab")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(both.encode())))
     for named in (f"{tmp_path}/*.jsonl", "-"):
-        found = json.loads(prefixroute("lint", named, "--json", "--fail-on", "never").out)
+        found = prefixroute("lint", named, "--json", "--fail-on", "never").json
         assert (found["requests"], found["bodies"]) == (20, 20)
         assert found["findings"][0]["evidence"]["where"] == "messages[0].content[0]"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ def test_every_policy_and_preset_has_a_line(prefixroute: Prefixroute) -> None:
 
 
 def test_the_json_carries_lines_parameters_and_differences(prefixroute: Prefixroute) -> None:
-    listed = json.loads(prefixroute("policies", "--json").out)["policies"]
+    listed = prefixroute("policies", "--json").json["policies"]
     assert set(listed) == {*POLICIES, *presets()}
     assert listed["cache-aware"]["parameters"]["min_match_tokens"] == "1024"
     assert all(each["line"] for each in listed.values())
@@ -36,10 +35,8 @@ def test_one_is_shown_whole(prefixroute: Prefixroute, name: str) -> None:
 
 
 def test_a_policy_with_parameters_is_shown_with_them(prefixroute: Prefixroute) -> None:
-    shown = json.loads(prefixroute("policies", "cache-aware:spill_gap=5.5", "--json").out)["policies"][
-        "cache-aware:spill_gap=5.5"
-    ]
-    usual = json.loads(prefixroute("policies", "cache-aware", "--json").out)["policies"]["cache-aware"]
+    shown = prefixroute("policies", "cache-aware:spill_gap=5.5", "--json").json["policies"]["cache-aware:spill_gap=5.5"]
+    usual = prefixroute("policies", "cache-aware", "--json").json["policies"]["cache-aware"]
     assert {name for name, value in shown["parameters"].items() if value != usual["parameters"][name]} == {"spill_gap"}
     assert shown["about"] == usual["about"]
     preset = prefixroute("policies", "ray:gate_gap=5")

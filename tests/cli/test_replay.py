@@ -71,6 +71,6 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
 
 def test_a_time_budget_leaves_out_parts_and_says_which(prefixroute: Any, endpoints: list[str]) -> None:
     given = ["replay", WORKLOAD, *endpoints, "--policy", "session", "--parts", 4, "--time-budget", "0.001s", "--quiet"]
-    found = json.loads(prefixroute(*given, "--json").out)
+    found = prefixroute(*given, "--json").json
     assert (found["parts_begun"], found["rows"][0]["measured"]["requests"]) == (1, 10)
     assert any("time budget" in note and "parts 2 to 4 of 4" in note for note in found["notes"])

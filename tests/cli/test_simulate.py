@@ -38,7 +38,7 @@ def test_json_answers_on_a_trace(prefixroute: Prefixroute, trace: Path) -> None:
 
 def test_what_the_user_gives_is_not_assumed(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["--replicas", 2, "--seeds", 1, "--json", "--gpu", "H100", "--price", 2.5, "--capacity", "40k"]
-    assumptions = json.loads(prefixroute("simulate", trace, *options).out)["assumptions"]
+    assumptions = prefixroute("simulate", trace, *options).json["assumptions"]
     for name, value in (("gpu", "H100"), ("usd_per_gpu_hour", 2.5), ("capacity_tokens", 40_000)):
         assert (assumptions[name]["value"], assumptions[name]["assumed"]) == (value, False)
     assert assumptions["model"]["assumed"] is True
@@ -58,18 +58,18 @@ def test_given_is_given_though_it_equals_the_default(prefixroute: Prefixroute, l
     priced = () if command == "backtest" else ("usd_per_gpu_hour",)
     fleet = {"simulate": ("cache",), "size": (), "backtest": ("replicas", "policy")}.get(command, ("replicas",))
     seen = () if command == "size" else ("observe",)
-    given = json.loads(prefixroute(command, log, *own, *hardware, "--json").out)["assumptions"]
+    given = prefixroute(command, log, *own, *hardware, "--json").json["assumptions"]
     assert {name: given[name]["assumed"] for name in (*known, *priced, *fleet, *seen)} == dict.fromkeys(
         (*known, *priced, *fleet, *seen), False
     )
     bare = [command, log, *(own[:4] if command == "size" else ["--timed"] if command == "backtest" else []), "--json"]
-    taken = json.loads(prefixroute(*bare).out)["assumptions"]
+    taken = prefixroute(*bare).json["assumptions"]
     assert all(taken[name]["assumed"] for name in (*known, *priced, *fleet, *seen))
 
 
 def test_a_capacity_worked_out_from_memory_is_assumed_and_says_so(prefixroute: Prefixroute, trace: Path) -> None:
     options = ["simulate", trace, "--replicas", 2, "--seeds", 1, "--gpu", "H200", "--model", "Qwen3-8B"]
-    capacity = json.loads(prefixroute(*options, "--json").out)["assumptions"]["capacity_tokens"]
+    capacity = prefixroute(*options, "--json").json["assumptions"]["capacity_tokens"]
     assert capacity["assumed"] is True
     assert capacity["source"] == "what the GPU's memory leaves beside the model"
     assert "memory_share = 0.9" in prefixroute(*options).out
@@ -120,20 +120,6 @@ def test_the_articles_cache_says_that_it_overstates(prefixroute: Prefixroute, tr
     assert "overstates" not in prefixroute("simulate", trace, *options, "blocks").out
 
 
-def test_page_and_picture(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
-    pytest.importorskip("altair", reason="the extra `report` is not installed")
-    page, picture = tmp_path / "day.html", tmp_path / "day.png"
-    code, out, err = prefixroute(
-        "simulate", trace, "--replicas", "1,2", "--seeds", 1, "--json", "--report", page, "--png", picture
-    )
-    assert code == 0
-    json.loads(out)  # results alone on stdout
-    assert err == f"report: {page}\npicture: {picture}\n"
-    assert "<svg" in page.read_text()
-    assert "Time to first token" in page.read_text()
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_bad_trace_names_file_and_line(prefixroute: Prefixroute, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}\n{"timestamp": 5}\n')
@@ -159,13 +145,13 @@ def test_the_load_signal_is_an_option_of_everything_that_simulates(prefixroute: 
     chat = ("chat,requests=60,arrivals=poisson:10", "--replicas", 2, "--seeds", 1, "--json", "--quiet")
 
     def load(*arguments: object) -> tuple[object, object]:
-        said = json.loads(prefixroute(*arguments).out)["assumptions"]["load"]
+        said = prefixroute(*arguments).json["assumptions"]["load"]
         return said["value"], said["assumed"]
 
     assert load("simulate", *chat, "--policies", "session", "--timed") == ("requests", True)
     for command in ("simulate", "compare"):
         assert load(command, *chat, "--policies", "session", "--timed", "--load", "in_flight") == ("in_flight", False)
-    advised = json.loads(prefixroute("advise", *chat, "--load", "tokens", "--current", "cache-aware").out)
+    advised = prefixroute("advise", *chat, "--load", "tokens", "--current", "cache-aware").json
     assert advised["assumptions"]["load"]["value"] == "tokens"
     assert 'load="tokens"' in json.dumps(advised).replace("\\", "")
 
@@ -191,17 +177,7 @@ def test_token_counts_of_the_engine_are_read_as_those_of_the_cache(prefixroute: 
     ids=["untimed", "timed", "apart"],
 )
 def test_processes_change_no_byte_whatever_is_simulated(prefixroute: Prefixroute, said: str) -> None:
-    options = [
-        *said.split(),
-        "--policies",
-        "random,cache-aware",
-        "--capacity",
-        "50k",
-        "--seeds",
-        2,
-        "--json",
-        "--quiet",
-    ]
-    here = prefixroute(*options)
+    options = f"{said} --policies random,cache-aware --capacity 50k --seeds 2 --json --quiet"
+    here = prefixroute(options)
     assert (here.code, here.err) == (0, "")
-    assert here == prefixroute(*options) == prefixroute(*options, "--jobs", 2)
+    assert here == prefixroute(options, "--jobs 2")

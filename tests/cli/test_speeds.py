@@ -23,7 +23,7 @@ def test_the_articles_formula_is_named_in_table_and_json(prefixroute: Prefixrout
     table = prefixroute(*RUN, "--speeds", "article").out
     assert "Speeds: article (seed article, 2026-11)" in table
     assert "bandwidth_utilization" not in table
-    document = json.loads(prefixroute(*RUN, "--speeds", "article", "--json").out)
+    document = prefixroute(*RUN, "--speeds", "article", "--json").json
     assert document["assumptions"]["speeds"]["value"] == "article"
     assert document["assumptions"]["utilization"]["value"] == 0.5
     assert "Speeds:" not in prefixroute(*RUN).out
@@ -39,7 +39,7 @@ def test_presets_give_other_times(prefixroute: Prefixroute) -> None:
 @pytest.mark.parametrize("how", ["aic", "aic:sglang"])
 def test_tables_of_measured_kernels(prefixroute: Prefixroute, how: str) -> None:
     pytest.importorskip("aiconfigurator_core")
-    document = json.loads(prefixroute(*RUN, "--speeds", how, "--json").out)
+    document = prefixroute(*RUN, "--speeds", how, "--json").json
     speeds = document["assumptions"]["speeds"]
     assert speeds["value"] == (how if ":" in how else "aic:vllm")
     assert "aiconfigurator-core" in speeds["source"]
@@ -62,5 +62,5 @@ def test_other_commands_take_it(prefixroute: Prefixroute, trace: Path, tmp_path:
     assert "Speeds: article" in advised.out
     measured = tmp_path / "rows.csv"
     measured.write_text("prompt_tokens,cached_tokens,seconds\n500,0,0.02\n8000,0,0.3\n32000,0,1.5\n")
-    fitted = json.loads(prefixroute("fit", measured, "--speeds", "article", "--json").out)
+    fitted = prefixroute("fit", measured, "--speeds", "article", "--json").json
     assert 0.3 < fitted["utilization"] < 0.9

@@ -26,27 +26,17 @@ def test_trace_prints_facts_reuse_and_floor(prefixroute: Prefixroute, trace: Pat
 
 
 def test_trace_json_has_the_same_floor_as_simulate(prefixroute: Prefixroute, trace: Path) -> None:
-    described = json.loads(prefixroute("trace", trace, "--json").out)
-    simulated = json.loads(prefixroute("simulate", trace, "--replicas", 1, "--seeds", 1, "--json").out)
+    described = prefixroute("trace", trace, "--json").json
+    simulated = prefixroute("simulate", trace, "--replicas", 1, "--seeds", 1, "--json").json
     assert described["requests"] == 180
     assert described["floor"] == pytest.approx(simulated["rows"][0]["floor"], abs=0.01)
-
-
-def test_trace_draws(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
-    pytest.importorskip("altair", reason="the extra `report` is not installed")
-    page, picture = tmp_path / "t.html", tmp_path / "t.png"
-    assert prefixroute("trace", trace, "--report", page, "--png", picture).code == 0
-    assert page.read_text().count("<svg") == 3
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_has_finite_figures_only_whatever_the_times(prefixroute: Prefixroute, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     times = [-(2.0**63), 0, 5, 2.0**63]
     log.write_text("\n".join(json.dumps({"timestamp": time, "token_ids": [1] * 40}) for time in times))
-    said = prefixroute("trace", f"{log},speed=1e-9", "--json")
-    assert said.code == 0
-    json.loads(said.out, parse_constant=pytest.fail)
+    assert prefixroute("trace", f"{log},speed=1e-9", "--json").json
     log.write_text(json.dumps({"timestamp": 10**400, "token_ids": [1] * 40}))
     refused = prefixroute("trace", log, "--json")
     assert (refused.code, refused.out) == (2, "")
@@ -59,7 +49,7 @@ def test_a_converted_trace_gives_the_same_rows(prefixroute: Prefixroute, trace: 
     assert (written.code, written.err) == (0, "")
     assert "180 requests" in written.out
     rows = [
-        json.loads(prefixroute("simulate", path, "--replicas", 1, "--seeds", 1, "--policies", "session", "--json").out)
+        prefixroute("simulate", path, "--replicas", 1, "--seeds", 1, "--policies", "session", "--json").json
         for path in (trace, private)
     ]
     assert rows[0]["rows"] == rows[1]["rows"]
@@ -246,11 +236,8 @@ def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trac
     assert document["assumptions"]["skipped_lines"]["value"] == 1
     assert "1 bad of 181 lines left out: line 21" in document["notes"]
     assert "1 bad of 181 lines left out" in page.read_text()
-    assert document["rows"] == json.loads(prefixroute("simulate", trace, *options[2:], "--json").out)["rows"]
-    assumed = (
-        json.loads(prefixroute("trace", *one, "--json").out)["assumptions"]
-        for one in ((bad, "--skip-bad", 1), (trace,))
-    )
+    assert document["rows"] == prefixroute("simulate", trace, *options[2:], "--json").json["rows"]
+    assumed = (prefixroute("trace", *one, "--json").json["assumptions"] for one in ((bad, "--skip-bad", 1), (trace,)))
     assert next(assumed).keys() - next(assumed).keys() == {"skipped_lines"}
     converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad", 1)
     assert "180 requests" in converted.out
@@ -291,14 +278,12 @@ def test_several_files_and_a_pattern_are_one_log(prefixroute: Prefixroute, tmp_p
     (tmp_path / "all").write_text(lines(rows()))
     figures = []
     for names in ([tmp_path / "1.jsonl", tmp_path / "2.jsonl.gz"], [tmp_path / "*.jsonl*"], [tmp_path / "all"]):
-        found = json.loads(prefixroute("trace", *names, "--json").out)
+        found = prefixroute("trace", *names, "--json").json
         figures.append({key: found[key] for key in ("requests", "floor", "prompt_tokens", "losses", "groups")})
     assert figures[0] == figures[1] == figures[2]
     assert figures[0]["requests"] == 40
-    simulated = prefixroute(
-        "simulate", tmp_path / "1.jsonl", f"{tmp_path}/2.jsonl.gz,head=30", "--replicas", 2, "--seeds", 1, "--json"
-    )
-    assert json.loads(simulated.out)["rows"][0]["requests"] == 30
+    log = (tmp_path / "1.jsonl", f"{tmp_path}/2.jsonl.gz,head=30")
+    assert prefixroute("simulate", *log, "--replicas 2 --seeds 1 --json").json["rows"][0]["requests"] == 30
 
 
 def test_requests_are_chosen_by_time_model_and_field(prefixroute: Prefixroute, tmp_path: Path) -> None:
@@ -309,7 +294,7 @@ def test_requests_are_chosen_by_time_model_and_field(prefixroute: Prefixroute, t
         (["--model", "a"], 20),
         (["--where", "tenant=u1", "--where", "backend=10.0.0.0"], 10),
     ):
-        found = json.loads(prefixroute("trace", path, *options, "--json").out)
+        found = prefixroute("trace", path, *options, "--json").json
         assert found["requests"] == count
         assert any(note.startswith("left out: ") for note in found["notes"])
         converted = prefixroute("convert", path, *options, "-o", tmp_path / "p.jsonl")
@@ -322,7 +307,7 @@ def test_where_the_hits_went_is_shown(prefixroute: Prefixroute, tmp_path: Path) 
     shown = prefixroute("trace", path)
     assert "where the hits went" in shown.out
     assert "elsewhere: only other replicas had it" in shown.out
-    found = json.loads(prefixroute("trace", path, "--json").out)
+    found = prefixroute("trace", path, "--json").json
     losses, usd = found["losses"], found["losses_usd_per_million_requests"]
     assert losses.pop("prompt") == sum(losses.values()) == 40 * 300
     recomputed = sum(losses.values()) - losses["hit"]
@@ -349,7 +334,7 @@ def test_the_hardware_prices_the_hits_of_a_log(prefixroute: Prefixroute, tmp_pat
     path = tmp_path / "log.jsonl"
     path.write_text(lines(rows()))
     given = ("--gpu", "H200", "--served-model", "Qwen3-8B", "--tensor-parallel", 2, "--price", 3)
-    found = json.loads(prefixroute("trace", path, "--model", "a", *given, "--json").out)
+    found = prefixroute("trace", path, "--model", "a", *given, "--json").json
     cost = CostModel("H200", "Qwen3-8B", tensor_parallel=2, usd_per_gpu_hour=3)
     assert found["requests"] == 20
     assert found["usd_per_token"] == pytest.approx(cost.usd_per_token(300))
@@ -365,14 +350,14 @@ def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, 
     shown = prefixroute("trace", tmp_path / "log.jsonl", "--report", tmp_path / "page.html")
     assert "SECRET nonce" in shown.err
     assert "SECRET" not in shown.out + (tmp_path / "page.html").read_text()
-    found = json.loads(prefixroute("trace", tmp_path / "log.jsonl", "--json").out)
+    found = prefixroute("trace", tmp_path / "log.jsonl", "--json").json
     assert found["volatile"]["share"] == 1.0
     assert found["losses"]["volatile"] > 0.8 * found["losses"]["prompt"]
 
 
 def test_first_sight_beside_another_floor_says_why(prefixroute: Prefixroute, trace: Path, log: Path) -> None:
     for path in (trace, log):
-        found = json.loads(prefixroute("trace", path, "--json").out)
+        found = prefixroute("trace", path, "--json").json
         losses, shown = found["losses"], prefixroute("trace", path).out
         first_sight, floor = (
             f"{100 * share:.2f} %" for share in (losses["first_sight"] / losses["prompt"], found["floor"])

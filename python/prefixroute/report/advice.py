@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice
 from prefixroute.report import html
-from prefixroute.report.answer import Answer, advised, answer, fleet
+from prefixroute.report.answer import Answer, answer
+from prefixroute.report.basis import basis, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
 from prefixroute.report.compared import compared, details, equal_splits, today
 from prefixroute.report.drawing import Picture, svgs
+from prefixroute.report.reasons import advised
 from prefixroute.report.study import policies_of
-from prefixroute.report.text import basis
 
 
 def advice_page(advice: Advice) -> str:

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prefixroute.advise import Advice, Comparison
-from prefixroute.report.answer import BUSIEST, advised, answer, fleet
+from prefixroute.advise import Advice
+from prefixroute.report.answer import answer
+from prefixroute.report.basis import basis, fleet
 from prefixroute.report.behind import speeds_line
 from prefixroute.report.compared import compared, details, equal_splits
+from prefixroute.report.reasons import advised
 from prefixroute.report.table import Table
-
-DOLLARS = f"all dollars by the {BUSIEST}: prefill bought for every replica as for the busiest"
-"""What the dollars of an advice are."""
-
-
-def basis(found: Comparison) -> str:
-    """Return what the figures of an advice are.
-
-    With a clock or without, as ``compare`` is or is not, and the dollars.
-    """
-    clock = (
-        "timed, with arrivals, queues and batches; `prefixroute compare` is timed only with `--timed`"
-        if found.timed
-        else "untimed, without queues, as `prefixroute compare` is without `--timed`"
-    )
-    return f"{clock}; {DOLLARS}"
 
 
 def advice_text(advice: Advice) -> str:
