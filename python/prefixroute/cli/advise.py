@@ -15,7 +15,7 @@ from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware, PricedHardware
 from prefixroute.cli.output import Outputs, print_json
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.cli.table import show_sheet
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.backtests import backtest_sheet

@@ -9,7 +9,7 @@ from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.report.comparison import comparison_sheet
 
 EXAMPLE = "Example: prefixroute compare day.jsonl.gz --replicas 8 --policies session,cache-aware,sglang-balanced"

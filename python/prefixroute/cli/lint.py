@@ -12,7 +12,7 @@ from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import Reading
+from prefixroute.cli.reading import TraceOptions
 from prefixroute.document import SCHEMA, json_text
 from prefixroute.lint import LEVELS, Settings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider

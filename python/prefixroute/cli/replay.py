@@ -16,7 +16,7 @@ from prefixroute.cli.fleets import Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.output import Outputs, check_writable
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
 from prefixroute.report.replays import replay_notes, replay_sheet
 from prefixroute.sim.grid import open_source

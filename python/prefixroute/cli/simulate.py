@@ -9,7 +9,7 @@ from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import Reading, parts
+from prefixroute.cli.reading import TraceOptions, parts
 from prefixroute.errors import ConfigError
 from prefixroute.report.comparison import UNTIMED_NOTE
 from prefixroute.report.study import sweep_sheet

@@ -6,7 +6,7 @@ from prefixroute.cli import console, options
 from prefixroute.cli.groups import grouped
 from prefixroute.cli.hardware import LogMachine
 from prefixroute.cli.output import Outputs
-from prefixroute.cli.reading import LogReading
+from prefixroute.cli.reading import LogOptions
 from prefixroute.document import SCHEMA
 from prefixroute.errors import TraceError
 from prefixroute.report.workloads import trace_sheet
