@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
+from traffic import chats, made
 
 from prefixroute.advise import Advice, Question, advise, compare
 from prefixroute.advise.choice import BY_TOKENS, JUDGED, METRIC, UNEQUAL
@@ -18,7 +18,6 @@ from prefixroute.advise.question import OTHERS
 from prefixroute.advise.sample import METRICS, Gaps
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
-from prefixroute.hashing import BlockHashes
 from prefixroute.policies import CacheAware
 from prefixroute.report import advice_dict, advice_text, answer
 from prefixroute.report.figures import usd
@@ -193,27 +192,12 @@ def test_two_policies_of_one_name_are_refused() -> None:
         Question(seeds=(1, 1))
 
 
-def test_a_policy_in_use_on_a_single_replica_is_nothing_to_save_against() -> None:
-    advice = advise(CHAT, ask(scenario=Scenario(replicas=1), seeds=1, current="least-loaded"))
-    assert (advice.policy, advice.saving) == ("none", None)
-
-
-def test_a_single_replica_needs_no_router() -> None:
-    advice = advise(CHAT, ask(scenario=Scenario(replicas=1), seeds=1))
+@pytest.mark.parametrize("current", [None, "least-loaded"])
+def test_a_single_replica_needs_no_router_and_saves_nothing(current: str | None) -> None:
+    advice = advise(CHAT, ask(scenario=Scenario(replicas=1), seeds=1, current=current))
     assert (advice.policy, advice.saving) == ("none", None)
     assert [step.kind for step in advice.steps] == ["own-replicas", "two-or-more"]
     assert "no router" in advice_text(advice)
-
-
-def made(prompts: Iterator[tuple[str, list[int]]], tail: int = 1) -> Workload:
-    """Requests of (session, blocks); a number stands for a block's content."""
-    requests = []
-    for at, (session, blocks) in enumerate(prompts):
-        chain = [hash((depth, tuple(blocks[: depth + 1]))) & (2**64 - 1) for depth in range(len(blocks))]
-        length = 16 * len(blocks) + tail
-        hashes = BlockHashes(np.array(chain, np.uint64), token_count=length, block_size=16)
-        requests.append(Request(float(at), hashes, hashes, length, 10, session=session))
-    return Workload("made", 16, lambda: iter(requests), len(requests))
 
 
 def test_a_shared_system_prompt_alone_needs_no_more_than_round_robin() -> None:
@@ -375,28 +359,18 @@ def test_a_shared_head_shorter_than_a_block_is_named(tmp_path: Path, size: int, 
     assert found.get("head-shorter-than-a-block") == severity
 
 
-def dated_log(path: Path, date: str = "2026-11-29T10:{turn:02}:{chat:02}Z") -> Path:
-    """Write a log of 20 chats of 4 turns whose system prompts begin with a date."""
-    rows = []
-    for turn in range(4):
-        for number in range(20):
-            system = {
-                "role": "system",
-                "content": f"Now: {date.format(turn=turn, chat=number)}. " + "Be polite. " * 120,
-            }
-            asked = [{"role": "user", "content": f"chat {number}, question {k}. " * 20} for k in range(turn + 1)]
-            rows.append({"timestamp": len(rows), "session_id": f"c{number}", "messages": [system, *asked]})
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    return path
+def dated(date: str = "2026-11-29T10:{turn:02}:{chat:02}Z") -> Callable[[int, int], str]:
+    """Return system prompts that begin with a date."""
+    return lambda turn, chat: f"Now: {date.format(turn=turn, chat=chat)}. " + "Be polite. " * 120
 
 
 def test_a_date_is_mended_in_other_processes_too_and_the_advice_is_that_on_the_mended_log(tmp_path: Path) -> None:
-    log = read_trace(dated_log(tmp_path / "log.jsonl"))
+    log = chats(tmp_path / "log.jsonl", dated())
     question = ask(scenario=Scenario(replicas=2), seeds=(4, 5))
     advice = advise(log, question)
     assert advise(log, question, jobs=2).to_json() == advice.to_json()
     assert advice.remedy is not None
-    mended = advise(read_trace(dated_log(tmp_path / "mended.jsonl", "2026-11-29T10:00:00Z")), question)
+    mended = advise(chats(tmp_path / "mended.jsonl", dated("2026-11-29T10:00:00Z")), question)
     assert mended.remedy is None
     assert mended.row is not None
     assert advice.remedy.policy == mended.policy
@@ -406,7 +380,7 @@ def test_a_date_is_mended_in_other_processes_too_and_the_advice_is_that_on_the_m
 
 
 def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
-    advice = advise(read_trace(dated_log(tmp_path / "log.jsonl")), ask(scenario=Scenario(replicas=2), seeds=1))
+    advice = advise(chats(tmp_path / "log.jsonl", dated()), ask(scenario=Scenario(replicas=2), seeds=1))
     found = kinds(advice)
     assert found["volatile-head"] == "fix first"
     assert "broken-prefix" not in found
@@ -431,34 +405,24 @@ def test_a_date_that_the_text_shows_is_named_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [0, 15])
 def test_one_cause_is_named_once_wherever_it_stands(tmp_path: Path, before: int) -> None:
     """An id after a long common text breaks each turn in a block of its own place: still one thing to mend."""
-    rows = []
-    for turn in range(4):
-        for chat_of in range(20):
-            number = f"{chat_of * 7_919 + turn * 104_729:08x}-1111-4111-8111-{chat_of:06x}{turn:06x}"
-            system = f"{'Answer politely. ' * before}Request {number}. {'Be brief. ' * 90}"
-            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
-            messages = [{"role": "system", "content": system}, *asked]
-            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": messages})
-    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
+
+    def system(turn: int, chat: int) -> str:
+        number = f"{chat * 7_919 + turn * 104_729:08x}-1111-4111-8111-{chat:06x}{turn:06x}"
+        return f"{'Answer politely. ' * before}Request {number}. {'Be brief. ' * 90}"
+
+    advice = advise(chats(tmp_path / "log.jsonl", system), ask(scenario=Scenario(replicas=2), seeds=1))
     urgent = [finding for finding in advice.findings if finding.severity == "fix first"]
     assert [finding.kind for finding in urgent] == ["volatile-head"]
     assert urgent[0].evidence["what"] == "id"
 
 
 def test_two_causes_are_both_named(tmp_path: Path) -> None:
-    rows = []
-    for turn in range(5):
-        for chat_of in range(20):
-            shuffled = " ".join(f"tool{(at * (turn + 3) + chat_of) % 97}" for at in range(40))
-            system = (
-                f"Now: 2026-11-29T10:{turn:02}:{chat_of:02}Z. {'Answer politely. ' * 20}{shuffled} {'Be brief. ' * 90}"
-            )
-            asked = [{"role": "user", "content": f"chat {chat_of}, question {k}. " * 20} for k in range(turn + 1)]
-            messages = [{"role": "system", "content": system}, *asked]
-            rows.append({"timestamp": len(rows), "session_id": f"c{chat_of}", "messages": messages})
-    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    advice = advise(read_trace(tmp_path / "log.jsonl"), ask(scenario=Scenario(replicas=2), seeds=1))
+    def system(turn: int, chat: int) -> str:
+        shuffled = " ".join(f"tool{(at * (turn + 3) + chat) % 97}" for at in range(40))
+        date = f"2026-11-29T10:{turn:02}:{chat:02}Z"
+        return f"Now: {date}. {'Answer politely. ' * 20}{shuffled} {'Be brief. ' * 90}"
+
+    advice = advise(chats(tmp_path / "log.jsonl", system, turns=5), ask(scenario=Scenario(replicas=2), seeds=1))
     kinds_found = {finding.kind for finding in advice.findings if finding.severity == "fix first"}
     assert kinds_found == {"volatile-head", "broken-prefix"}
 
@@ -475,8 +439,7 @@ def test_a_log_is_read_once_whatever_is_asked(tmp_path: Path, monkeypatch: pytes
             yield line
 
     monkeypatch.setattr(lines, "read_lines", counted)
-    path = dated_log(tmp_path / "log.jsonl")
-    streamed = read_trace(path, check=False)
+    streamed = chats(tmp_path / "log.jsonl", dated())
     question = ask(scenario=Scenario(replicas=4), seeds=2, vary=("replicas",), current="random")
     assert advise(streamed, question, jobs=jobs).remedy is not None
     looked_at = 80  # the first 500, of 80

@@ -184,13 +184,28 @@ def test_a_policy_that_is_far_slower_than_what_is_in_use_is_not_taken() -> None:
     assert choose(compared(figures, 0.3), objective="cost").policy == "session"  # untimed, nobody knows of queues
 
 
-def test_what_is_better_in_recompute_and_ttft_and_worse_in_nothing_is_the_advice() -> None:
+@pytest.mark.parametrize(
+    ("round_robin", "aware", "noise", "cost"),
+    [
+        ((0.949, 0.436, 100.0), (0.887, 0.400, 99.5), 0.02, None),
+        ((0.9485, 0.4023, 507.2), (0.8884, 0.3803, 532.3), 0.01, (25.1, -54.0, 104.0)),  # untimed, on 8 replicas
+    ],
+)
+def test_what_is_better_in_recompute_and_ttft_is_advised_where_the_cost_is_within_the_noise(
+    round_robin: tuple[float, ...], aware: tuple[float, ...], noise: float, cost: tuple[float, ...] | None
+) -> None:
     """The Mooncake conversation trace: the noise hides the dollars of the busiest replica, and nothing else."""
+    known = {"round-robin": round_robin, "cache-aware": aware}
     figures = {
-        "round-robin": {"recompute_ratio": 0.949, "ttft_mean_s": 0.436, METRIC: 100.0},
-        "cache-aware": {"recompute_ratio": 0.887, "ttft_mean_s": 0.400, METRIC: 99.5},
+        name: dict(zip(("recompute_ratio", "ttft_mean_s", METRIC), each, strict=True)) for name, each in known.items()
     }
-    choice = choose(compared(figures, 0.02), objective="cost")
+    found = compared(figures, noise)
+    if cost is not None:
+        wide = found.gaps.ends.copy()
+        value, low, high = cost
+        wide[METRICS.index(METRIC), 1, 0], wide[METRICS.index(METRIC), 0, 1] = cost, (-value, -high, -low)
+        found = replace(found, gaps=Gaps(found.gaps.policies, wide))
+    choice = choose(found, objective="balanced" if cost else "cost")
     assert choice.policy == "cache-aware"
     (rejected,) = choice.rejected
     assert (rejected.policy, rejected.why, rejected.by) == ("round-robin", "beaten", "cache-aware")
@@ -309,20 +324,3 @@ def test_a_split_wins_where_it_is_better_beyond_the_noise_and_worse_in_nothing_p
     ).against("session")
     won = winner(found, judged(Slo.parse_all(slos) if slos else ()))
     assert won == (None if wins is None else ("session, 1+3", wins))
-
-
-def test_what_is_better_in_recompute_and_ttft_is_advised_where_the_cost_is_within_the_noise() -> None:
-    """The Mooncake conversation trace, untimed, on 8 replicas."""
-    figures = {
-        "round-robin": {"recompute_ratio": 0.9485, "ttft_mean_s": 0.4023, METRIC: 507.2},
-        "cache-aware": {"recompute_ratio": 0.8884, "ttft_mean_s": 0.3803, METRIC: 532.3},
-    }
-    found = compared(figures, 0.01)
-    wide = found.gaps.ends.copy()
-    wide[METRICS.index(METRIC), 1, 0] = [25.1, -54.0, 104.0]
-    wide[METRICS.index(METRIC), 0, 1] = [-25.1, -104.0, 54.0]
-    choice = choose(replace(found, gaps=Gaps(found.gaps.policies, wide)))
-    assert choice.policy == "cache-aware"
-    assert [(one.policy, one.by, one.metrics) for one in choice.rejected] == [
-        ("round-robin", "cache-aware", ("recompute_ratio", "ttft_mean_s"))
-    ]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from traffic import SIZE, made
 
 from prefixroute.advise.findings import facts
 from prefixroute.advise.profile import profile
-from prefixroute.hashing import BlockHashes, common_blocks
+from prefixroute.hashing import common_blocks
 from prefixroute.sim import floor
-from prefixroute.workload import Request, Workload, chat, documents
-
-SIZE = 16
-
-
-def of(tokens: list[tuple[str | None, list[int]]], size: int = SIZE) -> Workload:
-    """Requests of (session, one number for each block); equal numbers from the start on are equal prefixes."""
-
-    def source() -> Iterator[Request]:
-        for at, (session, blocks) in enumerate(tokens):
-            chain = [hash(tuple(blocks[: depth + 1])) & (2**64 - 1) for depth in range(len(blocks))]
-            length = len(blocks) * size + 1
-            hashes = BlockHashes(np.array(chain, np.uint64), token_count=length, block_size=size)
-            yield Request(float(at), hashes, hashes, length, 1, session=session)
-
-    return Workload("made", size, source, len(tokens))
+from prefixroute.workload import Workload, chat, documents
 
 
 def test_chat_shares_its_head_with_all_and_the_rest_with_itself() -> None:
@@ -51,12 +37,12 @@ def test_documents_are_shared_among_strangers() -> None:
 
 def turns(prefix: Callable[[int, int], list[int]]) -> Workload:
     """20 sessions of 8 turns; ``prefix`` of (session, turn) stands before the session's own growing history."""
-    made = [
+    prompts = [
         (f"s{session}", [*prefix(session, turn), *(1_000 * session + step for step in range(4 * turn + 4))])
         for turn in range(8)
         for session in range(20)
     ]
-    return of(made)
+    return made(prompts)
 
 
 def test_a_date_after_two_common_blocks_is_found_with_its_place_and_its_price() -> None:
@@ -76,11 +62,11 @@ def test_a_history_rewritten_now_and_then_is_not_a_date() -> None:
 
 
 def test_prompts_below_a_block_are_counted() -> None:
-    assert profile(of([(None, []), (None, [1]), (None, []), (None, [1])])).short == 0.5
+    assert profile(made([(None, []), (None, [1]), (None, []), (None, [1])])).short == 0.5
 
 
 def test_an_empty_workload_has_a_profile() -> None:
-    found = profile(of([]))
+    found = profile(made([]))
     assert (found.requests, found.requests_per_s, found.broken) == (0, None, None)
 
 
@@ -93,15 +79,15 @@ def test_common_blocks(one: list[int], other: list[int], shared: int) -> None:
 def test_prompts_that_share_a_key_and_nothing_else_are_no_broken_turns() -> None:
     """Questions of one user each: nothing to mend. A date in the first block is: turns grow all the same."""
     asked = [(f"user {at % 10}", [1_000 * at + k for k in range(1 + at * 7 % 5)]) for at in range(60)]
-    assert profile(of(asked)).broken is None
+    assert profile(made(asked)).broken is None
     dated = [(f"chat {at % 10}", [10_000 + at, *range(4 * (at // 10) + 2)]) for at in range(60)]
-    found = profile(of(dated)).broken
+    found = profile(made(dated)).broken
     assert found is not None
     assert found.tokens == 0
 
 
 def test_several_models_are_priced_as_one_and_that_is_said() -> None:
-    plain = of([("a", [1, 2, 3]), ("b", [1, 2, 4])])
+    plain = made([("a", [1, 2, 3]), ("b", [1, 2, 4])])
     mixed = replace(plain, source=lambda: (r._replace(model=f"m{at}") for at, r in enumerate(plain.requests())))
     for workload, models in ((plain, 0), (mixed, 2)):
         found = profile(workload)

@@ -172,9 +172,6 @@ def test_an_slo_is_read_and_written(text: str, slo: Slo) -> None:
 def test_what_is_no_slo_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="SLO"):
         Slo.parse(text)
-
-
-def test_a_percentile_is_promised_once() -> None:
     with pytest.raises(ConfigError, match="promises each percentile once"):
         Slo.parse_all("ttft_p95=1s,ttft_p95=2s")
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 RESULTS = {
-    "simulate TRACE --replicas 1,2 --seeds 1": 7,
+    "simulate TRACE --replicas 1,2 --seeds 1": 8,
     "compare TRACE --replicas 2 --seeds 1 --policies round-robin,session": 5,
     "size TRACE --slo ttft_p95=60s --policies round-robin,session": 1,
     "trace TRACE": 3,
     "lint LOG --fail-on never --config CONFIG": 1,
-    "plan anthropic": 2,
+    "plan anthropic": 1,
     "plan openai --per-minute 60 --users 100": 2,
     "plan gemini": 1,
 }

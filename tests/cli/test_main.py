@@ -94,6 +94,11 @@ def started(pid: int) -> bool:
 )
 def test_interrupt_ends_cleanly(jobs: str, at_work: Callable[[int], bool]) -> None:
     """Ctrl-C reaches every process of the terminal's group; none of them may print a traceback."""
+    assert ended(jobs, at_work, lambda pid: os.killpg(pid, signal.SIGINT)) == (130, "", "interrupted\n")
+
+
+def ended(jobs: str, at_work: Callable[[int], bool], end: Callable[[int], None]) -> tuple[int, str, str]:
+    """Start a long simulation, end it when it is at work, and return what it left: exit code, stdout, stderr."""
     # Processes inherit it where SIGINT is ignored (in a job in the background of a shell): here it is not, wherever this runs.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prefixroute.cli import main; main()"
     simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", jobs, "--quiet"]
@@ -102,9 +107,9 @@ def test_interrupt_ends_cleanly(jobs: str, at_work: Callable[[int], bool]) -> No
     ) as running:
         while running.poll() is None and not at_work(running.pid):
             time.sleep(0.05)
-        os.killpg(running.pid, signal.SIGINT)
+        end(running.pid)
         out, err = running.communicate(timeout=120)
-    assert (running.returncode, out, err) == (130, "", "interrupted\n")
+    return running.returncode, out, err
 
 
 def test_a_reader_that_leaves_ends_it_quietly() -> None:
@@ -130,13 +135,4 @@ def test_a_closed_stream_gives_no_traceback(typed: str, code: int, err: str) -> 
 
 
 def test_a_request_to_end_ends_its_processes_without_a_word() -> None:
-    code = "from prefixroute.cli import main; main()"
-    simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", "2", "--quiet"]
-    with subprocess.Popen(
-        simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
-        while running.poll() is None and not started(running.pid):
-            time.sleep(0.05)
-        running.terminate()
-        out, err = running.communicate(timeout=120)
-    assert (running.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert ended("2", started, lambda pid: os.kill(pid, signal.SIGTERM)) == (128 + signal.SIGTERM, "", "")

@@ -129,19 +129,6 @@ def test_several_files_are_one_trace_or_go_to_a_folder(prefixroute: Prefixroute,
     assert not (tmp_path / "x.jsonl").exists()
 
 
-def test_two_logs_of_one_name_do_not_share_a_file(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
-    logs = [tmp_path / "a" / "day.jsonl", tmp_path / "b" / "day.jsonl"]
-    out = tmp_path / "out"
-    for folder in (out, *(log.parent for log in logs)):
-        folder.mkdir()
-    for log in logs:
-        log.write_bytes(trace.read_bytes())
-    refused = prefixroute("convert", *logs, "-o", out)
-    assert refused.code == 2
-    assert "two logs would be written to one file of --output, day.private.jsonl.gz" in refused.err
-    assert list(out.iterdir()) == []
-
-
 def snapshot(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -164,40 +151,36 @@ def test_what_is_read_is_not_replaced_by_a_trace(prefixroute: Prefixroute, trace
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_log_in_the_folder_of_the_output_is_not_replaced(
-    prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, linked: bool
+READ = "--output must not be one of the files read"
+
+
+@pytest.mark.parametrize(
+    ("logs", "there", "words"),
+    [
+        ("od/y.private.jsonl.gz y.jsonl", {}, READ),
+        ("z.jsonl y.jsonl", {"y": "z.jsonl"}, READ),
+        ("a/day.jsonl b/day.jsonl", {}, "two logs would be written to one file of --output, day.private.jsonl.gz"),
+        ("a.jsonl b.jsonl", {"a": "od/b.private.jsonl.gz"}, "to one file of --output, b.private.jsonl.gz"),
+        ("a.jsonl b.jsonl", {"a": None}, "which is a folder"),
+    ],
+)
+def test_what_would_be_lost_in_a_folder_of_outputs_is_refused(
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, logs: str, there: dict[str, str | None], words: str
 ) -> None:
-    folder = tmp_path / "od"
-    folder.mkdir()
-    first, second = tmp_path / "y.jsonl", tmp_path / "z.jsonl" if linked else folder / "y.private.jsonl.gz"
-    first.write_bytes(trace.read_bytes())
-    second.write_bytes(trace.read_bytes())
-    if linked:
-        (folder / "y.private.jsonl.gz").symlink_to(second)
-    before = snapshot(tmp_path)
-    refused = prefixroute("convert", second, first, "-o", folder)
-    assert refused.code == 2
-    assert "--output must not be one of the files read" in refused.err
-    assert snapshot(tmp_path) == before
-
-
-def test_two_outputs_that_are_one_file_are_refused(prefixroute: Prefixroute, trace: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "od"
-    folder.mkdir()
-    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    for log in logs:
+    """``there`` has links of that folder and where they lead, or None for a folder of that name."""
+    (tmp_path / "od").mkdir()
+    read = [tmp_path / name for name in logs.split()]
+    for log in read:
+        log.parent.mkdir(exist_ok=True)
         log.write_bytes(trace.read_bytes())
-    (folder / "a.private.jsonl.gz").symlink_to(folder / "b.private.jsonl.gz")
-    refused = prefixroute("convert", *logs, "-o", folder)
+    for name, target in there.items():
+        output = tmp_path / "od" / f"{name}.private.jsonl.gz"
+        output.mkdir() if target is None else output.symlink_to(tmp_path / target)
+    before = snapshot(tmp_path)
+    refused = prefixroute("convert", *read, "-o", tmp_path / "od")
     assert refused.code == 2
-    assert "two logs would be written to one file of --output, b.private.jsonl.gz" in refused.err
-    assert not (folder / "b.private.jsonl.gz").exists()
-    (folder / "a.private.jsonl.gz").unlink()
-    (folder / "a.private.jsonl.gz").mkdir()
-    refused = prefixroute("convert", *logs, "-o", folder)
-    assert refused.code == 2
-    assert "which is a folder" in refused.err
+    assert words in refused.err
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("bad", [False, True])

@@ -14,6 +14,7 @@ from prefixroute.lint import (
     RULES,
     ApiSettings,
     EngineSettings,
+    Finding,
     LintReport,
     RouterSettings,
     Settings,
@@ -57,6 +58,11 @@ def names(report: LintReport) -> list[str]:
     return [finding.rule.name for finding in report.findings]
 
 
+def found(report: LintReport, name: str) -> Finding:
+    """Return the first finding of a rule."""
+    return next(one for one in report.findings if one.rule.name == name)
+
+
 def test_a_log_in_order_has_no_finding(linted: Callable[..., LintReport]) -> None:
     rows = [row(number) for number in range(60)]
     assert names(linted(rows, model=SONNET)) == []
@@ -66,7 +72,7 @@ def test_a_log_in_order_has_no_finding(linted: Callable[..., LintReport]) -> Non
 def test_a_volatile_head_is_named_with_place_and_dollars(linted: Callable[..., LintReport]) -> None:
     rows = [row(n, system=[{"type": "text", "text": f"Now: 10:{n:02}. {RULES_TEXT}", **MARK}]) for n in range(60)]
     report = linted(rows, model=SONNET)
-    finding = next(one for one in report.findings if one.rule.name == "volatile-head")
+    finding = found(report, "volatile-head")
     assert (finding.evidence["where"], finding.evidence["character"]) == ("system[0]", len("Now: "))
     assert finding.line is not None
     # 2,400 tokens at $2.40 a million, 60 requests in 118 s, a month of 730 h
@@ -79,7 +85,7 @@ def test_tools_and_system_blocks_in_another_order(linted: Callable[..., LintRepo
     rows = [row(n, tools=TOOLS if n % 4 else TOOLS[::-1], system=parts if n % 3 else parts[::-1]) for n in range(60)]
     report = linted(rows, model=SONNET)
     for name, count, line in (("tools-reordered", 15, 1), ("system-reordered", 20, 1)):
-        finding = next(one for one in report.findings if one.rule.name == name)
+        finding = found(report, name)
         assert (finding.evidence["count"], finding.evidence["prompts"], finding.line) == (count, 60, line)
         assert (finding.usd_per_month or 0) > 0
 
@@ -88,7 +94,7 @@ def test_short_prefixes(linted: Callable[..., LintReport]) -> None:
     head = "The rules of the house. " * 60  # 360 tokens
     rows = [row(n, tools=[], system=head, messages=[{"role": "user", "content": f"{n} " * 900}]) for n in range(40)]
     report = linted(rows, model=SONNET)
-    finding = next(one for one in report.findings if one.rule.name == "prefix-too-short")
+    finding = found(report, "prefix-too-short")
     assert finding.evidence["head_tokens"] == pytest.approx(365, abs=15)
     opus = linted([row(number) for number in range(20)], model=find_model("claude-opus-4-6"))
     assert "prompts-below-minimum" in names(opus)
@@ -97,7 +103,7 @@ def test_short_prefixes(linted: Callable[..., LintReport]) -> None:
 def test_a_lifetime_that_does_not_fit(linted: Callable[..., LintReport]) -> None:
     rows = [row(n, timestamp=1_790_000_000 + 1_200 * n) for n in range(40)]
     report = linted(rows, model=SONNET)
-    finding = next(one for one in report.findings if one.rule.name == "lifetime")
+    finding = found(report, "lifetime")
     assert (finding.evidence["lifetime"], finding.evidence["best"]) == ("5m", "1h")
     rare = [row(n, timestamp=1_790_000_000 + 90_000 * n) for n in range(40)]
     assert "written-for-nothing" in names(linted(rare, model=SONNET))
@@ -122,7 +128,7 @@ def test_reuse_that_is_possible_and_not_reported(linted: Callable[..., LintRepor
     assert "reuse-not-reached" in few
     assert "no-hits-reported" not in few
     assert "reuse-not-reached" not in names(none)
-    finding = next(one for one in none.findings if one.rule.name == "no-hits-reported")
+    finding = found(none, "no-hits-reported")
     assert finding.evidence["requests"] == 40
     assert f"{100 * finding.evidence['ideal']:.1f} %" in finding.message
     assert "reuse-not-reached" not in names(linted(rows(2_600), model=SONNET))
@@ -141,7 +147,7 @@ def test_the_providers_own_diagnoses_are_read(linted: Callable[..., LintReport])
 
 def test_keys_over_their_rate(linted: Callable[..., LintReport]) -> None:
     one = [row(n, prompt_cache_key="k") for n in range(60)]
-    finding = next(one for one in linted(one, model=find_model("gpt-5")).findings if one.rule.name == "key-over-rate")
+    finding = found(linted(one, model=find_model("gpt-5")), "key-over-rate")
     assert finding.evidence["busiest"] == 30
     assert finding.evidence["shards"] == 2
     assert "cache_key(user_id, 2)" in finding.remedy
@@ -151,7 +157,7 @@ def test_keys_over_their_rate(linted: Callable[..., LintReport]) -> None:
 
 def test_workspaces_write_for_themselves(linted: Callable[..., LintReport]) -> None:
     rows = [row(n, workspace=f"w{n % 4}") for n in range(40)]
-    finding = next(one for one in linted(rows, model=SONNET).findings if one.rule.name == "workspaces")
+    finding = found(linted(rows, model=SONNET), "workspaces")
     assert finding.evidence["workspaces"] == 4
     tokens = finding.evidence["tokens"]
     assert finding.usd_per_month == pytest.approx(3 * tokens * 2.4e-6 / 78 * 730 * 3_600, rel=0.01)
@@ -161,11 +167,7 @@ def test_workspaces_write_for_themselves(linted: Callable[..., LintReport]) -> N
 def test_a_binding_shorter_than_the_lifetime(linted: Callable[..., LintReport]) -> None:
     rows = [row(n, timestamp=1_790_000_000 + 100 * n) for n in range(60)]
     settings = Settings(api=ApiSettings(lifetime="1h", binding_s=300.0, targets=4))
-    finding = next(
-        one
-        for one in linted(rows, model=SONNET, settings=settings).findings
-        if one.rule.name == "binding-shorter-than-lifetime"
-    )
+    finding = found(linted(rows, model=SONNET, settings=settings), "binding-shorter-than-lifetime")
     assert (finding.usd_per_month or 0) > 0
     longer = Settings(api=ApiSettings(lifetime="1h", binding_s=3_600.0))
     assert "binding-shorter-than-lifetime" not in names(linted(rows, model=SONNET, settings=longer))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
@@ -43,8 +42,8 @@ from prefixroute.cli.reading import TraceOptions
 from prefixroute.errors import ConfigError
 from prefixroute.lint import read_entries
 from prefixroute.plan.breakpoints import MOST_PROMPTS, place_breakpoints
-from prefixroute.plan.burst import Burst, Calls, figures_assumed, plan_batch, plan_burst
-from prefixroute.plan.lifetimes import LifetimePlan, lifetimes_by_rate
+from prefixroute.plan.burst import Calls, figures_assumed, plan_batch, plan_burst
+from prefixroute.plan.lifetimes import lifetimes_by_rate
 from prefixroute.plan.prompts import Prompt
 from prefixroute.plan.shards import LIMIT, Load, plan_shards
 from prefixroute.plan.storage import plan_storage
@@ -105,16 +104,19 @@ def anthropic(
         number = _count(requests, REQUESTS, "--requests")
         answer.assumptions += defaults(("requests", number, requests), ("shared_tokens", shared, shared_tokens))
         calls = Calls(number, shared, own_tokens, output_tokens, workspaces, miss_probability)
-        _burst(answer, plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed))
+        burst = plan_burst(found, calls, lifetime=lifetime, tier=figures.tier, speed=pace.speed)
+        answer.add("burst", burst, burst_table(burst))
+        answer.assumptions += burst.assumptions
         if any(one.tier == BATCH for one in found.prices):
             orders = plan_batch(found, calls)
-            answer.add("batch", [asdict(one) for one in orders], batch_table(orders))
+            answer.add("batch", orders, batch_table(orders))
     if per_hour is not None:
         answer.assumptions += defaults(("shared_tokens", shared, shared_tokens))
-        _lifetimes(answer, lifetimes_by_rate(found, shared, per_hour, tier=figures.tier))
+        kept = lifetimes_by_rate(found, shared, per_hour, tier=figures.tier)
+        answer.add("lifetimes", kept, lifetime_table(kept))
     if prompts is not None:
         placed = place_breakpoints(_prompts(prompts, reading), found)
-        answer.add("breakpoints", placed.to_dict(), *placement_tables(placed))
+        answer.add("breakpoints", placed, *placement_tables(placed))
     if traced.trace is not None:
         _trace(answer, traced, found, reading, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
@@ -157,10 +159,11 @@ def openai(
         )
     load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=own_tokens)
     plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
-    answer.add("keys", plan.to_dict(), shard_table(plan))
+    answer.add("keys", plan, shard_table(plan))
     # Unless said otherwise, the uses of one key's entry: its share of the requests.
     per_key = 60 * rate / plan.shards if per_hour is None else per_hour
-    _lifetimes(answer, lifetimes_by_rate(found, shared, per_key, tier=figures.tier))
+    kept = lifetimes_by_rate(found, shared, per_key, tier=figures.tier)
+    answer.add("lifetimes", kept, lifetime_table(kept))
     if workload is not None:
         _trace(answer, traced, found, reading, workload, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
@@ -186,7 +189,7 @@ def gemini(
     rate = PER_HOUR if per_hour is None else per_hour
     answer.assumptions += defaults(("shared_tokens", shared, shared_tokens), ("uses_per_hour", rate, per_hour))
     plan = plan_storage(found, shared, rate, hours=hours, miss_probability=miss_probability, tier=figures.tier)
-    answer.add("storage", plan.to_dict(), storage_table(plan))
+    answer.add("storage", plan, storage_table(plan))
     answer.assumptions += plan.assumptions
     if traced.trace is not None:
         _trace(answer, traced, found, reading, tier=figures.tier)
@@ -232,7 +235,7 @@ def compare(
             requests_per_day=requests_per_day,
             progress=told,
         )
-    answer.add("comparison", found.to_dict(), offer_table(found))
+    answer.add("comparison", found, offer_table(found))
     answer.assumptions += found.assumptions
     answer.assumptions += defaults(("slo", str(PROMISE), slo))
     answer.notes += found.notes
@@ -254,15 +257,6 @@ def _count(text: str | None, default: int, what: str) -> int:
     return default if text is None else arguments.count(text, what=what)
 
 
-def _burst(answer: Answer, burst: Burst) -> None:
-    answer.add("burst", burst.to_dict(), burst_table(burst))
-    answer.assumptions += burst.assumptions
-
-
-def _lifetimes(answer: Answer, plan: LifetimePlan) -> None:
-    answer.add("lifetimes", plan.to_dict(), lifetime_table(plan))
-
-
 def _trace(
     answer: Answer,
     traced: Traced,
@@ -276,7 +270,7 @@ def _trace(
     by = arguments.names(traced.by, what="--by")
     opened = _opened(traced.trace or "", reading, answer.outputs, stream=True) if workload is None else workload
     plan = plan_trace(opened, model, by=by, binding=traced.binding, begin_s=traced.begin_s, tier=tier)
-    answer.add("trace", plan.to_dict(), *trace_tables(plan))
+    answer.add("trace", plan, *trace_tables(plan))
     answer.assumptions += opened.assumptions
     answer.notes += plan.notes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -119,8 +119,8 @@ class Answer:
         self.notes: list[str] = []
 
     def add(self, name: str, found: Any, *tables: Table) -> None:
-        """Add a result under its name, and its tables."""
-        self.fields[name] = found
+        """Add a result, or several, under its name, and its tables."""
+        self.fields[name] = [asdict(one) for one in found] if isinstance(found, tuple | list) else found.to_dict()
         self.tables += tables
 
     def give(self) -> None:

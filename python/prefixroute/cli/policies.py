@@ -40,12 +40,10 @@ def command(
 def _show(policy: Description) -> None:
     out = console.stdout()
     out.print(f"[bold]{policy.name}[/bold]: ", end="")
-    out.print(f"{policy.line}\n", markup=False)
-    out.print(policy.about, markup=False)
-    out.print(f"\nValues: {_values(policy)}", markup=False)
+    said = [policy.line, *([policy.about] if policy.about not in policy.line else []), f"Values: {_values(policy)}"]
     if policy.differs:
-        out.print(f"\nHow it differs from the original: {policy.differs}", markup=False)
-        out.print(f"\n{policy.checked}", markup=False)
+        said += [f"How it differs from the original: {policy.differs}", policy.checked]
+    out.print("\n\n".join(said), markup=False)
 
 
 def _list(title: str, policies: list[Description]) -> None:

@@ -87,7 +87,7 @@ _TABLE = (
     Rule(
         "PR205", "reuse-not-reached", WARNING, "far fewer cached tokens than could be",
         "the log reports {reported:.1%} of the prompt tokens as cached, where {ideal:.1%} could be",
-        "`prefixroute trace` on this log says where the rest is lost, other findings above say why.",
+        "`prefixroute trace LOG` says where the rest is lost: new to all replicas, held by another, or evicted.",
     ),
     Rule(
         "PR206", "written-for-nothing", WARNING, "entries that are written at a fee and hardly read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -114,7 +115,10 @@ def _setting(name: str, policy: Policy, text: str) -> tuple[str, Any]:
 
 
 def _unknown(name: str) -> ConfigError:
-    return ConfigError(f"no policy {shown(name)}; policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}")
+    near = difflib.get_close_matches(str(name), [*POLICIES, *presets()])
+    nearest = f"nearest are {', '.join(near)}; " if near else ""
+    known = f"policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}"
+    return ConfigError(f"no policy {shown(name)}; {nearest}{known}")
 
 
 NOT_CHECKED = "Not checked: it follows the original's text and code, and was not run beside it."
