@@ -341,7 +341,7 @@ def test_a_side_that_never_answers_is_given_up_and_tried_again(held: Held, monke
 
 @pytest.mark.parametrize(
     ("options", "messages"),
-    [({}, 8), ({"queue": 3}, 3), ({"queue_bytes": 1}, 1), ({"queue_bytes": 1 << 30}, 32), ({"queue": 5}, 5)],
+    [({}, 16), ({"queue": 3}, 3), ({"queue_bytes": 1}, 1), ({"queue_bytes": 1 << 30}, 64), ({"queue": 5}, 5)],
     ids=str,
 )
 def test_what_waits_in_the_transport_is_bounded_in_messages_and_bytes(options: dict[str, int], messages: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -88,7 +89,7 @@ class Subscription:
         options: FollowOptions,
         clock: Callable[[], float],
     ) -> None:
-        zmq = self._zmq = extra_module("zmq", "events")
+        zmq = self._zmq = zeromq()
         self.address, self._bind, self._options, self._clock = address, bind, options, clock
         self.connected = False
         self.since: float | None = None
@@ -187,9 +188,17 @@ class Subscription:
 
 def drained(socket: Any, most: int | None = DRAIN) -> list[list[bytes]]:
     """Return the messages that a socket has, at most so many."""
-    zmq = extra_module("zmq", "events")
+    zmq = zeromq()
     messages: list[list[bytes]] = []
-    with contextlib.suppress(zmq.Again):
+    try:
         while most is None or len(messages) < most:
             messages.append(socket.recv_multipart(zmq.NOBLOCK))
+    except zmq.Again:
+        pass
     return messages
+
+
+@lru_cache(maxsize=1)
+def zeromq() -> Any:
+    """Return pyzmq."""
+    return extra_module("zmq", "events")
