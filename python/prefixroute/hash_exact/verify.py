@@ -172,7 +172,7 @@ def _differing(found: Comparison, scheme: HashScheme[Any]) -> dict[str, Any]:
     if any(count == blocks for count in causes.values()):
         causes = {kind: count for kind, count in causes.items() if count == blocks}
     if not causes:
-        return _told((), f"{blocks} blocks differ, and no setting of the scheme explains it")
+        return _told((), f"blocks differ ({blocks}), and no setting of the scheme explains it")
     return _told(list(causes), "; ".join(_DIFFERING[kind].format(count) for kind, count in causes.items()))
 
 
@@ -182,10 +182,10 @@ def _hidden(block: Block, scheme: HashScheme[Any]) -> tuple[Reason, ...]:
 
 
 _DIFFERING: dict[Reason, str] = {
-    "lora": "{} blocks of an adapter differ: vLLM hashes its path, SGLang an id that no event carries",
-    "salt": "{} salted blocks differ, or blocks whose event leaves the salt out",
-    "media": "{} blocks with media or embeddings differ, or blocks whose event leaves them out",
-    "extra_key": "{} blocks differ as if their requests had an extra_key, which no event carries",
+    "lora": "blocks of an adapter differ ({}): vLLM hashes its path, SGLang an id that no event carries",
+    "salt": "salted blocks differ ({}), or blocks whose event leaves the salt out",
+    "media": "blocks with media or embeddings differ ({}), or blocks whose event leaves them out",
+    "extra_key": "blocks differ ({}) as if their requests had an extra_key, which no event carries",
 }
 
 
