@@ -39,13 +39,13 @@ def methods_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def public_calls() -> Iterator[tuple[str, Any]]:
-    """Yield the functions and methods of public names, as ``prefixroute Router.route``; compiled ones of the root alone."""
+    """Yield the functions and methods of public names, as ``prefixroute Router.route``."""
     for package in PACKAGES:
         module = importlib.import_module(package)
         for name in module.__all__:
             found = getattr(module, name)
             for path, call in methods_of(found) if inspect.isclass(found) else [(name, found)]:
-                if inspect.isfunction(call) or (inspect.isroutine(call) and module is pr):
+                if inspect.isroutine(call) and callable(call):
                     yield f"{package} {path}", call
 
 

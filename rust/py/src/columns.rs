@@ -108,6 +108,10 @@ fn check_real(value: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// Whether a policy's answer is a tuple of one of these slots, which ascend, and a text.
+///
+/// Args:
+///     answer: what the policy has returned.
+///     slots: the candidates, ascending.
 #[pyfunction]
 #[pyo3(signature = (answer, slots, /))]
 pub fn is_answer(answer: &Bound<'_, PyAny>, slots: &Bound<'_, PyTuple>) -> bool {

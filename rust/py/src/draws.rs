@@ -10,12 +10,22 @@ use crate::errors;
 use crate::ints::hash_of;
 
 /// The `k`-th number of a decision, uniform in [0, 1): a hash of its arguments, the same everywhere.
+///
+/// Args:
+///     seed: of the router.
+///     decision_id: number of the decision.
+///     k: which of its numbers.
 #[pyfunction]
 pub fn draw(seed: &Bound<'_, PyInt>, decision_id: &Bound<'_, PyInt>, k: &Bound<'_, PyInt>) -> f64 {
     draws::draw(bits(seed), bits(decision_id), bits(k))
 }
 
 /// The numbers of a chain at the places `first` up to `last`, exclusive, as `uint64[last - first]`.
+///
+/// Args:
+///     key: of the chain, 64 bits.
+///     first: place of the first number.
+///     last: place behind the last.
 ///
 /// Raises:
 ///     ConfigError: more than a prompt has blocks at most, or places that do not fit in 64 bits.
@@ -35,6 +45,9 @@ pub fn chain<'py>(
 }
 
 /// Numbers scattered over all of 64 bits, one to one, as `uint64` of the same length: what is distinct stays so.
+///
+/// Args:
+///     numbers: `uint64[n]`.
 #[pyfunction]
 pub fn scattered(numbers: PyReadonlyArray1<'_, u64>) -> Bound<'_, PyArray1<u64>> {
     let scattered: Vec<u64> = numbers.as_array().iter().map(|&number| draws::link(number, 0)).collect();

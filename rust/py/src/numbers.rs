@@ -27,6 +27,9 @@ impl BatchNumbers {
     }
 
     /// Hash of a batch's bytes.
+    ///
+    /// Args:
+    ///     payload: the batch as it came.
     #[staticmethod]
     #[pyo3(signature = (payload, /))]
     fn content(payload: &[u8]) -> u64 {
@@ -34,6 +37,9 @@ impl BatchNumbers {
     }
 
     /// Hash of an applied batch's bytes; None: it is not remembered.
+    ///
+    /// Args:
+    ///     number: of the batch.
     #[pyo3(signature = (number, /))]
     fn content_of(&self, number: u64) -> Option<u64> {
         self.lock().content_of(number)

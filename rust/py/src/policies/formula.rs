@@ -50,18 +50,29 @@ impl Formula {
     }
 
     /// The same number everywhere.
+    ///
+    /// Args:
+    ///     value: the number.
     #[staticmethod]
     fn constant(value: f64) -> Self {
         Self(core::Formula::Constant(value))
     }
 
     /// A column that is given with the question, by its place.
+    ///
+    /// Args:
+    ///     number: place of the column among those given.
     #[staticmethod]
     fn given(number: usize) -> Self {
         Self(core::Formula::Given(number))
     }
 
     /// `prompt * tokens of the prompt + weight * formula * ... + ...`, divided by a formula if there is one.
+    ///
+    /// Args:
+    ///     terms: (weight, formula, ...) each: a weight and the formulas that it is multiplied with.
+    ///     prompt: weight of the tokens of the prompt.
+    ///     over: the formula by which the sum is divided.
     #[staticmethod]
     #[pyo3(signature = (*terms, prompt = 0.0, over = None))]
     fn sum(terms: &Bound<'_, PyTuple>, prompt: f64, over: Option<&Bound<'_, Self>>) -> PyResult<Self> {
@@ -75,48 +86,73 @@ impl Formula {
     }
 
     /// The same, and 0 where it is less.
+    ///
+    /// Args:
+    ///     formula: what it is made of.
     #[staticmethod]
     fn at_least_zero(formula: &Bound<'_, Self>) -> Self {
         Self(core::Formula::AtLeastZero(Self::shared(formula)))
     }
 
     /// The same, rounded to whole numbers, halves to even ones.
+    ///
+    /// Args:
+    ///     formula: what it is made of.
     #[staticmethod]
     fn rounded(formula: &Bound<'_, Self>) -> Self {
         Self(core::Formula::Rounded(Self::shared(formula)))
     }
 
     /// From 1 at the lowest to 0 at the highest, in proportion; 1 everywhere if all are equal.
+    ///
+    /// Args:
+    ///     formula: what it is made of.
     #[staticmethod]
     fn falling(formula: &Bound<'_, Self>) -> Self {
         Self(core::Formula::Falling(Self::shared(formula)))
     }
 
     /// A half where somebody holds something of the prompt, else the same.
+    ///
+    /// Args:
+    ///     formula: what it is made of.
     #[staticmethod]
     fn cold(formula: &Bound<'_, Self>) -> Self {
         Self(core::Formula::Cold(Self::shared(formula)))
     }
 
     /// Learned prefill rates; where none is known the harmonic mean of the others, or `otherwise` if there are none.
+    ///
+    /// Args:
+    ///     otherwise: prefill tokens a second.
     #[staticmethod]
     fn rates(otherwise: f64) -> Self {
         Self(core::Formula::Rates(otherwise))
     }
 
     /// 0 where the load is at most `ratio` times the least or within `gap` of it, elsewhere minus infinity.
+    ///
+    /// Args:
+    ///     ratio: a multiple of the least load.
+    ///     gap: a difference from it, in units of the load.
     #[staticmethod]
     fn within(ratio: f64, gap: f64) -> Self {
         Self(core::Formula::Within(ratio, gap))
     }
 
     /// 0 where this share of the prompt is held, elsewhere minus infinity; 0 everywhere if nobody holds so much.
+    ///
+    /// Args:
+    ///     share: of the prompt, 0 to 1.
     #[staticmethod]
     fn holding(share: f64) -> Self {
         Self(core::Formula::Holding(share))
     }
 
     /// Hits, and the longest one where that is longer by more than a factor.
+    ///
+    /// Args:
+    ///     threshold: the factor.
     #[staticmethod]
     fn fetched(threshold: f64) -> Self {
         Self(core::Formula::Fetched(threshold))
@@ -145,12 +181,18 @@ impl Formula {
     }
 
     /// Seconds to move what is not held of the prompt from the replica that computes it; 0 for that itself.
+    ///
+    /// Args:
+    ///     prices: of the link between the replicas.
     #[staticmethod]
     fn transfer(prices: &Bound<'_, TransferPrices>) -> Self {
         Self::priced(core::Priced::Transfer(prices.get().link.clone()))
     }
 
     /// Tokens of the answer: what the request allows, at most `limit`.
+    ///
+    /// Args:
+    ///     limit: in tokens.
     #[staticmethod]
     fn answer(limit: f64) -> Self {
         Self(core::Formula::Answer(limit))

@@ -57,42 +57,82 @@ impl Kernel {
     }
 
     /// Takes the least loaded by one of `MEASURES`; those that it cannot tell apart are told apart by load, then drawn.
+    ///
+    /// Args:
+    ///     by: of `MEASURES`.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such measure.
     #[staticmethod]
     fn least(by: &str) -> PyResult<Self> {
         Ok(Self::of(core::Rule::Least(named("measure", &core::Measure::ALL, by)?)))
     }
 
     /// Draws two and takes the less loaded, or the one that ranks first by its report.
+    ///
+    /// Args:
+    ///     ranked: by reports, and not by load.
     #[staticmethod]
     fn of_two(ranked: bool) -> Self {
         Self::of(if ranked { core::Rule::TwoRanked } else { core::Rule::TwoDrawn })
     }
 
     /// Takes the less loaded of a session's two first choices. `text_hash`: hashes a session.
+    ///
+    /// Args:
+    ///     text_hash: a function that hashes a text to 64 bits.
     #[staticmethod]
     fn two_choices(text_hash: Py<PyAny>) -> Self {
         Self::with(core::Rule::TwoChoices, None, None, Some(text_hash))
     }
 
     /// Stays where the session is bound; a new one goes by its key, or as the fallback says.
+    ///
+    /// Args:
+    ///     by_key: whether a new session goes by its key.
+    ///     text_hash: a function that hashes a text to 64 bits.
+    ///     fallback: decides what this rule leaves open; `None` = the policy's own `decide` does.
     #[staticmethod]
     fn session(by_key: bool, text_hash: Py<PyAny>, fallback: Other<'_, '_>) -> Self {
         Self::with(core::Rule::Session { by_key }, fallback, None, Some(text_hash))
     }
 
     /// Takes the first choice of one of `KEYS`, however busy it is.
+    ///
+    /// Args:
+    ///     key: of `KEYS`.
+    ///     text_hash: a function that hashes a text to 64 bits.
+    ///     fallback: decides what this rule leaves open; `None` = the policy's own `decide` does.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such key.
     #[staticmethod]
     fn hashed(key: &str, text_hash: Py<PyAny>, fallback: Other<'_, '_>) -> PyResult<Self> {
         Self::placed(key, core::Overflow::Never, text_hash, fallback)
     }
 
     /// Takes the first choice of a key that has room; see `prefixroute.policies.Bounded`.
+    ///
+    /// Args:
+    ///     key: of `KEYS`.
+    ///     factor: the load that is allowed, as a multiple of the mean.
+    ///     rescue: what overflows goes to a starving replica first.
+    ///     text_hash: a function that hashes a text to 64 bits.
+    ///     fallback: decides what this rule leaves open; `None` = the policy's own `decide` does.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no such key.
     #[staticmethod]
     fn bounded(key: &str, factor: f64, rescue: bool, text_hash: Py<PyAny>, fallback: Other<'_, '_>) -> PyResult<Self> {
         Self::placed(key, core::Overflow::Bounded { factor, rescue }, text_hash, fallback)
     }
 
     /// Takes the first choice of the prompt's head unless that is overloaded; see `prefixroute.policies.PrefixHash`.
+    ///
+    /// Args:
+    ///     factor: a multiple of the mean load.
+    ///     gap: a difference from the mean load. Above both, a replica is overloaded.
+    ///     fallback: decides what this rule leaves open; `None` = the policy's own `decide` does.
     #[staticmethod]
     fn prefix_hash(factor: f64, gap: f64, fallback: Other<'_, '_>) -> Self {
         let overflow = core::Overflow::Least { factor, gap };
@@ -118,6 +158,14 @@ impl Kernel {
     }
 
     /// Follows the longest match; see `prefixroute.policies.CacheAware`, which has these parameters.
+    ///
+    /// Args:
+    ///     min_match_tokens, min_match_ratio, spill, spill_ratio, spill_gap, shorter, holders, adaptive: of `CacheAware`.
+    ///     gate_ratio, gate_gap, gated: of `CacheAware`.
+    ///     fallback: as there; `None` = the policy's own `decide` does.
+    ///
+    /// Raises:
+    ///     ConfigError: `spill` is none of `SPILLS`, or `holders` none of `HOLDERS`.
     #[staticmethod]
     #[pyo3(signature = (*, min_match_tokens, min_match_ratio, spill, spill_ratio, spill_gap, shorter, holders, gate_ratio,
         gate_gap, gated, fallback, adaptive))]
@@ -230,6 +278,7 @@ impl Kernel {
     /// The scores of the candidates, why, and the temperature, of a kernel that takes the highest.
     ///
     /// Args:
+    ///     sight, slots, seed, decision_id, prompt_tokens, request, roster, signals: as those of `decide`.
     ///     given: a column for each `Formula.given`.
     ///
     /// Raises:

@@ -117,6 +117,9 @@ impl Sight {
 
     /// A signal that was asked for, by its place in `Kernel.SIGNALS`.
     ///
+    /// Args:
+    ///     place: counted from 0.
+    ///
     /// Raises:
     ///     ConfigError: it was not asked for.
     #[pyo3(signature = (place, /))]
@@ -170,6 +173,9 @@ impl Sight {
 
     /// Leading prompt tokens that one slot is believed to hold.
     ///
+    /// Args:
+    ///     slot: of the fleet.
+    ///
     /// Raises:
     ///     ConfigError: there is no such slot.
     #[pyo3(signature = (slot, /))]
@@ -179,6 +185,9 @@ impl Sight {
 
     /// The most that one of these slots is believed to hold.
     ///
+    /// Args:
+    ///     slots: of the fleet.
+    ///
     /// Raises:
     ///     ConfigError: there is no such slot.
     #[pyo3(signature = (slots, /))]
@@ -187,6 +196,9 @@ impl Sight {
     }
 
     /// The same for a session that is bound elsewhere.
+    ///
+    /// Args:
+    ///     binding: slot of the replica that it is bound to; `None` = it is not bound.
     #[pyo3(signature = (binding, /))]
     fn bound_to(&self, binding: Option<i64>) -> Self {
         Self { binding, ..self.clone() }

@@ -18,6 +18,10 @@ impl TransferPrices {
         Self { link: core::Link { latency_s, request_s, layers } }
     }
 
+    /// Seconds to move a prompt over the link.
+    ///
+    /// Args:
+    ///     tokens: of the prompt, that move.
     fn seconds(&self, tokens: f64) -> f64 {
         self.link.seconds(tokens)
     }
