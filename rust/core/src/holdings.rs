@@ -191,6 +191,11 @@ impl Holdings {
             self.holders.resized(slot, &hold, before, before + blocks.len() as u32);
             return (parent, self.trie.lengthen(parent, blocks));
         }
+        self.graft(parent, blocks, slot, hold)
+    }
+
+    /// The same in a run of their own.
+    pub(crate) fn graft(&mut self, parent: RunId, blocks: &[BlockHash], slot: Slot, hold: Hold) -> (RunId, Place) {
         let run = self.trie.graft(parent, blocks);
         self.add(run, slot, hold);
         (run, self.trie.run(run).place(0))

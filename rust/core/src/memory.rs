@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 
 /// Size of a large page.
 const LARGE_PAGE: usize = 1 << 21;
+/// Addresses that a table with pages of its own takes, in its bytes at first: so far it grows in place.
+const ROOM: usize = 16;
 
 /// Asks for the cache line of a value.
 #[inline]
@@ -37,13 +39,17 @@ pub(crate) fn prefetch<T>(value: &T) {
 /// Zero bytes must be a value of the type, and dropping a value must do nothing.
 pub(crate) unsafe trait Zero: Copy {}
 
-/// A table of a fixed number of values that are zero at first. One of 2 MiB and more gets pages of its own from the system,
-/// large ones where it has them: an allocator may hand out memory that lies on small pages already, since it was used
-/// before, and would have to be cleared.
+/// A table of values that are zero at first. One of 2 MiB and more gets pages of its own from the system, large ones where it
+/// has them: an allocator may hand out memory that lies on small pages already, since it was used before, and would have to
+/// be cleared. And as only addresses are taken for what it can grow to, it grows without a copy and without new pages for
+/// what it has: a page that is touched for the first time costs more than all that a table does with it, above all in a
+/// virtual machine, whose host may have to find it first.
 #[derive(Debug)]
 pub(crate) struct Table<T: Zero> {
     start: NonNull<T>,
     len: usize,
+    /// Values that there is memory for; those from `len` on are zero.
+    room: usize,
     mapping: Option<Mapping>,
 }
 
@@ -54,7 +60,7 @@ unsafe impl<T: Zero + Sync> Sync for Table<T> {}
 
 impl<T: Zero> Table<T> {
     pub(crate) const fn empty() -> Self {
-        Table { start: NonNull::dangling(), len: 0, mapping: None }
+        Table { start: NonNull::dangling(), len: 0, room: 0, mapping: None }
     }
 
     pub(crate) fn new(len: usize) -> Self {
@@ -62,12 +68,22 @@ impl<T: Zero> Table<T> {
         if layout.size() == 0 {
             return Self::empty();
         }
-        if let Some((mapping, start)) = Mapping::new(layout.size()) {
-            return Table { start: start.cast(), len, mapping: Some(mapping) };
+        if let Some((mapping, start, bytes)) = Mapping::new(layout.size()) {
+            return Table { start: start.cast(), len, room: bytes / size_of::<T>(), mapping: Some(mapping) };
         }
         // SAFETY: the layout is not empty.
         let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Table { start: start.cast(), len, mapping: None }
+        Table { start: start.cast(), len, room: len, mapping: None }
+    }
+
+    /// Appends zeros up to this length.
+    pub(crate) fn grow(&mut self, len: usize) {
+        if len > self.room {
+            let mut bigger = Self::new(len);
+            bigger[..self.len].copy_from_slice(self);
+            *self = bigger;
+        }
+        self.len = len;
     }
 
     /// Bytes that come from the system and not from the allocator.
@@ -84,7 +100,7 @@ impl<T: Zero> Table<T> {
 
 impl<T: Zero> Drop for Table<T> {
     fn drop(&mut self) {
-        let layout = Self::layout(self.len);
+        let layout = Self::layout(self.room);
         if self.mapping.is_none() && layout.size() > 0 {
             // SAFETY: `new` allocated it with this layout.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) }
@@ -120,15 +136,21 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// A mapping and so many bytes of zeros in it that begin with a large page; none if they would not fill one, or the
-    /// system refuses.
+    /// A mapping, and the start and number of zero bytes in it that begin with a large page: these many, and if possible
+    /// room to grow. None if they would not fill a page, or the system refuses.
     #[cfg(target_os = "linux")]
-    fn new(bytes: usize) -> Option<(Self, NonNull<u8>)> {
+    fn new(bytes: usize) -> Option<(Self, NonNull<u8>, usize)> {
         if bytes < LARGE_PAGE {
             return None;
         }
+        bytes.checked_mul(ROOM).and_then(Self::aligned).or_else(|| Self::aligned(bytes))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn aligned(bytes: usize) -> Option<(Self, NonNull<u8>, usize)> {
         let all = bytes.checked_add(LARGE_PAGE)?;
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), all, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
@@ -139,11 +161,11 @@ impl Mapping {
         let first = unsafe { mapping.start.byte_add(start.align_offset(LARGE_PAGE)) };
         // SAFETY: the range is within the mapping. Advice changes none of its bytes; if it is refused, all stays as it was.
         unsafe { libc::madvise(first.as_ptr(), bytes, libc::MADV_HUGEPAGE) };
-        Some((mapping, first.cast()))
+        Some((mapping, first.cast(), bytes))
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn new(_: usize) -> Option<(Self, NonNull<u8>)> {
+    fn new(_: usize) -> Option<(Self, NonNull<u8>, usize)> {
         None
     }
 }
@@ -162,6 +184,21 @@ mod tests {
 
     // SAFETY: an integer.
     unsafe impl Zero for u64 {}
+
+    /// A table that grows within its memory, past it, and onto pages of its own keeps its values, and has zeros behind them.
+    #[test]
+    fn a_growing_table_keeps_its_values() {
+        let mut table = Table::<u64>::empty();
+        let mut before = 0;
+        for len in [0, 1, 1_000, LARGE_PAGE / 8, LARGE_PAGE, 2 * LARGE_PAGE, 4 * LARGE_PAGE + 3] {
+            table.grow(len);
+            assert_eq!(table.len(), len);
+            assert!(table[..before].iter().copied().eq(1..=before as u64), "values of {before} in {len}");
+            assert!(table[before..].iter().all(|&value| value == 0), "zeros behind {before} in {len}");
+            table.iter_mut().zip(1..).for_each(|(value, at)| *value = at);
+            before = len;
+        }
+    }
 
     /// Tables of no value, of some, and of large pages are zero at first, keep what is written, and move.
     #[test]

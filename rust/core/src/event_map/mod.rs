@@ -3,6 +3,7 @@
 //! One table for all replicas, as engines of one kind give a block the same name. A replica whose name for a block disagrees
 //! with the shared one has it in a map of its own. A name lives as long as its block stands in the trie.
 
+mod bucket;
 mod table;
 
 use std::collections::HashMap;
@@ -89,43 +90,35 @@ impl EventMap {
         }
     }
 
-    /// The replica calls the blocks from this place on so.
-    pub(crate) fn set(&mut self, slot: Slot, place: Place, names: &[EngineHash], trie: &mut Trie) {
-        trie.allow_names(place.chunk);
-        let present = &trie.chunks.names(place.chunk)[place.at as usize..][..names.len()];
-        let plain = !self.has_own(slot) && !names.contains(&NO_NAME);
-        if plain && present == names {
-            return;
+    /// Names new blocks from a place on, for all replicas; false, with some of them named, if a name is known already.
+    pub(crate) fn name(&mut self, place: Place, names: &[EngineHash], trie: &mut Trie) -> bool {
+        if names.contains(&NO_NAME) {
+            return false;
         }
-        let fresh = plain && present.iter().all(|&name| name == NO_NAME);
-        self.shared.reserve(names.len(), &trie.chunks);
         if let &[name] = names {
-            // A replica that decodes: there is nothing to fetch ahead.
-            return self.set_one(slot, place, name, self.shared.home(stored_form(name)), trie);
+            return self.name_one(place, name, trie); // a replica that decodes: there is nothing to fetch ahead
         }
-        if fresh {
-            trie.chunks.set_names(place, names);
-        }
+        trie.allow_names(place.chunk);
+        self.shared.reserve(names.len(), &trie.chunks);
+        trie.chunks.set_names(place, names);
         let mut at = place;
         let mut homes = Homes::new(&self.shared, names);
         while let Some((name, home)) = homes.next(&self.shared) {
-            if fresh {
-                self.add(slot, at, name, home, trie);
-            } else {
-                self.set_one(slot, at, name, home, trie);
-            }
+            let Err(free) = self.shared.probe_from(home, name, &trie.chunks) else { return false };
+            self.shared.insert(free, home, at);
             at.at += 1;
         }
+        true
     }
 
-    /// Puts a name that the chunk has already in the table; if it means another block, the replica keeps it for itself.
-    #[inline]
-    fn add(&mut self, slot: Slot, place: Place, name: EngineHash, home: Home, trie: &mut Trie) {
-        if let Err(free) = self.shared.probe_from(home, name, &trie.chunks) {
-            self.shared.insert(free, home, place);
-        } else {
-            trie.chunks.set_name(place, NO_NAME);
-            self.keep_own(slot, place, name, trie);
+    /// The replica calls the blocks from this place on so.
+    pub(crate) fn set(&mut self, slot: Slot, place: Place, names: &[EngineHash], trie: &mut Trie) {
+        trie.allow_names(place.chunk);
+        self.shared.reserve(names.len(), &trie.chunks);
+        let mut at = place;
+        for &name in names {
+            self.set_one(slot, at, name, self.shared.home(stored_form(name)), trie);
+            at.at += 1;
         }
     }
 
@@ -149,8 +142,8 @@ impl EventMap {
         trie.chunks.fix(place.chunk);
     }
 
-    /// Gives a block its shared name again; false if another has it.
-    pub(crate) fn restore_shared(&mut self, place: Place, name: EngineHash, trie: &mut Trie) -> bool {
+    /// Gives a block a name for all replicas; false if another has it.
+    pub(crate) fn name_one(&mut self, place: Place, name: EngineHash, trie: &mut Trie) -> bool {
         trie.allow_names(place.chunk);
         self.shared.reserve(1, &trie.chunks);
         let home = self.shared.home(name);
@@ -233,10 +226,15 @@ mod tests {
     /// hashes gain bits, from the names.
     #[test]
     fn a_growing_table_finds_every_name() {
-        let (mut trie, mut map) = (Trie::new(1, FirstBlocks::new(1)), EventMap::new(1));
+        (0..4).for_each(|key| grow(key, 200, 500));
+        // Small ones, so that among them are some whose last buckets overflow into the first, before and after they grow.
+        (0..1000).for_each(|key| grow(key, 40, 5));
+    }
+
+    fn grow(key: u64, chunks: u64, length: u64) {
+        let (mut trie, mut map) = (Trie::new(1, FirstBlocks::new(1)), EventMap::new(key));
         map.open(Slot(0));
         let name = |at: u64| EngineHash(at + 1);
-        let (chunks, length) = (200, 500);
         let mut places = Vec::new();
         for chunk in 0..chunks {
             let from = chunk * length;

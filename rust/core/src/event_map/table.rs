@@ -5,141 +5,25 @@
 //! had to go on behind it, so a probe stops at the first bucket that nothing passed, and removing leaves no mark. A probe
 //! reads one line, nearly always. The size is not a power of two, so what is reserved stays near what is used.
 
+use super::bucket::{Bucket, LANES, USED};
 use super::stored_form;
 use crate::ids::EngineHash;
-use crate::memory::{Table as Buckets, Zero, prefetch};
+use crate::memory::{Table as Buckets, prefetch};
 use crate::spread::Spread;
-use crate::trie::{ChunkId, Chunks, Moved, NO_NAME, Place};
+use crate::trie::{Chunks, Moved, NO_NAME, Place};
 
-/// Entries of a bucket, in two words of four tags each.
-const LANES: usize = 8;
-const AT_BITS: u32 = Place::AT_BITS;
-const _: () = assert!(AT_BITS + Place::CHUNK_BITS == 48);
 /// Names whose buckets are on their way from memory while one is looked up.
-const AHEAD: usize = 16;
-/// The lowest bit of each tag of a word. It is no part of the tag: the eight of them count the entries that passed.
-const COUNT: u64 = 0x0001_0001_0001_0001;
-/// A count that is no longer known: it stays.
-const MANY: u8 = u8::MAX;
-/// Set in the tag of every entry.
-const USED: u16 = 1 << 15;
+const AHEAD: usize = 32;
 /// Tags that an entry can have: the last bits of its name's hash.
 const TAGS: u64 = 1 << 14;
+
+/// Tags to spare where hashes of buckets are reckoned, for what division leaves.
+const SLACK: u64 = 256;
 
 /// Bits of the hash that places a name among so many buckets. Between 512 and 4,096 hashes share a bucket, so the tag tells
 /// the hashes of a bucket and of some before it apart; and while a table grows eightfold, hashes stay what they are.
 fn hash_bits(buckets: usize) -> u32 {
     buckets.ilog2() / 3 * 3 + 12
-}
-
-/// One cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Bucket {
-    /// A tag of zero marks an empty lane.
-    tags: [u64; 2],
-    /// Bits 32..48 of the places, then bits 0..32.
-    high: [u16; LANES],
-    low: [u32; LANES],
-}
-
-const _: () = assert!(size_of::<Bucket>() == 64);
-
-// SAFETY: integers. All zeros are a bucket of empty lanes that nothing passed.
-unsafe impl Zero for Bucket {}
-
-impl Bucket {
-    /// Lanes with this tag. The first given has it for sure, later ones may be taken for it by mistake: a borrow in the
-    /// subtraction that finds four zeros at once runs on.
-    #[inline]
-    fn lanes(&self, tag: u16) -> Lanes {
-        let wanted = u64::from(tag) * COUNT;
-        let zeros = |word: u64| word.wrapping_sub(COUNT) & !word & (COUNT << 15);
-        let [first, second] = self.tags;
-        Lanes(zeros((first & !COUNT) ^ wanted) >> 15 | zeros((second & !COUNT) ^ wanted) >> 14)
-    }
-
-    /// Lanes that are not empty, and those that are.
-    #[inline]
-    fn used(&self) -> Lanes {
-        let [first, second] = self.tags;
-        Lanes(first >> 15 & COUNT | second >> 14 & COUNT << 1)
-    }
-
-    #[inline]
-    fn vacant(&self) -> Lanes {
-        Lanes(self.used().0 ^ (3 * COUNT))
-    }
-
-    #[inline]
-    fn tag(&self, lane: usize) -> u16 {
-        (self.tags[lane / 4] >> (lane % 4 * 16)) as u16 & !1
-    }
-
-    /// Fills an empty lane.
-    #[inline]
-    fn fill(&mut self, lane: usize, tag: u16, place: Place) {
-        self.tags[lane / 4] |= u64::from(tag) << (lane % 4 * 16);
-        self.set_place(lane, place);
-    }
-
-    /// Empties a lane.
-    #[inline]
-    fn empty(&mut self, lane: usize) {
-        self.tags[lane / 4] &= !(0xFFFE << (lane % 4 * 16));
-    }
-
-    /// Whether an entry lies behind this bucket though its probe begins at or before it.
-    #[inline]
-    fn is_passed(&self) -> bool {
-        (self.tags[0] | self.tags[1]) & COUNT != 0
-    }
-
-    /// How many such entries there are; [`MANY`] once they were so many.
-    fn passed(&self) -> u8 {
-        let nibble = |word: u64| (word & 1 | word >> 15 & 2 | word >> 30 & 4 | word >> 45 & 8) as u8;
-        nibble(self.tags[0]) | nibble(self.tags[1]) << 4
-    }
-
-    fn set_passed(&mut self, passed: u8) {
-        let spread = |bits: u64| bits & 1 | (bits & 2) << 15 | (bits & 4) << 30 | (bits & 8) << 45;
-        for (word, bits) in self.tags.iter_mut().zip([passed, passed >> 4]) {
-            *word = *word & !COUNT | spread(u64::from(bits));
-        }
-    }
-
-    #[inline]
-    fn place(&self, lane: usize) -> Place {
-        let place = u64::from(self.high[lane]) << 32 | u64::from(self.low[lane]);
-        Place { chunk: ChunkId((place >> AT_BITS) as u32), at: place as u32 & ((1 << AT_BITS) - 1) }
-    }
-
-    #[inline]
-    fn set_place(&mut self, lane: usize, place: Place) {
-        let bits = u64::from(place.chunk.0) << AT_BITS | u64::from(place.at);
-        (self.high[lane], self.low[lane]) = ((bits >> 32) as u16, bits as u32);
-    }
-}
-
-/// Lanes found in a bucket: bits 0, 16, 32 and 48 are those of the first word, each one's neighbour those of the second.
-struct Lanes(u64);
-
-impl Lanes {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl Iterator for Lanes {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        let bit = self.0.trailing_zeros() as usize;
-        self.0 &= self.0.wrapping_sub(1);
-        (bit < 64).then_some((bit / 16 + bit % 2 * 4) % LANES)
-    }
 }
 
 /// The bucket where probing for a name begins, and its tag.
@@ -188,6 +72,39 @@ pub(super) struct Entry {
     lane: usize,
 }
 
+/// The hashes that share a bucket, about: enough to tell a hash from its last bits.
+struct Hashes {
+    bits: u32,
+    buckets: usize,
+    /// Hashes of a bucket, in parts of [`Self::ONE`].
+    each: u64,
+    /// Entries can have their homes so many buckets before their own.
+    certain: usize,
+}
+
+impl Hashes {
+    const ONE: u32 = 20;
+
+    fn new(bits: u32, buckets: usize) -> Self {
+        let each = (1_u64 << bits << Self::ONE) / buckets as u64;
+        let certain = (((TAGS - SLACK) << Self::ONE) / (each + 1) - 1) as usize;
+        Hashes { bits, buckets, each, certain }
+    }
+
+    /// Not above the hashes of the entries of a bucket, but for the first bits.
+    #[inline]
+    fn least(&self, bucket: usize) -> u64 {
+        ((bucket + self.buckets - self.certain) as u64 * self.each) >> Self::ONE
+    }
+
+    /// The hash of an entry.
+    #[inline]
+    fn of(&self, least: u64, tag: u16) -> u64 {
+        let above = u64::from(tag >> 1).wrapping_sub(least) & (TAGS - 1);
+        (least + above) & ((1 << self.bits) - 1)
+    }
+}
+
 /// Names to places.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -226,7 +143,7 @@ impl Table {
     /// The same for a home that has such a tag, is full, or has been passed.
     #[inline(never)]
     fn search(&self, home: Home, name: EngineHash, chunks: &Chunks) -> Result<Place, Entry> {
-        let mut bucket = home.bucket as usize;
+        let (mut bucket, mut free) = (home.bucket as usize, None);
         loop {
             let found = &self.buckets[bucket];
             for place in found.lanes(home.tag).map(|lane| found.place(lane)) {
@@ -234,19 +151,18 @@ impl Table {
                     return Ok(place);
                 }
             }
-            let next = self.next(bucket);
+            free = free.or_else(|| found.vacant().next().map(|lane| Entry { bucket, lane }));
+            bucket = self.next(bucket);
             // Where entries come and go in a small table, each bucket may have been passed by some that are left.
-            if !found.is_passed() || next == home.bucket as usize {
-                return Err(self.vacancy(home));
+            if !found.is_passed() || bucket == home.bucket as usize {
+                return Err(free.unwrap_or_else(|| self.vacancy(bucket)));
             }
-            bucket = next;
         }
     }
 
-    /// The first empty lane for an entry with this home.
+    /// The first empty lane of a bucket and those behind it.
     #[inline]
-    fn vacancy(&self, home: Home) -> Entry {
-        let mut bucket = home.bucket as usize;
+    fn vacancy(&self, mut bucket: usize) -> Entry {
         loop {
             if let Some(lane) = self.buckets[bucket].vacant().next() {
                 return Entry { bucket, lane };
@@ -257,7 +173,7 @@ impl Table {
 
     /// Makes room for so many names, so that entries that `probe` gives stay right.
     pub(super) fn reserve(&mut self, names: usize, chunks: &Chunks) {
-        // Between 53 % and 75 % full: 10.7 to 15 bytes a name. At 87 % one name in twelve would lie behind its first bucket.
+        // Between 44 % and 75 % full: 10.7 to 18 bytes a name. At 87 % one name in twelve would lie behind its first bucket.
         if (self.live + names) * 4 > self.buckets.len() * LANES * 3 {
             self.rebuild(self.live + names, chunks);
         }
@@ -273,23 +189,22 @@ impl Table {
     #[inline]
     fn put(&mut self, free: Entry, home: Home, place: Place) {
         self.buckets[free.bucket].fill(free.lane, home.tag, place);
-        self.pass(home, free.bucket, |passed| passed.saturating_add(1));
+        self.pass(home, free.bucket, Bucket::count_in);
     }
 
     /// Counts an entry in or out of the buckets between its home and its own.
     #[inline]
-    fn pass(&mut self, home: Home, to: usize, count: fn(u8) -> u8) {
+    fn pass(&mut self, home: Home, to: usize, count: fn(&mut Bucket)) {
         if to != home.bucket as usize {
             self.pass_behind(home, to, count);
         }
     }
 
     #[inline(never)]
-    fn pass_behind(&mut self, home: Home, to: usize, count: fn(u8) -> u8) {
+    fn pass_behind(&mut self, home: Home, to: usize, count: fn(&mut Bucket)) {
         let mut bucket = home.bucket as usize;
         while bucket != to {
-            let passed = self.buckets[bucket].passed();
-            self.buckets[bucket].set_passed(count(passed));
+            count(&mut self.buckets[bucket]);
             bucket = self.next(bucket);
         }
     }
@@ -312,7 +227,7 @@ impl Table {
         let Some(entry) = self.entry_of(home, place) else { return };
         self.live -= 1;
         self.buckets[entry.bucket].empty(entry.lane);
-        self.pass(home, entry.bucket, |passed| if passed == MANY { MANY } else { passed - 1 });
+        self.pass(home, entry.bucket, Bucket::count_out);
     }
 
     /// Blocks of a chunk lie behind those of another now.
@@ -345,51 +260,82 @@ impl Table {
         }
     }
 
-    /// A table of which so many entries fill 53 %.
+    /// Grows until so many entries fill 44 % of it.
     fn rebuild(&mut self, entries: usize, chunks: &Chunks) {
-        let buckets = (entries * 9 / 4).div_ceil(LANES).max(8);
-        let (old, bits) = (std::mem::replace(&mut self.buckets, Buckets::new(buckets)), self.bits);
-        self.bits = hash_bits(buckets);
-        if bits == self.bits {
-            self.put_in_order(&old, chunks);
-        } else if old.len() * LANES < chunks.slots() {
-            for bucket in old.iter() {
-                for place in bucket.used().map(|lane| bucket.place(lane)) {
-                    self.put_anywhere(self.home(chunks.name(place)), place);
-                }
-            }
+        let old = self.buckets.len();
+        self.buckets.grow((entries * 9 / 4).div_ceil(LANES).max(8));
+        let before = std::mem::replace(&mut self.bits, hash_bits(self.buckets.len()));
+        if before == self.bits {
+            self.spread_out(old, chunks);
         } else {
-            self.put_all(chunks);
+            self.put_anew(old, chunks);
         }
     }
 
-    /// Puts the entries of a smaller table in this one. Their hashes follow from where they lie, so no name is read; and as
-    /// the order of hashes is that of buckets, both tables are gone through from start to end.
-    fn put_in_order(&mut self, old: &[Bucket], chunks: &Chunks) {
-        let (bits, hashes) = (self.bits, 1_u64 << self.bits);
-        let first = |bucket: usize| ((bucket as u64) << bits).div_ceil(old.len() as u64);
-        // Buckets in front of the next one that entries have passed, so that they may lie there.
-        let mut before = old.iter().rev().take_while(|bucket| bucket.is_passed()).count();
-        let mut next = 0;
-        for (at, bucket) in old.iter().enumerate() {
-            let own = std::mem::replace(&mut next, first(at + 1));
-            let start = match before {
-                0 => own,
-                _ if before <= at => first(at - before),
-                _ => first((at + old.len()).saturating_sub(before)).wrapping_sub(hashes),
-            };
-            let certain = before < old.len() && next.wrapping_sub(start) <= TAGS;
+    /// Moves the entries of the first `old` buckets to where they belong among all. Their hashes follow from where they lie,
+    /// so no name is read; and as the order of hashes is that of buckets, no entry moves towards the front. So buckets are
+    /// emptied from the last to the first, and each fills some behind it that have been emptied.
+    fn spread_out(&mut self, old: usize, chunks: &Chunks) {
+        let hashes = Hashes::new(self.bits, old);
+        let round = self.passed_before(old);
+        let (mut passed, mut front) = (0, Vec::new());
+        for at in (0..old).rev() {
+            passed = if passed > 0 { passed - 1 } else { self.passed_before(at) };
+            let before = if passed == at { at + round } else { passed };
+            let bucket = std::mem::take(&mut self.buckets[at]);
+            let least = if before <= hashes.certain { Some(hashes.least(at)) } else { None };
             for lane in bucket.used() {
-                let place = bucket.place(lane);
-                let home = if certain {
-                    let above = u64::from(bucket.tag(lane) >> 1).wrapping_sub(start) & (TAGS - 1);
-                    self.home_of(start.wrapping_add(above) & (hashes - 1))
-                } else {
-                    self.home(chunks.name(place))
+                let home = match least {
+                    Some(least) => self.home_of(hashes.of(least, bucket.tag(lane))),
+                    None => self.home(chunks.name(bucket.place(lane))),
                 };
-                self.put_anywhere(home, place);
+                if !self.put_behind(at, home, &bucket, lane) {
+                    front.push((home, bucket.place(lane)));
+                }
             }
-            before = if bucket.is_passed() { before + 1 } else { 0 };
+        }
+        for (home, place) in front {
+            self.put_anywhere(home, place);
+        }
+    }
+
+    /// How many buckets in a row in front of this one entries have passed, so that they may lie in it.
+    fn passed_before(&self, at: usize) -> usize {
+        self.buckets[..at].iter().rev().take_while(|bucket| bucket.is_passed()).count()
+    }
+
+    /// Puts an entry of another bucket in a table that is empty from bucket `from` on; false if it belongs before, or past
+    /// the end.
+    #[inline]
+    fn put_behind(&mut self, from: usize, home: Home, bucket: &Bucket, lane: usize) -> bool {
+        if (home.bucket as usize) < from {
+            return false;
+        }
+        let found = &mut self.buckets[home.bucket as usize];
+        if let Some(free) = found.vacant().next() {
+            found.copy(free, bucket, lane);
+            return true;
+        }
+        let free = self.vacancy(home.bucket as usize);
+        let fits = free.bucket > home.bucket as usize;
+        if fits {
+            self.put(free, home, bucket.place(lane));
+        }
+        fits
+    }
+
+    /// Finds places anew for all entries, which lie in the first `old` buckets, as hashes have gained bits.
+    fn put_anew(&mut self, old: usize, chunks: &Chunks) {
+        let few = old * LANES < chunks.slots();
+        let entries = |bucket: &Bucket| bucket.used().map(|lane| bucket.place(lane)).collect::<Vec<_>>();
+        let places: Vec<Place> = if few { self.buckets[..old].iter().flat_map(entries).collect() } else { Vec::new() };
+        self.buckets[..old].fill(Bucket::default());
+        if few {
+            for place in places {
+                self.put_anywhere(self.home(chunks.name(place)), place);
+            }
+        } else {
+            self.put_all(chunks);
         }
     }
 
@@ -407,19 +353,9 @@ impl Table {
         }
     }
 
-    /// The same for a home that is full.
-    #[inline(never)]
-    fn put_behind(&mut self, home: Home, place: Place) {
-        self.put(self.vacancy(home), home, place);
-    }
-
     #[inline]
     fn put_anywhere(&mut self, home: Home, place: Place) {
-        let bucket = &mut self.buckets[home.bucket as usize];
-        match bucket.vacant().next() {
-            Some(lane) => bucket.fill(lane, home.tag, place),
-            None => self.put_behind(home, place),
-        }
+        self.put(self.vacancy(home.bucket as usize), home, place);
     }
 
     #[inline]

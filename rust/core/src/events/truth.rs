@@ -171,10 +171,15 @@ impl Truth {
         event.contents.chain(seed, &mut chain);
         let above = parent.map_or(RunId::ROOT, |place| held.run_ending_at(place));
         let matched = held.descend(above, &chain, &mut self.path);
-        let plain = self.are_plain(held, event.engine, matched);
-        if plain {
-            self.add_chain(held, above, &chain, matched, event.engine, adding, done);
-        }
+        let (rest, new) = (&chain[matched..], &event.engine[matched..]);
+        let plain = match self.names_of_path(held, event.engine) {
+            Some(true) => self.add_new(held, above, rest, new, adding, done),
+            Some(false) if !held.names.knows_any(new, &held.trie) => {
+                self.add_chain(held, above, &chain, matched, event.engine, adding, done);
+                true
+            }
+            _ => false,
+        };
         held.merge_path(&self.path);
         held.merge_down(above);
         if chain.capacity() <= KEPT_BLOCKS {
@@ -183,18 +188,49 @@ impl Truth {
         (!plain).then(|| self.store_named(held, event, adding, done))
     }
 
-    /// Whether no name of a chain, whose first blocks are the path, can mean another block.
-    fn are_plain(&self, held: &Holdings, names: &[EngineHash], matched: usize) -> bool {
-        let mut at = 0;
+    /// Whether the blocks of the path all have these names; none if a name can mean another block.
+    fn names_of_path(&self, held: &Holdings, names: &[EngineHash]) -> Option<bool> {
+        let (mut at, mut all) = (0, true);
         for &run in &self.path {
             let found = held.trie.run(run);
             let names = &names[at..at + found.len as usize];
-            if !are_named(found.place(0), names, &held.trie) && held.names.knows_any(names, &held.trie) {
-                return false;
+            if !are_named(found.place(0), names, &held.trie) {
+                all = false;
+                if held.names.knows_any(names, &held.trie) {
+                    return None;
+                }
             }
             at += names.len();
         }
-        !held.names.knows_any(&names[matched..], &held.trie)
+        Some(all)
+    }
+
+    /// Adds a copy of the path, which has its names, and blocks behind it, or behind `above` without one, that no run has.
+    /// False, and nothing has changed, if one of their names is known: that shows when they get them.
+    fn add_new(
+        &self,
+        held: &mut Holdings,
+        above: RunId,
+        blocks: &[BlockHash],
+        names: &[EngineHash],
+        adding: Adding,
+        done: &mut Stored,
+    ) -> bool {
+        let copy = Hold::one_copy(adding.medium);
+        let added = match self.path.last() {
+            _ if blocks.is_empty() => None,
+            // Not in place: the path will be held in another way, and is joined with what follows after that.
+            Some(&last) => Some(held.graft(last, blocks, adding.slot, copy)),
+            None => Some(held.extend(above, blocks, adding.slot, copy)),
+        };
+        if let Some((run, place)) = added.filter(|&(_, place)| !held.names.name(place, names, &mut held.trie)) {
+            let from = place.at - held.trie.run(run).start;
+            held.drop_range(run, from, from + blocks.len() as u32, adding.slot);
+            return false;
+        }
+        self.path.iter().for_each(|&run| add_copy(held, run, adding, done));
+        done.stored += blocks.len();
+        true
     }
 
     /// Puts blocks of an event in the orphan buffer: each waits for the one before.

@@ -139,7 +139,7 @@ fn read_run(input: &mut Reader<'_>, engine: &mut Engine, parent: RunId) -> Resul
         for (offset, name) in input.numbers(len)?.into_iter().map(EngineHash).enumerate() {
             let Holdings { names, trie, .. } = &mut engine.held;
             let place = trie.run(run).place(offset as u32);
-            if name != NO_NAME && !names.restore_shared(place, name, trie) {
+            if name != NO_NAME && !names.name_one(place, name, trie) {
                 return corrupt("two blocks have one name");
             }
         }
